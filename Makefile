@@ -1,0 +1,71 @@
+# Everything runs in a virtual environment that these rules make; only Python 3.11 or newer is needed.
+#
+#   make crosscheck   print the fitness-for-use paper's Table 2 beside certified values
+#   make test         run the test suite           (DIST=wheel tests an installed wheel, doctests included)
+#   make lint         ruff and mypy
+#   make bench        measure the solvers, gaps first
+#   make dev          a strict editable install, which editors and doctests understand
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+DIST ?= editable
+ARGS ?=
+
+bin := $(VENV)/bin
+clean_build := rm -rf build dist *.egg-info
+
+.PHONY: install test test-slow crosscheck bench lint format dev clean
+
+$(bin)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dualmech needs Python 3.11 or newer, set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(bin)/python -m pip install --quiet --upgrade pip
+
+ifeq ($(DIST),wheel)
+install: $(bin)/python
+	$(clean_build)
+	$(bin)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(bin)/python -m pip install --quiet --force-reinstall --no-deps dist/*.whl
+	$(bin)/python -m pip install --quiet "$$(ls dist/*.whl)[dev]"
+else
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml | $(bin)/python
+	$(clean_build)
+	$(bin)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+endif
+
+test: install
+	$(bin)/python -m pytest $(ARGS)
+ifeq ($(DIST),wheel)
+	$(bin)/python -m pytest --doctest-modules --pyargs dualmech
+endif
+
+test-slow: install
+	$(bin)/python -m pytest -m slow $(ARGS)
+
+crosscheck: install
+	$(bin)/dualmech crosscheck $(ARGS)
+
+bench: install
+	$(bin)/python -m dualmech.crosscheck.benchmarks $(ARGS)
+
+lint: install
+	$(bin)/ruff format --check .
+	$(bin)/ruff check .
+	rm -rf build/typecheck
+	$(bin)/python -m pip install --quiet --no-deps --target build/typecheck .
+	MYPYPATH=build/typecheck $(bin)/mypy -p dualmech
+	$(bin)/mypy tests
+
+format: install
+	$(bin)/ruff check --fix .
+	$(bin)/ruff format .
+
+dev: $(bin)/python
+	$(clean_build)
+	$(bin)/python -m pip install --quiet --editable '.[dev]' --config-settings editable_mode=strict
+
+clean:
+	$(clean_build) .venv .pytest_cache .hypothesis .mypy_cache .ruff_cache

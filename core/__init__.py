@@ -1,0 +1,52 @@
+"""dualmech: the best noise for private linear queries, stated exactly, solved fast, and proved.
+
+This folder, `core/`, imports as `dualmech`: workloads, mechanisms, the problems and their judges. The solvers
+are in `dualmech.reference` (CVXPY) and `dualmech.fast` (the library's own); `dualmech.crosscheck` puts both
+before the judge.
+"""
+
+from dualmech import accounting, files, neighbours, workloads
+from dualmech.certificate import Certificate
+from dualmech.domain import Domain
+from dualmech.errors import (
+    BackendError,
+    CertificateError,
+    DualmechError,
+    FileFormatError,
+    InfeasibleAnswerError,
+    InputTypeError,
+    InvalidInputError,
+    UncertifiedWarning,
+)
+from dualmech.mechanism import LinearGaussianMechanism
+from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.solution import Progress, Solution, Status
+from dualmech.storage import load_solution, save_solution
+from dualmech.workload import Workload
+
+__all__ = [
+    "BackendError",
+    "Certificate",
+    "CertificateError",
+    "Domain",
+    "DualmechError",
+    "FileFormatError",
+    "FitnessDual",
+    "FitnessForUse",
+    "InfeasibleAnswerError",
+    "InputTypeError",
+    "InvalidInputError",
+    "LinearGaussianMechanism",
+    "PrivacyFirst",
+    "Progress",
+    "Solution",
+    "Status",
+    "UncertifiedWarning",
+    "Workload",
+    "accounting",
+    "files",
+    "load_solution",
+    "neighbours",
+    "save_solution",
+    "workloads",
+]

@@ -1,0 +1,241 @@
+"""Files that appear whole or not at all, and ``.npz`` archives with a schema, a version and no pickle.
+
+`dualmech.files` offers these functions beside the readers and writers that are built on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech.errors import DualmechError, FileFormatError, InputTypeError, InvalidInputError
+
+FilePath = str | PathLike[str]
+Arrays = dict[str, npt.NDArray[Any]]
+
+# What numpy, scipy and zipfile raise on contents that are broken, or were made to look so.
+_BROKEN = (
+    *(ValueError, TypeError, LookupError, EOFError, MemoryError, ArithmeticError, SyntaxError),
+    *(AttributeError, RuntimeError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+
+
+@contextlib.contextmanager
+def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
+    """Open a binary file that takes the place of `path` when the block ends well, and vanishes otherwise.
+
+    The bytes go to a temporary file in the same folder, reach the disk, and are renamed. An exception, or
+    an interruption from the keyboard, leaves `path` as it was and nothing beside it. A link is followed; an
+    existing file keeps its permissions.
+
+    Raises
+    ------
+    FileFormatError
+        The path cannot be written (see `check_writable`), or writing failed.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from dualmech.files import atomic_write
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with atomic_write(os.path.join(folder, "note")) as handle:
+    ...         _ = handle.write(b"whole")
+    ...     os.listdir(folder)
+    ['note']
+    """
+    target = _target(path)
+    # The name is known before the file exists, so that no moment of interruption can leave one behind.
+    temporary = target.with_name(f".dualmech-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        if target.exists():
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def check_writable(path: FilePath) -> None:
+    """Check, before long work, that `path` could be written now; leaves nothing behind.
+
+    Raises
+    ------
+    FileFormatError
+        The folder is missing or closed to writing, or `path` is a folder, a device or a read-only file.
+
+    Examples
+    --------
+    >>> from dualmech.files import check_writable
+    >>> check_writable("/no/such/folder/answer.npz")
+    Traceback (most recent call last):
+    dualmech.errors.FileFormatError: /no/such/folder/answer.npz: cannot be written: no folder /no/such/folder
+    """
+    trial = _target(path).with_name(f".dualmech-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(trial, "xb"):
+            pass
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            trial.unlink()
+
+
+@contextlib.contextmanager
+def reading(path: FilePath) -> Iterator[None]:
+    """Name the file in whatever goes wrong inside the block: a failing system call, contents refused.
+
+    Raises
+    ------
+    FileFormatError
+        In place of any `OSError` or `DualmechError`.
+    """
+    try:
+        yield
+    except FileFormatError:
+        raise
+    except DualmechError as error:
+        raise FileFormatError(f"{path}: {error}") from error
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def decoding(path: FilePath, kind: str) -> Iterator[None]:
+    """Turn what numpy and scipy raise on broken contents into one line that names the file."""
+    try:
+        yield
+    except (DualmechError, OSError):
+        raise
+    except _BROKEN as error:
+        if "pickle" in str(error):
+            raise FileFormatError(f"{path}: holds pickled Python objects, which are never loaded") from error
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise FileFormatError(f"{path}: is not a readable {kind} file: {first_line}") from error
+
+
+def write_npz(path: FilePath, schema: str, version: int, /, **arrays: npt.ArrayLike) -> None:
+    """Write arrays to an ``.npz`` file with its schema and version, compressed, whole or not at all.
+
+    The same arrays give the same bytes.
+
+    Raises
+    ------
+    FileFormatError
+        The path cannot be written.
+    InvalidInputError, InputTypeError
+        An array called ``schema`` or ``version``, or one that holds neither numbers nor texts.
+    """
+    contents = {"schema": np.array(schema), "version": np.array(version, dtype=np.int64)}
+    for key, value in arrays.items():
+        if key in contents:
+            raise InvalidInputError(f"an array must not be called {key!r}, which every file has")
+        array = np.asarray(value)
+        if array.dtype.kind not in "biufU":
+            raise InputTypeError(f"{key} must hold real numbers or texts, got dtype {array.dtype}")
+        contents[key] = array
+    with atomic_write(path) as handle, zipfile.ZipFile(handle, "w", zipfile.ZIP_DEFLATED) as archive:
+        for key, array in contents.items():
+            # A ZipInfo made by hand carries a fixed date, which np.savez does not promise.
+            entry = zipfile.ZipInfo(f"{key}.npy")
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(entry, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def read_npz(path: FilePath, schema: str, versions: Collection[int]) -> Arrays:
+    """Read all arrays of an ``.npz`` file, ``schema`` and ``version`` among them, once these two fit.
+
+    Raises
+    ------
+    FileFormatError
+        The file cannot be read, is no archive or a broken one, holds pickled objects, lacks a schema or
+        follows another one, or has a version that is not among `versions`.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from dualmech.files import read_npz, write_npz
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "numbers.npz")
+    ...     write_npz(path, "example", 1, values=[1.0, 2.0])
+    ...     read_npz(path, "example", (1,))["values"]
+    array([1., 2.])
+    """
+    head = read_archive(path, {"schema", "version"}) or read_archive(path)
+    require(path, head, "schema", "version")
+    found, version = head["schema"], head["version"]
+    if found.shape != () or found.dtype.kind != "U" or version.shape != () or version.dtype.kind not in "iu":
+        raise FileFormatError(f"{path}: schema must be one text and version one integer")
+    if str(found) != schema:
+        raise FileFormatError(f"{path}: must follow the schema {schema!r}, got {str(found)!r}")
+    if int(version) not in versions:
+        newer = "; it was written by a newer dualmech" if int(version) > max(versions) else ""
+        allowed = ", ".join(map(str, sorted(versions)))
+        raise FileFormatError(f"{path}: must have version {allowed} of {schema!r}, got {int(version)}{newer}")
+    return read_archive(path)
+
+
+def read_archive(path: FilePath, keys: Collection[str] | None = None) -> Arrays:
+    """Read the arrays of any ``.npz`` file, or of `keys` those that it has; raises `FileFormatError`."""
+    with reading(path), open(path, "rb") as handle, decoding(path, ".npz"):
+        # np.load takes anything that is neither .npy nor a zip for a pickle, and says so.
+        if handle.read(4) not in (b"PK\3\4", b"PK\5\6"):
+            raise FileFormatError(f"{path}: is not a readable .npz file: no zip archive")
+        handle.seek(0)
+        with np.load(handle, allow_pickle=False) as archive:
+            wanted = [key for key in archive.files if keys is None or key in keys]
+            arrays = {key: archive[key] for key in wanted}
+    for key, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise FileFormatError(f"{path}: is not a readable .npz file: {key!r} is no array")
+    return arrays
+
+
+def require(path: FilePath, arrays: Mapping[str, object], *keys: str) -> None:
+    """Raise `FileFormatError` unless every key is among the arrays of a file."""
+    missing = [key for key in keys if key not in arrays]
+    if missing:
+        held = ", ".join(sorted(arrays)) or "none"
+        raise FileFormatError(f"{path}: needs the array {missing[0]!r}, has {held}")
+
+
+def _target(path: FilePath) -> Path:
+    """Return the file behind a path, links followed, after the checks that need no trial."""
+    if not isinstance(path, str | PathLike):
+        raise InputTypeError(f"path must be a text or a path, got {type(path).__name__}")
+    reason = None
+    try:
+        target = Path(os.path.realpath(path))
+        if target.is_dir():
+            reason = "it is a folder"
+        elif not target.parent.is_dir():
+            reason = f"no folder {target.parent}"
+        elif target.exists() and not target.is_file():
+            reason = "it is not an ordinary file"
+        elif target.exists() and not os.access(target, os.W_OK):
+            reason = "it is read-only"
+    except (OSError, ValueError) as error:
+        raise FileFormatError(f"{path!r}: cannot be written: {error}") from error
+    if reason:
+        raise FileFormatError(f"{path}: cannot be written: {reason}")
+    return target

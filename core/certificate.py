@@ -1,0 +1,82 @@
+"""What the judge says of an answer: the objective, a proven bound, and how far apart they are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dualmech.errors import CertificateError
+
+FEASIBLE = 1e-9
+"""A point is feasible when no constraint is exceeded by more than this, relative to its right-hand side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The judge's verdict on a primal point and dual weights, recomputed from the problem's data alone.
+
+    Attributes
+    ----------
+    objective : float
+        Value of the primal point; ``inf`` where the point is not even in the domain (NaN, indefinite).
+    lower_bound : float
+        Proven bound on the optimum from the dual weights; 0 where they prove nothing.
+    gap : float
+        ``(objective · (1 + violation) − lower_bound) / lower_bound``: the distance from the optimum that
+        remains possible, the violation charged. ``inf`` for an infeasible point or a bound of 0.
+    violation : float
+        Largest relative excess over a constraint; the point is feasible at 1e-9 or below.
+    resolution : float
+        Allowance for rounding, relative, computed from the sizes and magnitudes in the two evaluations.
+
+    Examples
+    --------
+    >>> from dualmech import Certificate
+    >>> Certificate.of(objective=1.5, lower_bound=1.2, violation=0.0, resolution=1e-15).gap
+    0.25
+    """
+
+    objective: float
+    lower_bound: float
+    gap: float
+    violation: float
+    resolution: float
+
+    @classmethod
+    def of(cls, objective: float, lower_bound: float, violation: float, resolution: float) -> Certificate:
+        """Judge a minimisation with a positive optimum; anything not finite certifies as nothing at all.
+
+        Raises
+        ------
+        CertificateError
+            A feasible point lies below the bound by more than the resolution: one of the two is wrong.
+        """
+        objective = objective if math.isfinite(objective) and objective >= 0 else math.inf
+        violation = violation if math.isfinite(violation) else math.inf
+        lower_bound = lower_bound if math.isfinite(lower_bound) and lower_bound > 0 else 0.0
+        resolution = resolution if math.isfinite(resolution) else math.inf
+        gap = math.inf
+        if violation <= FEASIBLE and math.isfinite(objective) and lower_bound > 0:
+            gap = (objective * (1 + violation) - lower_bound) / lower_bound
+            if gap < -resolution:
+                raise CertificateError(
+                    f"a feasible point of value {objective!r} lies below the proven bound {lower_bound!r} "
+                    f"by {-gap:.2e}, more than rounding ({resolution:.2e}) explains"
+                )
+            gap = max(gap, 0.0)
+        return cls(objective, lower_bound, gap, violation, resolution)
+
+    @property
+    def feasible(self) -> bool:
+        """Whether every constraint holds to 1e-9."""
+        return self.violation <= FEASIBLE and math.isfinite(self.objective)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The proven interval of the optimum, ``(lower_bound, objective · (1 + violation))``."""
+        upper = self.objective * (1 + self.violation) if self.feasible else math.inf
+        return self.lower_bound, upper
+
+    def certifies(self, tol: float) -> bool:
+        """Whether the gap is proven to be at most `tol`, and rounding cannot hide more than that."""
+        return self.gap <= tol and self.resolution <= tol

@@ -1,0 +1,100 @@
+"""The attributes of a table and how its cells are numbered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.validate import size
+
+MAX_CELLS = 2**31
+"""Largest number of cells whose indices are ever enumerated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Attribute names and sizes; cells are numbered in row-major order, the last attribute fastest.
+
+    Parameters
+    ----------
+    sizes : mapping or iterable of (name, size)
+        How many values each attribute takes. Declare it, never read it off the data.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        No attribute, a repeated name, or a size that is not an integer of at least 1.
+
+    Examples
+    --------
+    >>> from dualmech import Domain
+    >>> domain = Domain({"age": 74, "sex": 2})
+    >>> domain.names, domain.shape, domain.cells
+    (('age', 'sex'), (74, 2), 148)
+    >>> domain.cell(age=3, sex=1)
+    7
+    """
+
+    sizes: tuple[tuple[str, int], ...]
+
+    def __init__(self, sizes: Mapping[str, int] | Iterable[tuple[str, int]]) -> None:
+        items = sizes.items() if isinstance(sizes, Mapping) else sizes
+        try:
+            pairs = [(name, count) for name, count in items]
+        except (TypeError, ValueError) as error:
+            raise InputTypeError(
+                "domain must map attribute names to sizes, for example {'age': 74, 'sex': 2}"
+            ) from error
+        checked = tuple((str(name), size(**{f"domain size of {name!r}": count})) for name, count in pairs)
+        names = [name for name, _ in checked]
+        if not names or len(set(names)) != len(names):
+            raise InvalidInputError(f"domain must have one or more attributes of distinct names, got {names}")
+        object.__setattr__(self, "sizes", checked)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Attribute names, in order."""
+        return tuple(name for name, _ in self.sizes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Attribute sizes, in order."""
+        return tuple(count for _, count in self.sizes)
+
+    @property
+    def cells(self) -> int:
+        """Number of cells d, the product of the sizes (an exact integer, however large)."""
+        return math.prod(self.shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def axes(self, attributes: Iterable[str]) -> tuple[int, ...]:
+        """Return the positions of the named attributes, in the domain's own order."""
+        wanted = [attributes] if isinstance(attributes, str) else list(attributes)
+        unknown = [name for name in wanted if name not in self.names]
+        if unknown:
+            raise InvalidInputError(f"attribute {unknown[0]!r} is not in the domain {list(self.names)}")
+        if len(set(wanted)) != len(wanted):
+            raise InvalidInputError(f"attributes must be distinct, got {wanted}")
+        return tuple(sorted(self.names.index(name) for name in wanted))
+
+    def cell(self, **codes: int) -> int:
+        """Return the number of the cell with one code for each attribute."""
+        if set(codes) != set(self.names):
+            raise InvalidInputError(f"codes must name each of {list(self.names)} once, got {sorted(codes)}")
+        try:
+            return int(np.ravel_multi_index([codes[name] for name in self.names], self.shape))
+        except ValueError as error:
+            raise InvalidInputError(f"codes {codes} must lie inside the sizes {dict(self.sizes)}") from error
+
+    def codes(self) -> npt.NDArray[np.int64]:
+        """Return the (attributes, d) table of codes, one column a cell."""
+        if self.cells > MAX_CELLS:
+            raise InvalidInputError(f"domain of {self.cells:.3g} cells is too large to enumerate")
+        return np.stack(np.unravel_index(np.arange(self.cells), self.shape)).astype(np.int64)

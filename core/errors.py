@@ -1,0 +1,35 @@
+"""What can go wrong, by name: every error that dualmech raises on purpose derives from `DualmechError`."""
+
+from __future__ import annotations
+
+
+class DualmechError(Exception):
+    """Base of every error raised on purpose; its message is one clear line."""
+
+
+class InvalidInputError(DualmechError, ValueError):
+    """A value that is not allowed: the message names the argument, what was given and what is allowed."""
+
+
+class InputTypeError(DualmechError, TypeError):
+    """A value of a kind that is not allowed, such as text where numbers belong."""
+
+
+class FileFormatError(InvalidInputError):
+    """A file that cannot be read or written, or whose contents break its schema (`docs/formats.md`)."""
+
+
+class BackendError(DualmechError, RuntimeError):
+    """A backend that is not installed, cannot do the cone, or returned nothing to judge."""
+
+
+class CertificateError(DualmechError, ArithmeticError):
+    """A feasible point below a proven bound: impossible, so the library or its arithmetic is at fault."""
+
+
+class InfeasibleAnswerError(DualmechError, RuntimeError):
+    """A mechanism was asked of an answer that the judge found infeasible."""
+
+
+class UncertifiedWarning(UserWarning):
+    """A solver returned an answer whose proven gap is wider than the tolerance that was asked."""

@@ -1,0 +1,118 @@
+"""Workloads by name: the short texts, such as ``prefix:64``, that the command line reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dualmech import workloads
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIn:
+    """A named workload: what builds it, how it is written, and how many of its parameters may be left out."""
+
+    build: Callable[..., Workload]
+    usage: str
+    parameters: tuple[Callable[[str], object], ...] = ()
+    optional: int = 0
+
+
+def named(text: str) -> Workload:
+    """Build the workload that a text such as ``prefix:64`` or ``marginals:2x2x63:1,2`` names.
+
+    A text is a builder's name, then a colon and its parameters, separated by commas; `usages` lists all.
+    Random workloads need their seed, so that a text always names the same workload. For ``marginals`` the
+    parameters are the attributes' sizes, joined by ``x``, then a colon and the ways.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        An unknown name (the message lists those known), parameters of the wrong number or kind (the message
+        shows how they are written), or any that the builder refuses.
+
+    Examples
+    --------
+    >>> from dualmech.naming import named
+    >>> named("prefix:64").shape, named("marginals:2x2x63:1,2").shape
+    ((64, 64), (323, 252))
+    """
+    if not isinstance(text, str):
+        raise InputTypeError(f"the name of a workload must be a text, got {type(text).__name__}")
+    name, colon, rest = text.strip().partition(":")
+    entry = BUILT_IN.get(name)
+    if entry is None:
+        raise InvalidInputError(f"unknown workload {text!r}; known are {', '.join(usages())}")
+    parts = re.split(":" if name == "marginals" else ",", rest) if colon else []
+    most = len(entry.parameters)
+    try:
+        if not most - entry.optional <= len(parts) <= most:
+            raise ValueError
+        values = [read(part.strip()) for read, part in zip(entry.parameters, parts, strict=False)]
+    except ValueError:
+        raise InvalidInputError(f"workload {text!r} must be written {entry.usage}") from None
+    return entry.build(*values)
+
+
+def is_named(text: str) -> bool:
+    """Whether a text starts with the name of a built-in workload, so that it is not the path of a file.
+
+    Examples
+    --------
+    >>> from dualmech.naming import is_named
+    >>> is_named("prefix:many"), is_named("mine.csv")
+    (True, False)
+    """
+    return text.strip().partition(":")[0] in BUILT_IN
+
+
+def usages() -> list[str]:
+    """Return how each built-in workload is written, for messages and help.
+
+    Examples
+    --------
+    >>> from dualmech.naming import usages
+    >>> usages()[:2]
+    ['identity:D', 'total:D']
+    """
+    return [entry.usage for entry in BUILT_IN.values()]
+
+
+def _integer(text: str) -> int:
+    # int() also takes signs, underscores and foreign digits; eighteen digits hold any size or seed.
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _integers(separator: str) -> Callable[[str], list[int]]:
+    return lambda text: [_integer(part.strip()) for part in text.split(separator)]
+
+
+def _flag(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError(text)
+    return text == "1"
+
+
+_D_M_SEED = (_integer, _integer, _integer)
+
+BUILT_IN = {
+    "identity": BuiltIn(workloads.identity, "identity:D", (_integer,)),
+    "total": BuiltIn(workloads.total, "total:D", (_integer,)),
+    "identity_total": BuiltIn(workloads.identity_total, "identity_total:D", (_integer,)),
+    "prefix": BuiltIn(workloads.prefix, "prefix:D", (_integer,)),
+    "all_range": BuiltIn(workloads.all_range, "all_range:D", (_integer,)),
+    "random_range": BuiltIn(workloads.random_range, "random_range:D,M,SEED", _D_M_SEED),
+    "marginals": BuiltIn(workloads.marginals, "marginals:AxBx...:WAY,...", (_integers("x"), _integers(","))),
+    "pl94": BuiltIn(workloads.pl94, "pl94"),
+    "age_pyramid": BuiltIn(workloads.age_pyramid, "age_pyramid[:AGES[,ADULTS 0 or 1]]", (_integer, _flag), 2),
+    "random_signs": BuiltIn(
+        workloads.random_signs, "random_signs:D,M,SEED[,PROBABILITY]", (*_D_M_SEED, float), 1
+    ),
+    "related": BuiltIn(workloads.related, "related:D,M,RANK,SEED", (_integer, *_D_M_SEED)),
+}
+"""The built-in workloads, by name."""

@@ -1,0 +1,1 @@
+"""The problems: each holds data and judges any answer to it."""

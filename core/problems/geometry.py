@@ -1,0 +1,136 @@
+"""Workload, basis and neighbours: the arrays that every problem about Gaussian noise on ``B x`` shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.sparse as sp
+
+from dualmech import linalg, validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.validate import Array
+from dualmech.workload import Workload
+
+Matrix = Array | sp.sparray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Geometry:
+    """``W = L B`` and the moves ``B U`` between neighbours, with the two quadratic forms of a covariance.
+
+    Attributes
+    ----------
+    workload : Workload
+        W, (m, d).
+    basis : (k, d) array
+        B, of full row rank k = rank W.
+    representation : (m, k) array
+        L.
+    neighbours : (d, s) matrix or None
+        U, differences of neighbouring data sets up to sign; None stands for the identity.
+    moves : (k, s) array
+        B U: how far each pair of neighbours moves the noisy vector.
+    unmoved : (k - r, k) array
+        Orthonormal rows f with ``f B U = 0``: what no neighbour changes, released exactly.
+    """
+
+    workload: Workload
+    basis: Array
+    representation: Array
+    neighbours: Matrix | None
+    moves: Array
+    unmoved: Array
+
+    @classmethod
+    def of(cls, workload: Workload, basis: npt.ArrayLike | None, neighbours: Matrix | None) -> Geometry:
+        """Check the three against each other and factor the workload over the basis."""
+        if not isinstance(workload, Workload):
+            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        dense = workload.dense()
+        if not np.any(dense):
+            raise InvalidInputError("workload must have at least one query that is not all zero")
+        chosen, representation = _factor(dense, workload.names, basis)
+        checked = _neighbours(neighbours, workload.shape[1])
+        moves = chosen if checked is None else linalg.to_dense(chosen @ checked)
+        if checked is not None and not np.any(np.abs(moves) > linalg.SPAN_TOLERANCE * np.abs(chosen).max()):
+            raise InvalidInputError(
+                "neighbours must change at least one query; none does, so every answer can be released exactly"
+            )
+        unmoved = np.zeros((0, len(chosen))) if checked is None else _unmoved(moves)
+        for array in (chosen, representation, moves, unmoved):
+            validate.read_only(array)
+        return cls(workload, chosen, representation, checked, moves, unmoved)
+
+    @property
+    def rank(self) -> int:
+        """Number of rows k of the basis."""
+        return int(self.basis.shape[0])
+
+    @property
+    def free_queries(self) -> npt.NDArray[np.intp]:
+        """Indices of the queries that no neighbour changes: all-zero ones, and those released exactly."""
+        norms = np.linalg.norm(self.representation, axis=1)
+        moved = self.representation - self.representation @ self.unmoved.T @ self.unmoved
+        return np.flatnonzero(np.linalg.norm(moved, axis=1) <= linalg.SPAN_TOLERANCE * norms)
+
+    def differences(self, queries: npt.NDArray[np.intp], moves: npt.NDArray[np.intp]) -> Array:
+        """Return the chosen rows and columns of ``W U``, from the workload itself and not from its factors."""
+        rows = self.workload.matrix[queries]
+        if self.neighbours is None:
+            return linalg.to_dense(rows[:, moves])
+        return linalg.to_dense(rows @ self.neighbours[:, moves])
+
+    def variances(self, covariance: Array) -> tuple[Array, Array]:
+        """Return ``diag(L Σ L')`` (m,) and an allowance for its rounding."""
+        rows, size = self.representation, self.rank
+        values = np.einsum("jk,jk->j", rows @ covariance, rows)
+        magnitudes = np.einsum("jk,jk->j", np.abs(rows) @ np.abs(covariance), np.abs(rows))
+        return values, 2 * size * linalg.EPS * magnitudes
+
+    def profile(self, covariance: Array) -> tuple[Array, Array]:
+        """Return ``(B u_i)' Σ⁻¹ (B u_i)`` (s,) and an allowance for its rounding; ``inf`` where undefined.
+
+        Where neighbours leave directions of ``B x`` unmoved, the best covariance adds no noise there and is
+        singular; `linalg.inverse_forms` says how that is judged.
+        """
+        return linalg.inverse_forms(covariance, self.moves)
+
+
+def _factor(dense: Array, names: tuple[str, ...], basis: npt.ArrayLike | None) -> tuple[Array, Array]:
+    cells = dense.shape[1]
+    if basis is None:
+        spanning = linalg.row_space(dense)
+        return (np.eye(cells), dense) if len(spanning) == cells else (spanning, dense @ spanning.T)
+    given = np.array(validate.finite(2, basis=basis))
+    if given.shape[1] != cells:
+        raise InvalidInputError(f"basis must have {cells} columns, as the workload, got {given.shape[1]}")
+    workload_rank = linalg.rank(dense)
+    if len(given) > workload_rank:
+        raise InvalidInputError(f"basis must have {workload_rank} rows, the rank of the workload, got {len(given)}")
+    if linalg.rank(given) < len(given):
+        raise InvalidInputError(f"basis must have full row rank, got rank {linalg.rank(given)} of {len(given)}")
+    if linalg.is_identity(given):
+        return given, dense
+    return given, linalg.represent(dense, given, names)
+
+
+def _neighbours(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix | None:
+    if neighbours is None:
+        return None
+    checked = validate.matrix(neighbours=neighbours)
+    if checked.shape[0] != cells:
+        raise InvalidInputError(f"neighbours must have {cells} rows, one a cell, got {checked.shape[0]}")
+    if linalg.is_identity(checked):
+        return None
+    return sp.csc_array(checked) if sp.issparse(checked) else checked
+
+
+def _unmoved(moves: Array) -> Array:
+    """Return orthonormal rows spanning the left null space of the moves; none when they span everything."""
+    size = len(moves)
+    gram_side = scipy.linalg.qr(moves.T, mode="r", check_finite=False)[0] if moves.shape[1] > size else moves.T
+    _, values, vectors = scipy.linalg.svd(gram_side[: max(size, 1)], full_matrices=True, check_finite=False)
+    return np.ascontiguousarray(vectors[linalg.numerical_rank(values, moves.shape) :])

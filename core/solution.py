@@ -1,0 +1,185 @@
+"""What a solver returns: an answer, the judge's certificate, and why it is or is not certified."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech.certificate import Certificate
+from dualmech.errors import InfeasibleAnswerError, UncertifiedWarning
+from dualmech.validate import Array
+
+if TYPE_CHECKING:
+    from dualmech.mechanism import LinearGaussianMechanism
+
+
+class Status(Enum):
+    """Why a solver stopped; each value says what it means and what to do."""
+
+    CERTIFIED = "The judge proved the answer within the tolerance of the optimum."
+    STEPS_EXHAUSTED = (
+        "The steps or the time allowed ran out first. The answer is the best found and its gap is proven; "
+        "allow more steps, or ask for a larger tolerance."
+    )
+    STALLED = (
+        "Steps stopped to improve the gap, usually at the limit of double precision. The answer is the best "
+        "found and its gap is proven; ask for a larger tolerance, or rescale targets that differ widely."
+    )
+    ROUNDING = (
+        "The gap is as small as asked, but rounding in its evaluation may hide more than that. Ask for a "
+        "tolerance above the certificate's resolution."
+    )
+    BACKEND = (
+        "The backend ended its own way; what it returned was repaired to feasibility and judged. Tighten the "
+        "backend's own tolerances, choose another backend or formulation, or use the fast layer."
+    )
+    NON_FINITE = (
+        "Numbers stopped being finite during the solve. The answer is the best one before that; rescale the "
+        "workload and its targets."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One line of news from a running solver, handed to its `callback`."""
+
+    iteration: int
+    objective: float
+    lower_bound: float
+    gap: float
+    seconds: float
+
+
+Callback = Callable[[Progress], None]
+
+
+class Problem(Protocol):
+    """What a solution needs of its problem: the judge, and how to read an answer."""
+
+    def certify(self, primal: Any, dual: Any) -> Certificate:
+        """Judge a primal point and dual weights."""
+
+    def mechanism(self, primal: Any) -> LinearGaussianMechanism:
+        """Build the mechanism that a primal point describes."""
+
+    def prices(self, dual: Any) -> Array:
+        """Share of the privacy bill of each query."""
+
+    def binding(self, primal: Any, slack: float) -> npt.NDArray[np.intp]:
+        """Indices of the neighbours whose cost is within `slack` of the largest."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """An answer with its certificate; the certificate is made by the problem, never by the solver.
+
+    Attributes
+    ----------
+    problem, primal, dual
+        What was asked, and the two sides of the answer, enough to check it again.
+    certificate : Certificate
+        Objective, proven bound, gap, violation and resolution.
+    tol : float
+        The gap that was asked for.
+    status : Status
+        ``CERTIFIED``, or why not; `message` adds the solver's own words.
+    iterations, seconds, solver
+        How it was found. The fast layer counts eigendecompositions.
+    """
+
+    problem: Any
+    primal: Any
+    dual: Any
+    certificate: Certificate
+    tol: float
+    status: Status
+    message: str = ""
+    iterations: int = 0
+    seconds: float = 0.0
+    solver: str = ""
+    history: tuple[Progress, ...] = field(default=(), repr=False)
+
+    @property
+    def objective(self) -> float:
+        """Objective of the primal point, recomputed by the problem."""
+        return self.certificate.objective
+
+    @property
+    def lower_bound(self) -> float:
+        """Bound on the optimum, proven by `dual`."""
+        return self.certificate.lower_bound
+
+    @property
+    def gap(self) -> float:
+        """Relative distance from the optimum that remains possible."""
+        return self.certificate.gap
+
+    @property
+    def mechanism(self) -> LinearGaussianMechanism:
+        """The mechanism to release with; raises `InfeasibleAnswerError` where the answer is infeasible."""
+        if not self.certificate.feasible:
+            raise InfeasibleAnswerError(
+                f"no mechanism: the answer exceeds a constraint by {self.certificate.violation:.2e} "
+                f"(status {self.status.name})"
+            )
+        mechanism: LinearGaussianMechanism = self.problem.mechanism(self.primal)
+        return mechanism
+
+    @property
+    def prices(self) -> Array:
+        """Share of the privacy bill of each query (m,); sums to 1.
+
+        To first order, a target loosened by the small fraction t lowers the squared privacy cost by the
+        fraction ``prices[j] · t``.
+        """
+        prices: Array = self.problem.prices(self.dual)
+        return prices
+
+    @property
+    def binding(self) -> npt.NDArray[np.intp]:
+        """Indices of the neighbours that bind: their cost is the largest, up to what the gap leaves open.
+
+        A slack below ``max(1e-6, √gap)``, relative to the objective, counts as binding: with a gap g, a
+        neighbour of dual weight w can be slack by g/w at most.
+        """
+        indices: npt.NDArray[np.intp] = self.problem.binding(self.primal, max(1e-6, self.gap**0.5))
+        return indices
+
+
+def conclude(
+    problem: Any,
+    primal: Any,
+    dual: Any,
+    *,
+    tol: float,
+    otherwise: Status,
+    message: str = "",
+    iterations: int = 0,
+    seconds: float = 0.0,
+    solver: str = "",
+    history: tuple[Progress, ...] = (),
+) -> Solution:
+    """Let the problem judge an answer and wrap both; warn when the tolerance was not proven.
+
+    `otherwise` is the status of an answer that the judge did not certify.
+    """
+    certificate = problem.certify(primal, dual)
+    status = Status.CERTIFIED if certificate.certifies(tol) else otherwise
+    if status is not Status.CERTIFIED and certificate.gap <= tol:
+        status = Status.ROUNDING
+    if status is not Status.CERTIFIED:
+        warnings.warn(
+            f"{solver}: gap {certificate.gap:.1e} proven where {tol:.1e} was asked ({status.name}). "
+            f"{message or status.value}",
+            UncertifiedWarning,
+            stacklevel=3,
+        )
+    return Solution(
+        problem, primal, dual, certificate, tol, status, message, iterations, seconds, solver, history
+    )

@@ -1,0 +1,97 @@
+"""Solutions on disk: written whole or not at all, and judged anew when they are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dualmech import files, linalg
+from dualmech.archives import Arrays, FilePath
+from dualmech.errors import DualmechError, FileFormatError, InputTypeError
+from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.solution import Solution, Status, conclude
+
+SCHEMA, VERSION = "dualmech.solution", 1
+
+
+def save_solution(solution: Solution, path: FilePath) -> None:
+    """Write a solution and its problem to an ``.npz`` file (schema in ``docs/formats.md``).
+
+    The certificate is not written: whoever reads the file has the judge compute it again.
+
+    Raises
+    ------
+    FileFormatError
+        The path cannot be written; nothing is left behind.
+    InputTypeError
+        A solution of a problem that has no file schema yet.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "prefix.npz")
+    ...     dm.save_solution(answer, path)
+    ...     again = dm.load_solution(path)
+    >>> again.objective == answer.objective, again.status.name
+    (True, 'CERTIFIED')
+    """
+    problem = solution.problem
+    if not isinstance(problem, FitnessForUse | PrivacyFirst):
+        raise InputTypeError(f"solution of a {type(problem).__name__} cannot be written: it has no schema yet")
+    arrays: dict[str, Any] = files.workload_arrays(problem.workload)
+    arrays |= {"problem": type(problem).__name__, "targets": problem.targets, "basis": problem.basis}
+    if isinstance(problem, PrivacyFirst):
+        arrays["cost"] = problem.cost
+    if problem.neighbours is not None:
+        arrays["neighbours"] = linalg.to_dense(problem.neighbours)
+    arrays |= {
+        "primal": solution.primal,
+        "neighbour_weights": solution.dual.neighbour_weights,
+        "query_weights": solution.dual.query_weights,
+        "status": solution.status.name,
+    }
+    arrays |= {key: getattr(solution, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
+    files.write_npz(path, SCHEMA, VERSION, **arrays)
+
+
+def load_solution(path: FilePath) -> Solution:
+    """Read a solution back and judge it anew; a file that lies about its answer is found out here.
+
+    Raises
+    ------
+    FileFormatError
+        The file cannot be read, follows another schema, lacks an array, or holds an impossible problem.
+    """
+    arrays = files.read_npz(path, SCHEMA, (VERSION,))
+    files.require(path, arrays, "problem", "targets", "primal", "neighbour_weights", "query_weights")
+    try:
+        problem = _problem(arrays)
+        text = {key: str(arrays[key]) for key in ("message", "solver") if key in arrays}
+        return conclude(
+            problem,
+            arrays["primal"],
+            FitnessDual(arrays["neighbour_weights"], arrays["query_weights"]),
+            tol=float(arrays.get("tol", np.array(1e-6))),
+            otherwise=Status.__members__.get(str(arrays.get("status", "")), Status.STALLED),
+            iterations=int(arrays.get("iterations", np.array(0))),
+            seconds=float(arrays.get("seconds", np.array(0.0))),
+            **text,
+        )
+    except (DualmechError, ValueError, TypeError) as error:
+        raise FileFormatError(f"{path}: {error}") from error
+
+
+def _problem(arrays: Arrays) -> FitnessForUse | PrivacyFirst:
+    workload = files.workload_from_arrays(arrays)
+    shared = {key: arrays[key] for key in ("basis", "neighbours") if key in arrays}
+    kind = str(arrays["problem"])
+    if kind == "PrivacyFirst" and "cost" in arrays:
+        return PrivacyFirst(workload, arrays["targets"], float(arrays["cost"]), **shared)
+    if kind == "FitnessForUse":
+        return FitnessForUse(workload, arrays["targets"], **shared)
+    raise FileFormatError(f"problem must be FitnessForUse, or PrivacyFirst with a cost, got {kind!r}")

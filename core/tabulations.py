@@ -1,0 +1,250 @@
+"""Workloads over attributes: marginals of a table, the PL-94 redistricting tables, age pyramids.
+
+`dualmech.workloads` offers these builders beside all others. The experiments cited below are those of Xiao,
+Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private linear queries", PVLDB
+14(10), 2021 ("FFU").
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dualmech import validate
+from dualmech.domain import Domain
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.workload import Workload
+
+RACES = (
+    "White",
+    "Black or African American",
+    "American Indian and Alaska Native",
+    "Asian",
+    "Native Hawaiian and Other Pacific Islander",
+    "Some Other Race",
+)
+"""The races of PL-94; anybody reports one or more of them."""
+
+ADULT_AGE = 18
+
+MAX_ENTRIES = 2**26
+"""Largest number of non-zero entries that these builders write out (2 to 3 GB while they do)."""
+
+DomainLike = Domain | Mapping[str, int] | Iterable[tuple[str, int]] | Sequence[int]
+
+
+def marginals(
+    domain: DomainLike,
+    ways: int | Iterable[int] | None = None,
+    sets: Iterable[str | Iterable[str]] | None = None,
+) -> Workload:
+    """Count the records in every cell of chosen marginal tables.
+
+    The marginal on a set of attributes is the Kronecker product, over all attributes in order, of the
+    identity for those in the set and of a row of ones for the others.
+
+    Parameters
+    ----------
+    domain : Domain, mapping, or sequence of sizes
+        The attributes; sizes without names make attributes ``a0, a1, …``.
+    ways : int or iterable of ints
+        All marginals on that many attributes, in the order given: 1 and 2 for one- and two-way tables, 0
+        for the total.
+    sets : iterable of attribute names or of sets of them
+        Those marginals only, in the order given; the order within a set does not matter.
+
+    Returns
+    -------
+    Workload
+        Sparse, one row a marginal cell, in row-major order within its table; queries are named like
+        ``age=3, sex=1`` and grouped like ``age x sex``.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Neither or both of `ways` and `sets`, none asked, one asked twice, an unknown attribute, or a result
+        of more than `MAX_ENTRIES` non-zero entries.
+
+    Notes
+    -----
+    FFU, section 7.7, asks for all one- and two-way marginals.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> tables = dm.workloads.marginals({"age": 3, "sex": 2}, sets=["sex", ("age", "sex")])
+    >>> tables.shape, tables.names[:3]
+    ((8, 6), ('sex=0', 'sex=1', 'age=0, sex=0'))
+    >>> dm.workloads.marginals([16, 16, 16], ways=(1, 2)).shape
+    (816, 4096)
+    """
+    table = _domain(domain)
+    if ways is not None and sets is None:
+        chosen = _axes_of_ways(table, ways)
+    elif sets is not None and ways is None:
+        chosen = _axes_of_sets(table, sets)
+    else:
+        raise InvalidInputError("marginals need exactly one of ways and sets")
+    names, groups = [], []
+    for axes in chosen:
+        attributes = [table.names[axis] for axis in axes]
+        codes = list(itertools.product(*(range(table.shape[axis]) for axis in axes)))
+        names += [
+            ", ".join(f"{a}={c}" for a, c in zip(attributes, code, strict=True)) or "total" for code in codes
+        ]
+        groups += [" x ".join(attributes) or "total"] * len(codes)
+    return Workload(_partitions(table, chosen), names, groups, table)
+
+
+def pl94() -> Workload:
+    """Ask what redistricting asks: 319 queries over the 2 x 2 x 63 = 252 cells of PL 94-171.
+
+    The cells are voting age (17 or under, 18 or over) x ethnicity (not Hispanic, Hispanic) x race, where a
+    race value is one of the 63 non-empty subsets of the six races: the single ones come first (codes 0 to
+    5), then pairs, triples, and so on. The queries are the voting-age marginal (2), the ethnicity marginal
+    (2), those of one race (6), each combination of two or more races (57), and all cells (252); every such
+    table is a group. Sparse.
+
+    Notes
+    -----
+    FFU, section 7.3.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> tables = dm.workloads.pl94()
+    >>> tables.shape, tables.domain.shape
+    ((319, 252), (2, 2, 63))
+    >>> tables.names[0], tables.names[4], tables.names[10]
+    ('17 or under', 'White', 'White + Black or African American')
+    """
+    subsets = [c for size in range(1, len(RACES) + 1) for c in itertools.combinations(RACES, size)]
+    labels = {
+        "voting-age": [f"{ADULT_AGE - 1} or under", f"{ADULT_AGE} or over"],
+        "ethnicity": ["not Hispanic", "Hispanic"],
+        "race": [" + ".join(subset) for subset in subsets],
+    }
+    domain = Domain({name: len(values) for name, values in labels.items()})
+    names = [value for values in labels.values() for value in values]
+    names += [", ".join(values) for values in itertools.product(*labels.values())]
+    groups = ["voting-age"] * 2 + ["ethnicity"] * 2 + ["one race"] * len(RACES)
+    groups += ["two or more races"] * (len(subsets) - len(RACES)) + [" x ".join(labels)] * domain.cells
+    return Workload(_partitions(domain, [(0,), (1,), (2,), (0, 1, 2)]), names, groups, domain)
+
+
+def age_pyramid(ages: int = 116, adults: bool = True) -> Workload:
+    """Ask for the age distribution of males, of females, and of all: 351 queries over 2 x 116 cells.
+
+    For each of the three: how many are of age 0 to x, for every x, and, with `adults`, how many are 18 or
+    over. Cells are gender (males, females) x age in years; 3 `ages` + 3 queries, or 3 `ages` without
+    `adults`. Sparse.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        `ages` below 1, or too few for anybody to be 18 while `adults` are asked for.
+
+    Notes
+    -----
+    FFU, section 7.6.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.age_pyramid().shape, dm.workloads.age_pyramid(adults=False).shape
+    ((351, 232), (348, 232))
+    >>> dm.workloads.age_pyramid().names[115:118]
+    ('males, age 0-115', 'males, age 18-115', 'females, age 0')
+    """
+    count = validate.size(ages=ages)
+    if adults and count <= ADULT_AGE:
+        raise InvalidInputError(f"ages must exceed {ADULT_AGE} where adults are asked for, got {count}")
+    if 2 * count**2 > MAX_ENTRIES:
+        raise InvalidInputError(f"ages must be at most {math.isqrt(MAX_ENTRIES // 2)}, got {count}")
+    spans = [(0, age) for age in range(count)] + ([(ADULT_AGE, count - 1)] if adults else [])
+    age = np.arange(count)
+    ranges = sp.csr_array(
+        np.array([(first <= age) & (age <= last) for first, last in spans], dtype=np.float64)
+    )
+    people = {"males": [[1, 0]], "females": [[0, 1]], "all": [[1, 1]]}
+    matrix = sp.vstack([sp.kron(sp.csr_array(who), ranges) for who in people.values()], format="csr")
+    matrix.eliminate_zeros()  # the Kronecker product stores some
+    names = [f"{who}, age {a}-{b}" if a < b else f"{who}, age {a}" for who in people for a, b in spans]
+    groups = [who for who in people for _ in spans]
+    return Workload(matrix, names, groups, Domain({"gender": 2, "age": count}))
+
+
+def _partitions(domain: Domain, chosen: Sequence[tuple[int, ...]]) -> sp.csr_array:
+    """Return one block of rows a marginal; every cell of the domain lies in exactly one row of each."""
+    codes, row, offset = domain.codes(), [], 0
+    for axes in chosen:
+        shape = tuple(domain.shape[axis] for axis in axes)
+        within = (
+            np.ravel_multi_index(tuple(codes[list(axes)]), shape) if axes else np.zeros(domain.cells, int)
+        )
+        row.append(offset + within)
+        offset += int(np.prod(shape, dtype=np.int64))
+    rows, cells = np.concatenate(row), np.tile(np.arange(domain.cells), len(chosen))
+    return sp.csr_array((np.ones(len(rows)), (rows, cells)), shape=(offset, domain.cells))
+
+
+def _affordable(domain: Domain, tables: int) -> None:
+    # Called before the tables are listed: some domains have more of them than a list can hold.
+    if tables * domain.cells > MAX_ENTRIES:
+        exponent = domain.cells.bit_length() - 1
+        raise InvalidInputError(
+            f"marginals of a domain of 2^{exponent} or more cells are too large to write out "
+            f"(limit {MAX_ENTRIES} non-zero entries in all)"
+        )
+
+
+def _domain(domain: DomainLike) -> Domain:
+    if isinstance(domain, Domain):
+        return domain
+    if isinstance(domain, Mapping):
+        return Domain(domain)
+    try:
+        items: list[Any] = list(domain)
+    except TypeError as error:
+        raise InputTypeError(
+            f"domain must be a Domain, a mapping or a sequence of sizes, got {domain!r}"
+        ) from error
+    if items and all(isinstance(item, int | np.integer) for item in items):
+        return Domain([(f"a{axis}", size) for axis, size in enumerate(items)])
+    return Domain(items)
+
+
+def _axes_of_ways(domain: Domain, ways: int | Iterable[int]) -> list[tuple[int, ...]]:
+    attributes = len(domain.names)
+    wanted = list(ways) if isinstance(ways, Iterable) else [ways]
+    for way in wanted:
+        if isinstance(way, bool) or not isinstance(way, int | np.integer):
+            raise InputTypeError(f"ways must be integers from 0 to {attributes}, got {way!r}")
+        if not 0 <= way <= attributes:
+            raise InvalidInputError(f"ways must lie between 0 and {attributes}, the attributes, got {way}")
+    if not wanted or len(set(wanted)) != len(wanted):
+        raise InvalidInputError(f"ways must be one or more distinct integers, got {wanted}")
+    _affordable(domain, sum(math.comb(attributes, int(way)) for way in wanted))
+    return [axes for way in wanted for axes in itertools.combinations(range(attributes), int(way))]
+
+
+def _axes_of_sets(domain: Domain, sets: Iterable[str | Iterable[str]]) -> list[tuple[int, ...]]:
+    if isinstance(sets, str) or not isinstance(sets, Iterable):
+        raise InputTypeError(f"sets must be a sequence of attribute names or of sets of them, got {sets!r}")
+    wanted = list(sets)
+    for entry in wanted:
+        if not isinstance(entry, Iterable):
+            raise InputTypeError(f"sets must hold attribute names or sets of them, got {entry!r}")
+    _affordable(domain, len(wanted))
+    chosen = [domain.axes(entry) for entry in wanted]
+    if not chosen:
+        raise InvalidInputError("sets must name at least one marginal, got none")
+    for axes in chosen:
+        if chosen.count(axes) > 1:
+            raise InvalidInputError(f"sets must differ, got {[domain.names[axis] for axis in axes]} twice")
+    return chosen

@@ -1,0 +1,149 @@
+"""Validators as vocabulary: `positive(targets=c)` returns clean data or raises an error that names `targets`.
+
+Every validator takes exactly one keyword, the argument's name as its user wrote it, so that the message can
+name it. Nothing is repaired in silence: data are converted to read-only float64 or refused.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualmech.errors import InputTypeError, InvalidInputError
+
+Array = npt.NDArray[np.float64]
+
+SYMMETRY_TOLERANCE = 1e-9
+"""Largest |S - S'| allowed in a covariance, relative to its largest entry; beyond it the input is refused."""
+
+
+def read_only(array: Array) -> Array:
+    """Return the same array, marked read-only, so that a frozen dataclass cannot change under its user."""
+    array.flags.writeable = False
+    return array
+
+
+def numeric(ndim: int | None = None, /, **named: object) -> Array:
+    """Return a read-only float64 copy of a non-empty numeric array, of `ndim` dimensions if given."""
+    name, value = _one(named)
+    if isinstance(value, str | bytes):
+        raise InputTypeError(f"{name} must be numbers, got text: {value!r}")
+    try:
+        raw = np.asarray(value)
+        if raw.dtype.kind not in "biuf" and not (raw.dtype.kind == "O" and raw.size):
+            raise TypeError
+        array = np.array(raw, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputTypeError(f"{name} must be an array of real numbers, got {_describe(value)}") from error
+    if ndim is not None and array.ndim != ndim:
+        raise InvalidInputError(f"{name} must have {ndim} dimension(s), got shape {array.shape}")
+    if array.size == 0:
+        raise InvalidInputError(f"{name} must not be empty, got shape {array.shape}")
+    return read_only(array)
+
+
+def finite(ndim: int | None = None, /, **named: object) -> Array:
+    """Return a read-only float64 array without NaN or infinite entries."""
+    name, value = _one(named)
+    array = numeric(ndim, **{name: value})
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        where = f"[{', '.join(map(str, bad[0]))}]" if array.ndim else ""
+        raise InvalidInputError(f"{name} must be finite, got {array[tuple(bad[0])]} at {name}{where}")
+    return array
+
+
+def positive(ndim: int | None = None, /, **named: object) -> Array:
+    """Return a read-only float64 array whose entries are all finite and > 0."""
+    name, value = _one(named)
+    array = finite(ndim, **{name: value})
+    bad = np.argwhere(array <= 0)
+    if len(bad):
+        where = f"[{', '.join(map(str, bad[0]))}]" if array.ndim else ""
+        raise InvalidInputError(f"{name} must be positive, got {array[tuple(bad[0])]:g} at {name}{where}")
+    return array
+
+
+def positive_number(**named: object) -> float:
+    """Return one finite number > 0."""
+    return float(positive(0, **named))
+
+
+def nonnegative_number(**named: object) -> float:
+    """Return one finite number >= 0."""
+    name, _ = _one(named)
+    number = float(finite(0, **named))
+    if number < 0:
+        raise InvalidInputError(f"{name} must be at least 0, got {number:g}")
+    return number
+
+
+def probability(**named: object) -> float:
+    """Return one number strictly between 0 and 1."""
+    name, _ = _one(named)
+    number = float(finite(0, **named))
+    if not 0 < number < 1:
+        raise InvalidInputError(f"{name} must lie strictly between 0 and 1, got {number:g}")
+    return number
+
+
+def size(**named: object) -> int:
+    """Return one integer >= 1."""
+    name, value = _one(named)
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InputTypeError(f"{name} must be an integer of at least 1, got {_describe(value)}")
+    if value < 1:
+        raise InvalidInputError(f"{name} must be an integer of at least 1, got {value}")
+    return int(value)
+
+
+def per_item(length: int, /, **named: object) -> Array:
+    """Return `length` positive numbers, spreading a single number over all of them."""
+    name, value = _one(named)
+    array = positive(**{name: value})
+    if array.ndim == 0:
+        return read_only(np.full(length, float(array)))
+    if array.shape != (length,):
+        raise InvalidInputError(f"{name} must be one number or {length} numbers, got shape {array.shape}")
+    return array
+
+
+def symmetric(**named: object) -> Array:
+    """Return a finite square matrix, symmetrised when its asymmetry is rounding, refused when it is more."""
+    name, _ = _one(named)
+    array = finite(2, **named)
+    if array.shape[0] != array.shape[1]:
+        raise InvalidInputError(f"{name} must be square, got shape {array.shape}")
+    asymmetry, scale = float(np.abs(array - array.T).max()), float(np.abs(array).max())
+    if asymmetry > SYMMETRY_TOLERANCE * scale:
+        raise InvalidInputError(f"{name} must be symmetric, but differs from its transpose by {asymmetry:g}")
+    return read_only((array + array.T) / 2)
+
+
+def matrix(**named: object) -> Array | sp.csr_array:
+    """Return a finite, non-empty matrix: scipy sparse stays sparse (CSR), anything else becomes float64."""
+    name, value = _one(named)
+    if not sp.issparse(value):
+        return finite(2, **named)
+    if value.ndim != 2 or 0 in value.shape:
+        raise InvalidInputError(f"{name} must be a non-empty matrix, got shape {value.shape}")
+    if value.dtype.kind not in "biuf":
+        raise InputTypeError(f"{name} must hold real numbers, got a sparse matrix of dtype {value.dtype}")
+    sparse = sp.csr_array(value, dtype=np.float64, copy=True)
+    sparse.sum_duplicates()
+    if not np.all(np.isfinite(sparse.data)):
+        raise InvalidInputError(f"{name} must be finite, got NaN or infinite entries")
+    for part in (sparse.data, sparse.indices, sparse.indptr):
+        part.flags.writeable = False
+    return sparse
+
+
+def _one(named: dict[str, object]) -> tuple[str, object]:
+    ((name, value),) = named.items()
+    return name, value
+
+
+def _describe(value: object) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

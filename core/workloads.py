@@ -1,0 +1,282 @@
+"""Builders of named workloads: those of the papers' experiments, and the pieces from which to stack others.
+
+Every builder returns a `Workload` whose queries and groups have names. Arguments that are not allowed raise
+`InvalidInputError` or `InputTypeError` before any work, as does a matrix too large to write out. Random
+builders need their `rng`, a seed or a generator: the same seed gives the same workload.
+
+The experiments cited below are those of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of
+differentially private linear queries", PVLDB 14(10), 2021 ("FFU").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualmech import validate
+from dualmech.domain import Domain
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.tabulations import age_pyramid, marginals, pl94
+from dualmech.workload import MAX_DENSE_ENTRIES, Workload
+
+__all__ = [
+    "age_pyramid",
+    "all_range",
+    "identity",
+    "identity_total",
+    "marginals",
+    "pl94",
+    "prefix",
+    "random_range",
+    "random_signs",
+    "related",
+    "stack",
+    "total",
+]
+
+Seed = np.random.Generator | int
+
+MAX_CELLS = 2**24
+"""Largest number of cells that `identity`, `total` and `identity_total` take; each gets a name."""
+
+SPARSE_ENTRIES = 2**16
+"""A sparse piece with more entries than this, zeros included, makes a stack sparse."""
+
+
+def identity(d: int) -> Workload:
+    """Count every cell: ``W = I``, (d, d), sparse.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.identity(3).names
+    ('cell 0', 'cell 1', 'cell 2')
+    """
+    cells = _cells(d)
+    return Workload(sp.eye_array(cells, format="csr"), [f"cell {i}" for i in range(cells)], ["cells"] * cells)
+
+
+def total(d: int) -> Workload:
+    """Count all records: ``W = 1'``, (1, d), dense.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.total(3).matrix
+    array([[1., 1., 1.]])
+    """
+    return Workload(np.ones((1, _cells(d))), ["total"], ["total"])
+
+
+def identity_total(d: int) -> Workload:
+    """Count every cell, then all records: ``W = [I; 1']``, (d + 1, d), sparse (FFU, sections 5.1 and 7.2).
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.identity_total(2).dense()
+    array([[1., 0.],
+           [0., 1.],
+           [1., 1.]])
+    """
+    cells, whole = identity(d), total(d)
+    matrix = sp.vstack([sp.csr_array(part.matrix) for part in (cells, whole)], format="csr")
+    return Workload(matrix, cells.names + whole.names, cells.groups + whole.groups)
+
+
+def prefix(d: int) -> Workload:
+    """Count cells 0 to j for every j: ``W_ji = 1`` where ``i <= j``, (d, d), dense (FFU, section 7.1.1).
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.prefix(3).matrix
+    array([[1., 0., 0.],
+           [1., 1., 0.],
+           [1., 1., 1.]])
+    """
+    cells = validate.size(d=d)
+    _limited(cells, cells)
+    ends = np.arange(cells)
+    return _intervals(np.zeros_like(ends), ends, cells, "prefixes")
+
+
+def all_range(d: int) -> Workload:
+    """Count every interval of cells, once: (d (d + 1) / 2, d), dense, ordered by first cell, then by last.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.all_range(2).names
+    ('cell 0', 'cells 0..1', 'cell 1')
+    """
+    cells = validate.size(d=d)
+    _limited(cells * (cells + 1) // 2, cells)
+    return _intervals(*np.triu_indices(cells), cells, "ranges")
+
+
+def random_range(d: int, m: int, rng: Seed) -> Workload:
+    """Count m random intervals of cells: (m, d), dense, as a third of the entries are 1 (FFU, section 7.4).
+
+    Both end points of a query are drawn uniformly and independently from the d cells, and both belong to it.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.random_range(8, 100, rng=0).shape
+    (100, 8)
+    """
+    cells, queries = validate.size(d=d), validate.size(m=m)
+    _limited(queries, cells)
+    ends = np.sort(_generator(rng).integers(cells, size=(queries, 2)), axis=1)
+    return _intervals(ends[:, 0], ends[:, 1], cells, "ranges")
+
+
+def random_signs(d: int, m: int, rng: Seed, probability: float = 0.2) -> Workload:
+    """Ask m queries of independent random signs: +1 with `probability`, else -1; (m, d), dense (FFU, 7.5).
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> bool((abs(dm.workloads.random_signs(4, 6, rng=0).matrix) == 1).all())
+    True
+    """
+    cells, queries = validate.size(d=d), validate.size(m=m)
+    heads = validate.probability(probability=probability)
+    _limited(queries, cells)
+    signs = np.where(_generator(rng).random((queries, cells)) < heads, 1.0, -1.0)
+    return Workload(signs, [f"signs {j}" for j in range(queries)], ["random signs"] * queries)
+
+
+def related(d: int, m: int, rank: int, rng: Seed) -> Workload:
+    """Ask m queries that share a few directions: ``W = C A``, (m, d), dense (FFU, section 7.8).
+
+    C is (m, rank) and A is (rank, d), their entries independent and standard normal; the paper takes
+    ``m = rank = d / 2``. A `rank` above m or d, which no such matrix has, raises `InvalidInputError`.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> import numpy as np
+    >>> int(np.linalg.matrix_rank(dm.workloads.related(8, 6, 2, rng=0).matrix))
+    2
+    """
+    cells, queries, inner = validate.size(d=d), validate.size(m=m), validate.size(rank=rank)
+    if inner > min(cells, queries):
+        raise InvalidInputError(
+            f"rank must be at most {min(cells, queries)}, the smaller of m and d, got {inner}"
+        )
+    _limited(queries, cells)
+    generator = _generator(rng)
+    left = generator.standard_normal((queries, inner))
+    matrix = left @ generator.standard_normal((inner, cells))
+    return Workload(matrix, [f"related {j}" for j in range(queries)], ["related"] * queries)
+
+
+def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload:
+    """Ask several workloads over the same d cells together: (m_1 + m_2 + …, d).
+
+    Parameters
+    ----------
+    workloads : Workload
+        The pieces, in order. Those that state a domain must state the same one, which the stack takes over.
+    labels : sequence of texts, optional
+        One a piece: the group that all its queries take. By default queries keep their own groups.
+
+    Returns
+    -------
+    Workload
+        Sparse if every piece is, or if one with more than `SPARSE_ENTRIES` entries is; else dense.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        No piece, a piece that is no workload, cells or domains that differ, labels of the wrong number.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> both = dm.workloads.stack(dm.workloads.prefix(4), dm.workloads.total(4), labels=["left", "all"])
+    >>> both.shape, both.groups
+    ((5, 4), ('left', 'left', 'left', 'left', 'all'))
+    """
+    if not workloads:
+        raise InvalidInputError("stack needs at least one workload, got none")
+    for piece in workloads:
+        if not isinstance(piece, Workload):
+            raise InputTypeError(f"stack takes workloads, got {type(piece).__name__}")
+    cells = sorted({piece.shape[1] for piece in workloads})
+    if len(cells) > 1:
+        raise InvalidInputError(f"stacked workloads must have the same number of cells, got {cells}")
+    names = [name for piece in workloads for name in piece.names]
+    groups = [
+        group for piece, given in zip(workloads, _marks(labels, workloads), strict=True) for group in given
+    ]
+    return Workload(_stacked(workloads), names, groups, _shared_domain(workloads))
+
+
+def _marks(labels: Sequence[str] | None, pieces: Sequence[Workload]) -> list[Sequence[str]]:
+    if labels is None:
+        return [piece.groups for piece in pieces]
+    if isinstance(labels, str):
+        raise InputTypeError(f"labels must be a sequence of {len(pieces)} texts, got one text: {labels!r}")
+    if len(labels) != len(pieces):
+        raise InvalidInputError(f"labels must have {len(pieces)} entries, one a workload, got {len(labels)}")
+    return [[str(label)] * piece.shape[0] for label, piece in zip(labels, pieces, strict=True)]
+
+
+def _stacked(pieces: Sequence[Workload]) -> npt.NDArray[np.float64] | sp.csr_array:
+    sparse = [piece.is_sparse for piece in pieces]
+    large = [piece.is_sparse and piece.shape[0] * piece.shape[1] > SPARSE_ENTRIES for piece in pieces]
+    if all(sparse) or any(large):
+        return sp.csr_array(sp.vstack([sp.csr_array(piece.matrix) for piece in pieces], format="csr"))
+    _limited(sum(piece.shape[0] for piece in pieces), pieces[0].shape[1])
+    return np.vstack([piece.dense() for piece in pieces])
+
+
+def _shared_domain(pieces: Sequence[Workload]) -> Domain | None:
+    domains = [piece.domain for piece in pieces if piece.domain is not None]
+    for other in domains[1:]:
+        if other != domains[0]:
+            raise InvalidInputError(
+                f"stacked workloads must agree on their domain, got {dict(domains[0].sizes)} "
+                f"and {dict(other.sizes)}"
+            )
+    return domains[0] if domains else None
+
+
+def _intervals(
+    first: npt.NDArray[np.integer], last: npt.NDArray[np.integer], cells: int, group: str
+) -> Workload:
+    cell = np.arange(cells)
+    matrix = (first[:, None] <= cell) & (cell <= last[:, None])
+    names = [f"cell {a}" if a == b else f"cells {a}..{b}" for a, b in zip(first, last, strict=True)]
+    return Workload(matrix, names, [group] * len(names))
+
+
+def _cells(d: int) -> int:
+    cells = validate.size(d=d)
+    if cells > MAX_CELLS:
+        raise InvalidInputError(f"d must be at most {MAX_CELLS}, got {cells}")
+    return cells
+
+
+def _limited(rows: int, columns: int) -> None:
+    if rows * columns > MAX_DENSE_ENTRIES:
+        raise InvalidInputError(
+            f"workload of shape {rows} x {columns} is too large to write out "
+            f"(limit {MAX_DENSE_ENTRIES} entries)"
+        )
+
+
+def _generator(rng: Seed) -> np.random.Generator:
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, bool) or not isinstance(rng, int | np.integer):
+        raise InputTypeError(f"rng must be a numpy.random.Generator or an integer seed, got {rng!r}")
+    if rng < 0:
+        raise InvalidInputError(f"rng must be a seed of at least 0, got {rng}")
+    return np.random.default_rng(rng)

@@ -1,0 +1,9 @@
+"""dualmech.crosscheck: both layers before the judge, beside the papers. This folder imports under that name.
+
+It also holds the ``dualmech`` command (`dualmech.crosscheck.app`) and the benchmarks.
+"""
+
+from dualmech.crosscheck.agreement import Agreement, Comparison, compare
+from dualmech.crosscheck.judging import Verdict, covariance_of_strategy, judge
+
+__all__ = ["Agreement", "Comparison", "Verdict", "compare", "covariance_of_strategy", "judge"]

@@ -1,0 +1,64 @@
+"""Do two answers agree? Certified intervals are compared, never solver values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from dualmech.solution import Solution
+
+TOLERANCES = {"fast": 1e-6, "CLARABEL": 1e-5, "SCS": 1e-3}
+"""Widest certified interval of a layer or backend that still says something, relative."""
+
+
+class Agreement(Enum):
+    """The outcome of comparing certified intervals of one optimum."""
+
+    AGREE = "the intervals meet and each is as narrow as promised"
+    WIDE = "the intervals meet, but one is wider than promised, so that meeting proves little"
+    DISAGREE = "the intervals are disjoint: one of the certificates is wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Several answers to one problem, and what comparing them says."""
+
+    outcome: Agreement
+    lower_bound: float
+    objective: float
+
+
+def compare(answers: Sequence[Solution]) -> Comparison:
+    """Compare the certified intervals of several answers to the same problem.
+
+    All of them contain the optimum, so they must meet; that alone proves nothing, so each must also be no
+    wider than its own tolerance. The comparison's own interval is their intersection.
+
+    Raises
+    ------
+    ValueError
+        No answers.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> from dualmech.crosscheck import compare
+    >>> problem = dm.FitnessForUse(dm.workloads.prefix(4), targets=1.0)
+    >>> pair = [fast.solve(problem, method=name) for name in ("newton", "fixed_point")]
+    >>> compare(pair).outcome.name
+    'AGREE'
+    """
+    if not answers:
+        raise ValueError("answers must not be empty")
+    intervals = [answer.certificate.interval for answer in answers]
+    lower, upper = max(low for low, _ in intervals), min(high for _, high in intervals)
+    rounding = sum(answer.certificate.resolution for answer in answers)
+    if lower > upper * (1 + rounding):
+        outcome = Agreement.DISAGREE
+    elif all(answer.certificate.certifies(answer.tol) for answer in answers):
+        outcome = Agreement.AGREE
+    else:
+        outcome = Agreement.WIDE
+    return Comparison(outcome, lower, upper)

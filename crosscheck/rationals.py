@@ -1,0 +1,130 @@
+"""Blackboard proofs: an optimum in exact rational arithmetic, where it has one with small denominators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import linalg
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.solution import Solution
+
+Rows = list[list[Fraction]]
+
+LARGEST_SIZE = 12
+"""Largest rank, and half the largest number of cells or queries, for which a proof is sought."""
+
+LARGEST_DENOMINATOR = 1000
+"""Largest denominator that a proof may have; beyond it nobody would put it on a blackboard."""
+
+CLOSE = 1e-5
+"""Largest distance of a number from the fraction that is tried for it; the proof itself is exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class RationalProof:
+    """Σ, λ, μ and α as fractions, with ``Σ Q Σ = scale · P`` and both sides equal to α, checked exactly."""
+
+    covariance: Rows
+    neighbour_weights: list[Fraction]
+    query_weights: list[Fraction]
+    scale: Fraction
+    optimum: Fraction
+
+
+def prove(solution: Solution) -> RationalProof | None:
+    """Look for an exact proof near a floating-point solution; None where there is none to be found.
+
+    The argument, for ``P = B U diag(λ) U' B'`` and ``Q = L' diag(μ) L``: if ``Σ Q Σ = t P``, then Σ is a
+    multiple of the geometric mean of P and the inverse of Q, the trace norm of ``diag(√μ) W U diag(√λ)`` is
+    ``tr(Q Σ) / √t``, and its square over ``Σλ Σμc`` bounds α from below without a root to take.
+    """
+    problem = solution.problem
+    if not isinstance(problem, FitnessForUse) or not linalg.is_identity(problem.basis):
+        return None
+    moves, queries = problem.geometry.moves, problem.geometry.representation
+    if problem.geometry.rank > LARGEST_SIZE or max(moves.shape[1], len(queries)) > 2 * LARGEST_SIZE:
+        return None
+    arrays = (moves, queries, problem.targets, solution.primal, *solution.dual)
+    found = [_fractions(array) for array in arrays]
+    if any(part is None for part in found):
+        return None
+    d, v, (c,), sigma, (lam,), (mu,) = (part for part in found if part is not None)
+    return _verified(d, v, c, sigma, lam, mu)
+
+
+def _verified(
+    moves: Rows, queries: Rows, targets: list[Fraction], sigma: Rows, lam: list[Fraction], mu: list[Fraction]
+) -> RationalProof | None:
+    inverse = _inverse(sigma)
+    if inverse is None or sigma != _transposed(sigma) or min(*lam, *mu) < 0:
+        return None
+    columns = _transposed(moves)
+    profile = [_form(inverse, column) for column in columns]
+    variances = [_form(sigma, row) for row in queries]
+    if any(variance > target for variance, target in zip(variances, targets, strict=True)):
+        return None
+    p = _weighted_gram(columns, lam)
+    q = _weighted_gram(queries, mu)
+    left = _product(_product(sigma, q), sigma)
+    scale = next((a / b for row, other in zip(left, p, strict=True) for a, b in zip(row, other, strict=True) if b), None)
+    if scale is None or scale <= 0 or left != [[scale * entry for entry in row] for row in p]:
+        return None
+    traced = sum((m * variance for m, variance in zip(mu, variances, strict=True)), Fraction(0))
+    masses = sum(lam, Fraction(0)) * sum((m * c for m, c in zip(mu, targets, strict=True)), Fraction(0))
+    optimum = max(profile)
+    return RationalProof(sigma, lam, mu, scale, optimum) if traced**2 / scale / masses == optimum else None
+
+
+def _fractions(array: npt.ArrayLike) -> Rows | None:
+    rows = []
+    for row in np.atleast_2d(np.asarray(array, dtype=np.float64)):
+        fractions = [Fraction(float(entry)).limit_denominator(LARGEST_DENOMINATOR) for entry in row]
+        if np.any(np.abs(row - [float(entry) for entry in fractions]) > CLOSE):
+            return None
+        rows.append(fractions)
+    return rows
+
+
+def _transposed(rows: Rows) -> Rows:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _product(left: Rows, right: Rows) -> Rows:
+    columns = _transposed(right)
+    return [[_dot(row, column) for column in columns] for row in left]
+
+
+def _dot(left: Sequence[Fraction], right: Sequence[Fraction]) -> Fraction:
+    return sum((a * b for a, b in zip(left, right, strict=True)), Fraction(0))
+
+
+def _form(matrix: Rows, vector: list[Fraction]) -> Fraction:
+    return _dot([_dot(row, vector) for row in matrix], vector)
+
+
+def _weighted_gram(vectors: Rows, weights: list[Fraction]) -> Rows:
+    parts = [
+        [[weight * a * b for b in vector] for a in vector] for vector, weight in zip(vectors, weights, strict=True)
+    ]
+    return reduce(lambda x, y: [[a + b for a, b in zip(r, s, strict=True)] for r, s in zip(x, y, strict=True)], parts)
+
+
+def _inverse(matrix: Rows) -> Rows | None:
+    """Invert a positive definite matrix by elimination; None where a pivot is not positive."""
+    size = len(matrix)
+    work = [row + [Fraction(int(i == j)) for j in range(size)] for i, row in enumerate(matrix)]
+    for pivot in range(size):
+        if work[pivot][pivot] <= 0:
+            return None
+        work[pivot] = [entry / work[pivot][pivot] for entry in work[pivot]]
+        for other in range(size):
+            if other != pivot and work[other][pivot]:
+                factor = work[other][pivot]
+                work[other] = [a - factor * b for a, b in zip(work[other], work[pivot], strict=True)]
+    return [row[size:] for row in work]

@@ -1,0 +1,234 @@
+"""The dual function ``F(λ, μ) = ‖diag(√μ) V D diag(√λ)‖_*`` with its gradient, Hessian and primal point.
+
+Here D (k, s) holds the moves between neighbours and V (m, k) the queries over √targets. With
+``P = D diag(λ) D'`` and ``Q = V' diag(μ) V``, F is the fidelity ``tr (P^½ Q P^½)^½``, jointly concave. It is
+``max tr N`` over matrices with ``M = [[Q, N], [N', P]] ⪰ 0``, so an interior-point method sees
+
+    G(λ, μ) = max_N  2 tr N + τ log det M,
+
+smooth even where the optimal P and Q are singular; τ = 0 gives 2F. In the basis in which P is the identity
+and Q is diagonal with entries s², N is diagonal with the entries n that solve ``n² + τ n = s²``, and
+
+- ``∂G/∂λ_i = d_i' (n + τ) d_i`` and ``∂G/∂μ_j = v_j n⁻¹ v_j'``, where ``Σ = n⁻¹`` is the primal point: at
+  τ = 0 the matrix geometric mean ``P # Q⁻¹``;
+- with rows t_i = √λ_i d_i and u_j = √μ_j n⁻¹ v_j in that basis, a relative change δ of the weights changes G to
+  second order by ``-½ Σ_ab [ n_a n_b / (n_a + n_b + τ) (A - C)_ab² + τ C_ab² ]``, where ``A = Σ_j δ_j u_j u_j'``
+  and ``C = Σ_i δ_i t_i t_i'``.
+
+So one decomposition of a k-by-k matrix gives value, gradient, Hessian and a primal point, at every τ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+
+from dualmech.linalg import to_dense
+from dualmech.validate import Array
+
+NODE_SPACING = 1.2
+"""Step of the quadrature of 1/z in log z; its relative error is about exp(-π²/NODE_SPACING), 3e-4."""
+
+BLOCK_ROWS = 256
+"""Rows of the Hessian that are formed at a time."""
+
+GRADED = 1e-5
+"""Ratio of singular values below which squaring them in a Gram matrix loses too many digits."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """The reduced data of one problem: V (m, k), and D (k, s), dense, sparse, or None for the identity."""
+
+    queries: Array
+    moves: Array | sp.csc_array | None
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Number of neighbours s, of queries m, and rank k."""
+        queries, rank = self.queries.shape
+        return (rank if self.moves is None else self.moves.shape[1]), queries, rank
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spectrum:
+    """Everything that one decomposition tells at given weights.
+
+    Attributes
+    ----------
+    weights : (s + m,) array
+        λ, then μ.
+    values : (k,) array
+        Singular values s, ascending; their sum is F.
+    mean : (k,) array
+        The n of the module's docstring; equal to `values` where nothing is smoothed.
+    smoothing : float
+        τ.
+    factors : (s + m, k) array
+        Rows t_i, then u_j.
+    root : (k, k) array
+        ``Σ = root diag(1/n) root'``.
+    neighbours : int
+        s, where the queries begin.
+    gains : (s + m,) array
+        ``d_i' Σ⁻¹ d_i``, then ``v_j Σ v_j'``.
+    """
+
+    weights: Array
+    values: Array
+    mean: Array
+    smoothing: float
+    factors: Array
+    root: Array
+    neighbours: int
+    gains: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gains", (self.factors**2 @ self.mean) / self.weights)
+
+    @property
+    def fidelity(self) -> float:
+        """F(λ, μ)."""
+        return float(self.values.sum())
+
+    @property
+    def lower_bound(self) -> float:
+        """``F² / (Σλ Σμ)``, a bound on the optimum (the judge recomputes it)."""
+        first, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :].sum()
+        return float(self.fidelity**2 / (first * last))
+
+    @property
+    def objective(self) -> float:
+        """Squared privacy cost of Σ once it is scaled to its targets (the judge recomputes it)."""
+        return float(self.gains[: self.neighbours].max() * self.gains[self.neighbours :].max())
+
+    def gradient(self) -> Array:
+        """Return the gradient of G (s + m,)."""
+        if not self.smoothing:
+            return self.gains
+        first = np.einsum("ik,ik->i", self.factors[: self.neighbours], self.factors[: self.neighbours])
+        gradient = self.gains.copy()
+        gradient[: self.neighbours] += self.smoothing * first / self.weights[: self.neighbours]
+        return gradient
+
+    def smoothed(self, smoothing: float) -> Spectrum:
+        """Return the same decomposition at another τ."""
+        mean = 2 * self.values**2 / (smoothing + np.sqrt(smoothing**2 + 4 * self.values**2))
+        factors = self.factors.copy()
+        factors[self.neighbours :] *= self.mean / mean
+        return Spectrum(self.weights, self.values, mean, smoothing, factors, self.root, self.neighbours)
+
+    def covariance(self) -> Array:
+        """Return Σ (k, k), unscaled."""
+        half = self.root / np.sqrt(self.mean)
+        return half @ half.T
+
+
+def decompose(program: Program, weights: Array) -> Spectrum:
+    """Evaluate the dual function at strictly positive weights, with the accuracy that they need.
+
+    An eigendecomposition of the Gram matrix is quickest, but squares the singular values; where they spread
+    too far, the decomposition is repeated on orthogonal factors.
+    """
+    spectrum = _by_gram(program, weights)
+    if spectrum is None or spectrum.values[0] < GRADED * spectrum.values[-1]:
+        return _by_factors(program, weights)
+    return spectrum
+
+
+def _by_gram(program: Program, weights: Array) -> Spectrum | None:
+    neighbours, _, _ = program.sizes
+    scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:, None])
+    queries, moves = program.queries, program.moves
+    half = spread * queries
+    second = half.T @ half
+    if moves is None:
+        second *= scale
+        second *= scale[:, None]
+    else:
+        half = moves.multiply(scale) if sp.issparse(moves) else moves * scale
+        try:
+            lower = scipy.linalg.cholesky(to_dense(half @ half.T), lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            return None
+        second = lower.T @ second @ lower
+    squares, vectors = scipy.linalg.eigh(second, overwrite_a=True, check_finite=False)
+    if not squares[0] > 0:
+        return None
+    values = np.sqrt(squares)
+    if moves is None:
+        root, first = scale[:, None] * vectors, vectors
+    else:
+        root = lower @ vectors
+        first = half.T @ scipy.linalg.solve_triangular(lower, vectors, trans="T", lower=True, check_finite=False)
+    last = (queries @ root) * (spread / values)
+    return _spectrum(weights, values, first, last, root)
+
+
+def _by_factors(program: Program, weights: Array) -> Spectrum:
+    neighbours, _, _ = program.sizes
+    scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:])
+    last_basis, upper = scipy.linalg.qr(spread[:, None] * program.queries, mode="economic", check_finite=False)
+    if program.moves is None:
+        first_basis, lower = None, np.diag(scale)
+    else:
+        first_basis, triangle = scipy.linalg.qr(
+            scale[:, None] * to_dense(program.moves).T, mode="economic", check_finite=False
+        )
+        lower = triangle.T
+    left, values, right = scipy.linalg.svd(upper @ lower, check_finite=False, lapack_driver="gesdd")
+    # Ascending order, as an eigendecomposition gives it; zeros become the smallest number that divides.
+    values = np.maximum(values[::-1], np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
+    left, right = left[:, ::-1], right[::-1].T
+    first = right if first_basis is None else first_basis @ right
+    return _spectrum(weights, values, first, last_basis @ left, lower @ right)
+
+
+def _spectrum(weights: Array, values: Array, first: Array, last: Array, root: Array) -> Spectrum:
+    return Spectrum(weights, values, values, 0.0, np.vstack([first, last]), root, len(first))
+
+
+def _nodes(spectrum: Spectrum) -> list[tuple[float, Array]]:
+    """Return terms of ``n_a n_b / (n_a + n_b + τ) ≈ Σ_q c_q g_q(a) g_q(b)``.
+
+    They are a quadrature of ``1/z = ∫ exp(u - z e^u) du`` over the range of z that occurs.
+    """
+    shifted = spectrum.mean + spectrum.smoothing / 2
+    low, high = 2 * shifted[0], 2 * shifted[-1]
+    points = np.arange(-np.log(high) - 8.0, -np.log(low) + 2.4, NODE_SPACING)
+    return [(NODE_SPACING * float(np.exp(u)), spectrum.mean * np.exp(-shifted * np.exp(u))) for u in points]
+
+
+def curvature_diagonal(spectrum: Spectrum) -> Array:
+    """Return the diagonal of `curvature` for every weight."""
+    squares = spectrum.factors**2
+    diagonal = np.asarray(sum(c * (squares @ g) ** 2 for c, g in _nodes(spectrum)))
+    diagonal[: spectrum.neighbours] += spectrum.smoothing * squares[: spectrum.neighbours].sum(axis=1) ** 2
+    return diagonal
+
+
+def curvature(spectrum: Spectrum, chosen: Array) -> Array:
+    """Return the lower triangle of ``-∇²G`` in relative weights, for the chosen (ascending) indices.
+
+    Writing the kernel ``n_a n_b / (n_a + n_b + τ)`` as a short sum of rank-one terms makes each term the
+    square, entry by entry, of a weighted Gram matrix of the factors; entries between a neighbour and a query
+    are negative.
+    """
+    factors = spectrum.factors[chosen]
+    split = int(np.searchsorted(chosen, spectrum.neighbours))
+    result = np.zeros((len(factors), len(factors)))
+    for start in range(0, len(factors), BLOCK_ROWS):
+        stop = min(start + BLOCK_ROWS, len(factors))
+        block = result[start:stop, :stop]
+        for coefficient, weight in _nodes(spectrum):
+            product = (factors[start:stop] * (np.sqrt(coefficient) * weight)) @ factors[:stop].T
+            product *= product
+            block += product
+    result[split:, :split] *= -1
+    if spectrum.smoothing:
+        first = factors[:split]
+        result[:split, :split] += spectrum.smoothing * (first @ first.T) ** 2
+    return result

@@ -1,0 +1,140 @@
+"""The certified dual solver of fitness for use: a safeguarded fixed point with a Newton finish.
+
+Both work on the dual of Problem 1 (and so of Problem 2) at the cost of one k-by-k decomposition a step, k the
+rank of the workload. The fixed point is cheap; Newton's method converges in a handful of steps whatever the
+workload, but each costs a factorisation of the size of all weights. After a few steps of the first, the
+solver compares what each would still cost, in operations and not in seconds, so that a run can be repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from dualmech import validate
+from dualmech.errors import InvalidInputError
+from dualmech.fast import fixed_point, loop, newton
+from dualmech.fast.fidelity import Program, Spectrum, decompose
+from dualmech.fast.reduction import Reduction
+from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.solution import Callback, Solution, Status, conclude
+from dualmech.validate import Array
+
+METHODS = ("auto", "fixed_point", "newton")
+
+LARGEST_NEWTON = 8000
+"""Number of weights above which the Newton matrix is not formed (0.5 GiB)."""
+
+NEWTON_STEPS = 8
+"""Steps that Newton's method is expected to take from wherever the fixed point stands."""
+
+TRIAL_STEPS = 3
+"""Steps of the fixed point before its pace is first judged."""
+
+MOST_FIXED_POINT_STEPS = 40
+"""Steps that the fixed point may be expected to need while Newton's method is possible."""
+
+MARGIN = 0.5
+"""Share of the tolerance that the solver aims at; the rest is for the judge's own rounding."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ascent:
+    """Where the solver stands: in the fixed point, or in Newton's method once that has begun."""
+
+    at: fixed_point.FixedPointState | newton.NewtonState
+    gaps: tuple[float, ...] = ()
+
+    @property
+    def spectrum(self) -> Spectrum:
+        """The current decomposition."""
+        return self.at.spectrum
+
+
+def solve(
+    problem: FitnessForUse | PrivacyFirst,
+    *,
+    tol: float = 1e-6,
+    method: str = "auto",
+    start: Solution | None = None,
+    max_iterations: int = 1000,
+    time_limit: float | None = None,
+    callback: Callback | None = None,
+) -> Solution:
+    """Solve Problem 1 or 2 to a proven gap; see `dualmech.fast.solve`."""
+    tol = validate.positive_number(tol=tol)
+    max_iterations = validate.size(max_iterations=max_iterations)
+    if time_limit is not None:
+        time_limit = validate.positive_number(time_limit=time_limit)
+    if method not in METHODS:
+        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    targets = problem.targets
+    reduction = Reduction.of(problem.geometry, targets)
+    weights = _first_weights(problem, reduction, start)
+    outcome = loop.run(
+        Ascent(_begin(method, decompose(reduction.program, weights))),
+        partial(_step, reduction.program, method, MARGIN * tol),
+        tol=MARGIN * tol,
+        max_iterations=max_iterations,
+        time_limit=time_limit,
+        callback=callback,
+    )
+    return conclude(
+        problem,
+        problem.feasible(reduction.covariance(outcome.primal.spectrum.covariance())),
+        FitnessDual(*reduction.spread(outcome.dual.spectrum.weights, targets)),
+        tol=tol,
+        otherwise=outcome.reason or Status.STALLED,
+        iterations=outcome.iterations,
+        seconds=outcome.seconds,
+        solver=f"fast:{method}",
+        history=outcome.history,
+    )
+
+
+def _first_weights(problem: FitnessForUse | PrivacyFirst, reduction: Reduction, start: Solution | None) -> Array:
+    """Return uniform weights, or those of an earlier solution raised so that none is out of reach."""
+    neighbours, queries, _ = reduction.program.sizes
+    uniform = np.concatenate([np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries)])
+    if start is None:
+        return uniform
+    dual = getattr(start, "dual", None)
+    if not isinstance(dual, FitnessDual) or (len(dual.neighbour_weights), len(dual.query_weights)) != reduction.shape:
+        raise InvalidInputError(
+            f"start must be a solution over {reduction.shape[0]} neighbours and {reduction.shape[1]} queries"
+        )
+    known = reduction.gather((dual.neighbour_weights, dual.query_weights), problem.targets)
+    return fixed_point.normalised(np.maximum(known, WARM_FLOOR * uniform), neighbours)
+
+
+WARM_FLOOR = 1e-3
+"""Least weight of a warm start, relative to a uniform one."""
+
+
+def _begin(method: str, spectrum: Spectrum) -> fixed_point.FixedPointState | newton.NewtonState:
+    return newton.start(spectrum) if method == "newton" else fixed_point.FixedPointState(spectrum)
+
+
+def _step(program: Program, method: str, tol: float, state: Ascent) -> Ascent:
+    if isinstance(state.at, newton.NewtonState):
+        return replace(state, at=newton.step(program, state.at, tol))
+    point = state.spectrum
+    gaps = (*state.gaps, point.objective / point.lower_bound - 1)
+    if method == "auto" and _newton_is_cheaper(program, gaps, tol):
+        return Ascent(newton.step(program, newton.start(point), tol))
+    return Ascent(fixed_point.step(program, state.at), gaps)
+
+
+def _newton_is_cheaper(program: Program, gaps: tuple[float, ...], tol: float) -> bool:
+    """Predict the operations that each method still needs, from the pace of the last steps."""
+    neighbours, queries, rank = program.sizes
+    size = neighbours + queries
+    if size > LARGEST_NEWTON or len(gaps) <= TRIAL_STEPS:
+        return False
+    pace = np.log(gaps[-1 - TRIAL_STEPS] / gaps[-1]) / TRIAL_STEPS
+    steps = np.log(gaps[-1] / tol) / pace if pace > 0 else np.inf
+    fixed_point_step = 12 * rank**3 + 4 * size * rank**2
+    newton_step = fixed_point_step + 15 * size**2 * rank + size**3 / 3
+    return bool(steps > MOST_FIXED_POINT_STEPS or steps * fixed_point_step > NEWTON_STEPS * newton_step)

@@ -1,0 +1,102 @@
+"""The one loop that every iterative solver runs in: it counts, keeps the best, reports, and knows when to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from dualmech.solution import Callback, Progress, Status
+
+PATIENCE = 30
+"""Steps without a smaller gap after which a solver counts as stalled."""
+
+WORTHWHILE = 0.9
+"""A gap counts as smaller when it is below this share of the last one that did."""
+
+
+class Iterate(Protocol):
+    """What the loop needs of a point: the solver's own estimates of both sides of the gap."""
+
+    @property
+    def objective(self) -> float:
+        """Value of the primal point."""
+
+    @property
+    def lower_bound(self) -> float:
+        """Value of the dual weights."""
+
+
+class State(Protocol):
+    """What the loop needs of a solver's state."""
+
+    @property
+    def spectrum(self) -> Iterate:
+        """The current point."""
+
+
+S = TypeVar("S", bound=State)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome(Generic[S]):
+    """The best states of a run, why it ended (None: the gap was reached), and what it took."""
+
+    primal: S
+    dual: S
+    reason: Status | None
+    iterations: int
+    seconds: float
+    history: tuple[Progress, ...]
+
+
+def run(
+    start: S,
+    step: Callable[[S], S],
+    *,
+    tol: float,
+    max_iterations: int,
+    time_limit: float | None = None,
+    callback: Callback | None = None,
+) -> Outcome[S]:
+    """Step from `start` until the gap between the best primal and the best dual state is at most `tol`.
+
+    The two sides are kept apart: the best covariance and the best weights rarely come from the same step. A
+    small step is never a reason to stop; only a gap that stops shrinking is.
+    """
+    begun = time.perf_counter()
+    state = primal = dual = start
+    history: list[Progress] = []
+    mark, last_gain, reason = np.inf, 0, None
+    for iteration in range(1, max_iterations + 1):
+        point = state.spectrum
+        if not (np.isfinite(point.objective) and np.isfinite(point.lower_bound)):
+            reason = Status.NON_FINITE
+            break
+        primal = min(primal, state, key=lambda each: each.spectrum.objective)
+        dual = max(dual, state, key=lambda each: each.spectrum.lower_bound)
+        best, bound = primal.spectrum.objective, dual.spectrum.lower_bound
+        gap = (best - bound) / bound if bound > 0 else np.inf
+        history.append(Progress(iteration, best, bound, gap, time.perf_counter() - begun))
+        if callback is not None:
+            callback(history[-1])
+        if gap <= tol:
+            break
+        if gap < WORTHWHILE * mark:
+            mark, last_gain = gap, iteration
+        if iteration - last_gain >= PATIENCE:
+            reason = Status.STALLED
+            break
+        out_of_time = time_limit is not None and history[-1].seconds >= time_limit
+        if iteration == max_iterations or out_of_time:
+            reason = Status.STEPS_EXHAUSTED
+            break
+        try:
+            state = step(state)
+        except np.linalg.LinAlgError:
+            reason = Status.STALLED
+            break
+    return Outcome(primal, dual, reason, len(history), time.perf_counter() - begun, tuple(history))

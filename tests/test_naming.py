@@ -1,0 +1,102 @@
+"""The command line's names of workloads: what they build, and how a mistake in one is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dualmech import naming, workloads
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.workload import Workload
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("identity:4", lambda: workloads.identity(4)),
+        ("total:4", lambda: workloads.total(4)),
+        ("identity_total:10", lambda: workloads.identity_total(10)),
+        (" prefix:64 ", lambda: workloads.prefix(64)),
+        ("all_range:16", lambda: workloads.all_range(16)),
+        ("random_range:16,32,0", lambda: workloads.random_range(16, 32, 0)),
+        ("marginals:2x2x63:1,2", lambda: workloads.marginals([2, 2, 63], ways=(1, 2))),
+        ("marginals:5:0", lambda: workloads.marginals([5], ways=0)),
+        ("pl94", workloads.pl94),
+        ("age_pyramid", workloads.age_pyramid),
+        ("age_pyramid:20", lambda: workloads.age_pyramid(20)),
+        ("age_pyramid:20, 0", lambda: workloads.age_pyramid(20, adults=False)),
+        ("random_signs:6,12,0", lambda: workloads.random_signs(6, 12, 0)),
+        ("random_signs:6,12,0,0.7", lambda: workloads.random_signs(6, 12, 0, 0.7)),
+        ("related:8,4,2,5", lambda: workloads.related(8, 4, 2, 5)),
+    ],
+)
+def test_builds(text: str, expected: Callable[[], Workload]) -> None:
+    built, other = naming.named(text), expected()
+    np.testing.assert_array_equal(built.dense(), other.dense())
+    assert (built.names, built.groups, built.domain) == (other.names, other.groups, other.domain)
+    assert naming.is_named(text)
+
+
+def test_every_builder_has_a_name() -> None:
+    assert set(naming.BUILT_IN) == set(workloads.__all__) - {"stack"}
+    assert all(usage.startswith(name) for name, usage in zip(naming.BUILT_IN, naming.usages(), strict=True))
+
+
+@pytest.mark.parametrize("text", ["", "prefixes:3", "stack:1", "Prefix:3", ":3", "mine.csv"])
+def test_unknown_names_list_the_known(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"unknown workload .*prefix:D.*pl94"):
+        naming.named(text)
+    assert not naming.is_named(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "prefix",
+        "prefix:",
+        "prefix:x",
+        "prefix:1,2",
+        "prefix:-1",
+        "prefix:1_0",
+        "prefix:1.0",
+        "prefix:٣",
+        "prefix:" + "9" * 40,
+        "pl94:",
+        "pl94:1",
+        "marginals:2x2",
+        "marginals:2x2:",
+        "marginals:2,2:1",
+        "marginals:2x2:1:2",
+        "random_range:4,4",
+        "random_signs:4,4,0,half",
+        "age_pyramid:20,2",
+        "related:4,4,2",
+    ],
+)
+def test_malformed_parameters_show_the_usage(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="must be written " + text.partition(":")[0]):
+        naming.named(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "prefix:0",
+        "marginals:2x0:1",
+        "marginals:2x2:3",
+        "related:4,4,5,0",
+        "age_pyramid:18",
+        "prefix:999999",
+        "random_signs:2,2,0,nan",
+    ],
+)
+def test_builders_still_refuse(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        naming.named(text)
+
+
+def test_only_texts_are_names() -> None:
+    with pytest.raises(InputTypeError, match="int"):
+        naming.named(64)  # type: ignore[arg-type]
