@@ -5,7 +5,7 @@ are in `dualmech.reference` (CVXPY) and `dualmech.fast` (the library's own); `du
 before the judge.
 """
 
-from dualmech import accounting, files, neighbours, workloads
+from dualmech import accounting, files, naming, neighbours, workloads
 from dualmech.certificate import Certificate
 from dualmech.domain import Domain
 from dualmech.errors import (
@@ -46,6 +46,7 @@ __all__ = [
     "accounting",
     "files",
     "load_solution",
+    "naming",
     "neighbours",
     "save_solution",
     "workloads",

@@ -38,6 +38,7 @@ __all__ = [
     "atomic_write",
     "check_writable",
     "read_archive",
+    "read_archive",
     "read_matrix",
     "read_npz",
     "read_vector",
@@ -164,7 +165,14 @@ def read_matrix(path: FilePath, name: str) -> Array:
 
 
 def workload_arrays(workload: Workload) -> Arrays:
-    """Return the arrays that describe a workload in an ``.npz`` file; every key starts with ``workload_``."""
+    """Return the arrays that describe a workload in an ``.npz`` file; every key starts with ``workload_``.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> sorted(dm.files.workload_arrays(dm.workloads.total(2)))
+    ['workload_groups', 'workload_matrix', 'workload_names', 'workload_shape']
+    """
     matrix = workload.matrix
     arrays: Arrays = {"shape": np.array(workload.shape, dtype=np.int64)}
     if sp.issparse(matrix):

@@ -97,7 +97,9 @@ class LinearGaussianMechanism:
         """``C = B' Σ⁻¹ B`` (d, d); refused where Σ is singular, since exact answers have no finite cost."""
         factor = linalg.cholesky(self._covariance)
         if factor is None:
-            raise InvalidInputError("cost_matrix is not finite: the covariance is singular, some queries are exact")
+            raise InvalidInputError(
+                "cost_matrix is not finite: the covariance is singular, some queries are exact"
+            )
         half = scipy.linalg.solve_triangular(factor, self.query_matrix, trans="T", check_finite=False)
         return np.asarray(half.T @ half)
 
@@ -179,7 +181,8 @@ class LinearGaussianMechanism:
         """Read a mechanism back; its privacy is computed anew from its matrices."""
         arrays = files.read_npz(path, SCHEMA, (VERSION,))
         files.require(path, arrays, "query_matrix", "covariance")
-        return cls(arrays["query_matrix"], arrays["covariance"], arrays.get("neighbours"))
+        with files.reading(path):
+            return cls(arrays["query_matrix"], arrays["covariance"], arrays.get("neighbours"))
 
     def __repr__(self) -> str:
         rows, cells = self.query_matrix.shape

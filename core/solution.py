@@ -167,11 +167,13 @@ def conclude(
 ) -> Solution:
     """Let the problem judge an answer and wrap both; warn when the tolerance was not proven.
 
-    `otherwise` is the status of an answer that the judge did not certify.
+    `otherwise` is the status of an answer that the judge did not certify, so it cannot be CERTIFIED itself.
     """
+    if otherwise is Status.CERTIFIED:
+        raise ValueError("only the judge certifies: otherwise must be another status")
     certificate = problem.certify(primal, dual)
     status = Status.CERTIFIED if certificate.certifies(tol) else otherwise
-    if status is not Status.CERTIFIED and certificate.gap <= tol:
+    if status is not Status.CERTIFIED and certificate.gap <= max(tol, certificate.resolution):
         status = Status.ROUNDING
     if status is not Status.CERTIFIED:
         warnings.warn(

@@ -42,7 +42,9 @@ def save_solution(solution: Solution, path: FilePath) -> None:
     """
     problem = solution.problem
     if not isinstance(problem, FitnessForUse | PrivacyFirst):
-        raise InputTypeError(f"solution of a {type(problem).__name__} cannot be written: it has no schema yet")
+        raise InputTypeError(
+            f"solution of a {type(problem).__name__} cannot be written: it has no schema yet"
+        )
     arrays: dict[str, Any] = files.workload_arrays(problem.workload)
     arrays |= {"problem": type(problem).__name__, "targets": problem.targets, "basis": problem.basis}
     if isinstance(problem, PrivacyFirst):
@@ -77,13 +79,19 @@ def load_solution(path: FilePath) -> Solution:
             arrays["primal"],
             FitnessDual(arrays["neighbour_weights"], arrays["query_weights"]),
             tol=float(arrays.get("tol", np.array(1e-6))),
-            otherwise=Status.__members__.get(str(arrays.get("status", "")), Status.STALLED),
+            otherwise=_reason(arrays),
             iterations=int(arrays.get("iterations", np.array(0))),
             seconds=float(arrays.get("seconds", np.array(0.0))),
             **text,
         )
     except (DualmechError, ValueError, TypeError) as error:
         raise FileFormatError(f"{path}: {error}") from error
+
+
+def _reason(arrays: Arrays) -> Status:
+    """Return why the solver stopped; a file's own claim to be certified counts for nothing."""
+    claimed = Status.__members__.get(str(arrays.get("status", "")), Status.STALLED)
+    return Status.STALLED if claimed is Status.CERTIFIED else claimed
 
 
 def _problem(arrays: Arrays) -> FitnessForUse | PrivacyFirst:

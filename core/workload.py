@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-import scipy.sparse.linalg
+import scipy.sparse.linalg as sparse_linalg
 
 from dualmech import validate
 from dualmech.domain import Domain
@@ -103,15 +103,21 @@ class Workload:
 
     def gram(self, query_weights: npt.ArrayLike | None = None) -> Array:
         """Return ``W' diag(query_weights) W`` (d, d); all weights 1 by default."""
-        weights = validate.per_item(self.shape[0], query_weights=1.0 if query_weights is None else query_weights)
-        scaled = self.matrix.T * weights if not sp.issparse(self.matrix) else self.matrix.T @ sp.diags_array(weights)
+        weights = validate.per_item(
+            self.shape[0], query_weights=1.0 if query_weights is None else query_weights
+        )
+        scaled = (
+            self.matrix.T * weights
+            if not sp.issparse(self.matrix)
+            else self.matrix.T @ sp.diags_array(weights)
+        )
         product = scaled @ self.matrix
         return np.asarray(product.toarray() if sp.issparse(product) else product)
 
     def row_norms(self) -> Array:
         """Return the Euclidean norm of each query (m,)."""
         if sp.issparse(self.matrix):
-            return np.asarray(sp.linalg.norm(self.matrix, axis=1))
+            return np.asarray(sparse_linalg.norm(self.matrix, axis=1))
         return np.asarray(np.linalg.norm(self.matrix, axis=1))
 
     def select(self, queries: Sequence[int] | npt.NDArray[np.integer]) -> Workload:
@@ -136,8 +142,12 @@ def _labels(argument: str, given: Sequence[str] | None, default: list[str]) -> t
     if given is None:
         return tuple(default)
     if isinstance(given, str):
-        raise InputTypeError(f"{argument} must be a sequence of {len(default)} texts, got one text: {given!r}")
+        raise InputTypeError(
+            f"{argument} must be a sequence of {len(default)} texts, got one text: {given!r}"
+        )
     labels = tuple(str(label) for label in given)
     if len(labels) != len(default):
-        raise InvalidInputError(f"{argument} must have {len(default)} entries, one a query, got {len(labels)}")
+        raise InvalidInputError(
+            f"{argument} must have {len(default)} entries, one a query, got {len(labels)}"
+        )
     return labels

@@ -37,14 +37,25 @@ class Layer(StrEnum):
 
 
 Workload = Annotated[
-    str, typer.Argument(metavar="WORKLOAD", help="A built-in such as prefix:64 or marginals:2x2x63:1,2, or a file.")
+    str,
+    typer.Argument(
+        metavar="WORKLOAD", help="A built-in such as prefix:64 or marginals:2x2x63:1,2, or a file."
+    ),
 ]
-Targets = Annotated[str | None, typer.Option(help="Variance targets: one number, or a file of one a query. [default: 1]")]
-Margins = Annotated[str | None, typer.Option("--moe", help="Targets as margins of error instead: a number or a file.")]
+Targets = Annotated[
+    str | None, typer.Option(help="Variance targets: one number, or a file of one a query. [default: 1]")
+]
+Margins = Annotated[
+    str | None, typer.Option("--moe", help="Targets as margins of error instead: a number or a file.")
+]
 Quantile = Annotated[float, typer.Option("--z", help="Margin of error in standard deviations.")]
-Rho = Annotated[float | None, typer.Option(help="Privacy first: spend this ρ (zCDP) and minimise the factor on targets.")]
+Rho = Annotated[
+    float | None, typer.Option(help="Privacy first: spend this ρ (zCDP) and minimise the factor on targets.")
+]
 Epsilon = Annotated[float | None, typer.Option(help="Privacy first: spend (ε, δ), with --delta.")]
-Delta = Annotated[float | None, typer.Option(help="δ at which ε is spent or reported. [default for reports: 1e-9]")]
+Delta = Annotated[
+    float | None, typer.Option(help="δ at which ε is spent or reported. [default for reports: 1e-9]")
+]
 Neighbours = Annotated[
     str, typer.Option(help="add-remove, replace, either with :RECORDS a person, or a file of differences.")
 ]
@@ -62,10 +73,16 @@ def solve(
     epsilon: Epsilon = None,
     delta: Delta = None,
     neighbours: Neighbours = "add-remove",
-    layer: Annotated[Layer, typer.Option(help="The library's own solver, or the CVXPY program.")] = Layer.FAST,
+    layer: Annotated[
+        Layer, typer.Option(help="The library's own solver, or the CVXPY program.")
+    ] = Layer.FAST,
     backend: Annotated[str, typer.Option(help="CVXPY backend of the reference layer.")] = "CLARABEL",
-    tol: Annotated[float | None, typer.Option(help="Gap to prove. [default: 1e-6 fast, by backend otherwise]")] = None,
-    output: Annotated[str | None, typer.Option("--output", "-o", help="Write the solution to this .npz file.")] = None,
+    tol: Annotated[
+        float | None, typer.Option(help="Gap to prove. [default: 1e-6 fast, by backend otherwise]")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Write the solution to this .npz file.")
+    ] = None,
 ) -> None:
     """Find the best noise for a workload and prove how good it is."""
     from dualmech.crosscheck import report
@@ -102,10 +119,15 @@ def judge(
     delta: Delta = None,
     neighbours: Neighbours = "add-remove",
     covariance: Annotated[
-        str | None, typer.Option(help="File with the covariance of the noise (on the cells, or on the basis).")
+        str | None,
+        typer.Option(help="File with the covariance of the noise (on the cells, or on the basis)."),
     ] = None,
-    strategy: Annotated[str | None, typer.Option(help="File with a strategy matrix instead (unit noise).")] = None,
-    tol: Annotated[float, typer.Option(help="Distance from the optimum up to which the exit status is 0.")] = 1e-6,
+    strategy: Annotated[
+        str | None, typer.Option(help="File with a strategy matrix instead (unit noise).")
+    ] = None,
+    tol: Annotated[
+        float, typer.Option(help="Distance from the optimum up to which the exit status is 0.")
+    ] = 1e-6,
 ) -> None:
     """Say how far anybody's covariance or strategy is from the optimum."""
     from dualmech.crosscheck import judging, report
@@ -133,14 +155,16 @@ def explain(workload: Workload, targets: Targets = None, neighbours: Neighbours 
 
 @app.command()
 def crosscheck(
-    tables: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="Tables to print. [default: fitness/2]")] = None,
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="[TABLE]...", help="Tables to print. [default: fitness/2]")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Rows to solve at a time.")] = 1,
 ) -> None:
     """Print a paper's table beside certified values of both layers."""
     from dualmech.crosscheck import report
     from dualmech.crosscheck.agreement import Agreement
-    from dualmech.crosscheck.fitness import TABLES
+    from dualmech.crosscheck.tables import TABLES, crosscheck_table
 
     wanted = tables or [next(iter(TABLES))]
     unknown = [name for name in wanted if name not in TABLES]
@@ -153,7 +177,7 @@ def crosscheck(
             for count, row in enumerate(TABLES[name](quick, jobs), start=1):
                 rows.append(row)
                 tick(Progress(count, row.comparison.objective, row.comparison.lower_bound, 0.0, 0.0))
-        out.print(report.crosscheck_table(rows, f"{name}: {rows[0].case.source} (squared privacy cost)"))
+        out.print(crosscheck_table(rows, f"{name}: {rows[0].case.source} (squared privacy cost)"))
         outcomes |= {row.comparison.outcome for row in rows}
     if Agreement.DISAGREE in outcomes:
         raise typer.Exit(4)

@@ -46,8 +46,12 @@ def explain(out: Console, problem: FitnessForUse) -> Solution:
 def _program(out: Console, problem: FitnessForUse) -> None:
     queries, cells = problem.workload.shape
     neighbours, rank = problem.geometry.moves.shape[1], problem.geometry.rank
-    basis = "the cells themselves (B = I)" if rank == cells else f"{rank} rows that span the workload (W = L B)"
-    out.print(f"[bold]The program.[/] {queries} queries over {cells} cells, variance targets {spread(problem.targets)}.")
+    basis = (
+        "the cells themselves (B = I)" if rank == cells else f"{rank} rows that span the workload (W = L B)"
+    )
+    out.print(
+        f"[bold]The program.[/] {queries} queries over {cells} cells, variance targets {spread(problem.targets)}."
+    )
     out.print(f"  Noise of covariance Σ ({rank} x {rank}) is added to {basis}; u_1 … u_{neighbours} are the")
     out.print("  differences of neighbouring data sets.")
     out.print("    minimise    α   over Σ ≻ 0")
@@ -68,7 +72,11 @@ def _weights(out: Console, answer: Solution, exact: rationals.RationalProof | No
     out.print(f"  μ = {_listing(mu, None if exact is None else exact.query_weights)}")
     if problem.geometry.rank <= WRITTEN_OUT:
         rows = np.asarray(answer.primal) if exact is None else exact.covariance
-        out.print("  Σ = " + "\n      ".join("[ " + "  ".join(f"{_number(x):>9}" for x in row) + " ]" for row in rows), markup=False)
+        out.print(
+            "  Σ = "
+            + "\n      ".join("[ " + "  ".join(f"{_number(x):>9}" for x in row) + " ]" for row in rows),
+            markup=False,
+        )
 
 
 def _prices(out: Console, answer: Solution, exact: rationals.RationalProof | None) -> None:
@@ -76,7 +84,11 @@ def _prices(out: Console, answer: Solution, exact: rationals.RationalProof | Non
     order = np.argsort(-prices, kind="stable")[:LISTED]
     out.print("[bold]The prices.[/] Loosening target j by 1 % lowers α by about price_j percent:")
     for j in order:
-        share = f"{100 * prices[j]:.4g} %" if exact is None else str(exact.query_weights[j] * Fraction(answer.problem.targets[j]))
+        share = (
+            f"{100 * prices[j]:.4g} %"
+            if exact is None
+            else str(exact.query_weights[j] * Fraction(answer.problem.targets[j]))
+        )
         out.print(f"  {answer.problem.workload.names[j]}: {share}", markup=False)
     if len(prices) > LISTED:
         out.print(f"  … and {len(prices) - LISTED} more, together {100 * (1 - prices[order].sum()):.3g} %")
@@ -85,8 +97,12 @@ def _prices(out: Console, answer: Solution, exact: rationals.RationalProof | Non
 def _floating_proof(out: Console, answer: Solution) -> None:
     certificate = answer.certificate
     out.print("[bold]The proof.[/]")
-    out.print(f"  Upper bound: Σ meets every target and costs {certificate.objective:.12g}; the judge factored Σ to see it.")
-    out.print(f"  Lower bound: at these weights the dual is {certificate.lower_bound:.12g}, and no Σ can cost less, since")
+    out.print(
+        f"  Upper bound: Σ meets every target and costs {certificate.objective:.12g}; the judge factored Σ to see it."
+    )
+    out.print(
+        f"  Lower bound: at these weights the dual is {certificate.lower_bound:.12g}, and no Σ can cost less, since"
+    )
     out.print("    α ≥ Σ_i λ_i (B u_i)'Σ⁻¹(B u_i) = ‖Σ^-½ B U diag(√λ)‖_F²   because Σ λ_i = 1,")
     out.print("    1 ≥ Σ_j μ_j v_j Σ v_j'        = ‖diag(√μ) L Σ^½‖_F²      because Σ μ_j c_j = 1,")
     out.print("    and ‖XY‖ ≤ ‖X‖_F ‖Y‖_F for the product X Y = diag(√μ) W U diag(√λ).")
@@ -96,11 +112,19 @@ def _floating_proof(out: Console, answer: Solution) -> None:
 def _blackboard_proof(out: Console, exact: rationals.RationalProof) -> None:
     alpha = exact.optimum
     out.print("[bold]The proof[/], in exact fractions.")
-    out.print(f"  Upper bound: Σ meets every target, and (B u_i)'Σ⁻¹(B u_i) is at most {alpha}. So α ≤ {alpha}.")
-    out.print("  Lower bound: let P = B U diag(λ) U' B' and Q = L' diag(μ) L. For any covariance S that meets")
-    out.print("    the targets at cost α,  α ≥ tr(P S⁻¹)  because Σ λ_i = 1,  and  1 ≥ tr(Q S)  because Σ μ_j c_j = 1.")
+    out.print(
+        f"  Upper bound: Σ meets every target, and (B u_i)'Σ⁻¹(B u_i) is at most {alpha}. So α ≤ {alpha}."
+    )
+    out.print(
+        "  Lower bound: let P = B U diag(λ) U' B' and Q = L' diag(μ) L. For any covariance S that meets"
+    )
+    out.print(
+        "    the targets at cost α,  α ≥ tr(P S⁻¹)  because Σ λ_i = 1,  and  1 ≥ tr(Q S)  because Σ μ_j c_j = 1."
+    )
     out.print("    Multiply: α ≥ tr(P S⁻¹) tr(Q S), which is least where S Q S is a multiple of P.")
-    out.print(f"    Σ Q Σ = {exact.scale} P, so the least value is tr(Q Σ)² / ({exact.scale}) = {alpha}. So α ≥ {alpha}.")
+    out.print(
+        f"    Σ Q Σ = {exact.scale} P, so the least value is tr(Q Σ)² / ({exact.scale}) = {alpha}. So α ≥ {alpha}."
+    )
     out.print(f"  Both sides meet: the squared privacy cost is exactly {alpha}.")
 
 

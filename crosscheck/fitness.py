@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from joblib import Parallel, delayed
@@ -62,11 +62,13 @@ def solve_case(case: Case) -> Row:
             answers[backend] = reference.solve(problem, backend=backend, tol=TOLERANCES[backend])
         answers["fast"] = fast.solve(problem, tol=TOLERANCES["fast"])
     entries = tuple(
-        Entry(name, answer.certificate.interval, answer.gap, answer.certificate.certifies(answer.tol), answer.seconds)
+        Entry(
+            name,
+            answer.certificate.interval,
+            answer.gap,
+            answer.certificate.certifies(answer.tol),
+            answer.seconds,
+        )
         for name, answer in answers.items()
     )
     return Row(case, problem.workload.shape[1], entries, compare(list(answers.values())))
-
-
-TABLES: dict[str, Callable[[bool, int], Iterator[Row]]] = {"fitness/2": table_2}
-"""Tables by name, for the command line; the first is the default."""

@@ -63,7 +63,7 @@ def read_workload(text: str) -> Workload:
     """
     if naming.is_named(text):
         return naming.named(text)
-    if Path(text).suffix in files.SUFFIXES or Path(text).exists():
+    if Path(text).suffix.lower() in files.SUFFIXES or Path(text).exists():
         return files.read_workload(text)
     return naming.named(text)
 
@@ -88,7 +88,7 @@ def read_neighbours(text: str, cells: int) -> sp.csc_array | Array | None:
     name, _, members = text.partition(":")
     if name in NEIGHBOURS and (members.isdecimal() or not members):
         return NEIGHBOURS[name](cells, int(members or 1))
-    if Path(text).suffix in files.SUFFIXES:
+    if Path(text).suffix.lower() in files.SUFFIXES:
         return files.read_matrix(text, "neighbours")
     raise InvalidInputError(
         f"neighbours must be add-remove, replace, add-remove:RECORDS, replace:RECORDS or a file, got {text!r}"
@@ -97,7 +97,7 @@ def read_neighbours(text: str, cells: int) -> sp.csc_array | Array | None:
 
 def read_covariance(problem: FitnessForUse | PrivacyFirst, path: str) -> Array:
     """Return the covariance on B x in a file, of a matrix or of a mechanism or solution on the same rows."""
-    if Path(path).suffix != ".npz":
+    if Path(path).suffix.lower() != ".npz":
         return files.read_matrix(path, "covariance")
     arrays = files.read_archive(path)
     key = "primal" if "primal" in arrays else "covariance"

@@ -1,4 +1,4 @@
-"""The judge for outsiders: how far is a covariance of anybody's making from the optimum?"""
+"""The judge for outsiders: says how far a covariance of anybody's making is from the optimum."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Verdict(Certificate):
     scaled: Certificate
 
 
-def judge(problem: FitnessForUse | PrivacyFirst, covariance: npt.ArrayLike, tol: float = BOUND_TOLERANCE) -> Verdict:
+def judge(
+    problem: FitnessForUse | PrivacyFirst, covariance: npt.ArrayLike, tol: float = BOUND_TOLERANCE
+) -> Verdict:
     """Judge a covariance (k, k) of noise on B x, with a bound that the judge finds for itself.
 
     Parameters
@@ -73,11 +75,15 @@ def judge(problem: FitnessForUse | PrivacyFirst, covariance: npt.ArrayLike, tol:
     given = validate.symmetric(covariance=covariance)
     size = problem.geometry.rank
     if given.shape != (size, size):
-        raise InvalidInputError(f"covariance must have shape ({size}, {size}), as the basis, got {given.shape}")
+        raise InvalidInputError(
+            f"covariance must have shape ({size}, {size}), as the basis, got {given.shape}"
+        )
     if cholesky(given) is None and np.linalg.eigvalsh(given)[0] < 0:
         smallest = np.linalg.eigvalsh(given)[0]
         if smallest < -validate.SYMMETRY_TOLERANCE * np.abs(given).max():
-            raise InvalidInputError(f"covariance must be positive semidefinite, its least eigenvalue is {smallest:.3g}")
+            raise InvalidInputError(
+                f"covariance must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
+            )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         dual = fast.solve(problem, tol=tol).dual

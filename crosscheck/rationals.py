@@ -72,7 +72,10 @@ def _verified(
     p = _weighted_gram(columns, lam)
     q = _weighted_gram(queries, mu)
     left = _product(_product(sigma, q), sigma)
-    scale = next((a / b for row, other in zip(left, p, strict=True) for a, b in zip(row, other, strict=True) if b), None)
+    scale = next(
+        (a / b for row, other in zip(left, p, strict=True) for a, b in zip(row, other, strict=True) if b),
+        None,
+    )
     if scale is None or scale <= 0 or left != [[scale * entry for entry in row] for row in p]:
         return None
     traced = sum((m * variance for m, variance in zip(mu, variances, strict=True)), Fraction(0))
@@ -110,9 +113,12 @@ def _form(matrix: Rows, vector: list[Fraction]) -> Fraction:
 
 def _weighted_gram(vectors: Rows, weights: list[Fraction]) -> Rows:
     parts = [
-        [[weight * a * b for b in vector] for a in vector] for vector, weight in zip(vectors, weights, strict=True)
+        [[weight * a * b for b in vector] for a in vector]
+        for vector, weight in zip(vectors, weights, strict=True)
     ]
-    return reduce(lambda x, y: [[a + b for a, b in zip(r, s, strict=True)] for r, s in zip(x, y, strict=True)], parts)
+    return reduce(
+        lambda x, y: [[a + b for a, b in zip(r, s, strict=True)] for r, s in zip(x, y, strict=True)], parts
+    )
 
 
 def _inverse(matrix: Rows) -> Rows | None:

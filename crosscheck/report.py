@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,6 @@ from rich.table import Table
 
 from dualmech import accounting
 from dualmech.certificate import Certificate
-from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.fitness import BACKENDS, Row
 from dualmech.crosscheck.judging import Verdict
 from dualmech.mechanism import LinearGaussianMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -54,7 +52,9 @@ def solution_report(out: Console, solution: Solution, z: float, delta: float) ->
     problem, certificate = solution.problem, solution.certificate
     word = "squared privacy cost" if isinstance(problem, FitnessForUse) else "factor on the targets"
     out.print(f"{solution.status.name}: {word} {certificate.objective:.9g}, optimum proven to lie in")
-    out.print(f"  {interval_text(certificate.interval)}  (gap {certificate.gap:.1e}, asked {solution.tol:.1e})")
+    out.print(
+        f"  {interval_text(certificate.interval)}  (gap {certificate.gap:.1e}, asked {solution.tol:.1e})"
+    )
     if solution.status is not Status.CERTIFIED:
         out.print(f"  {solution.message or solution.status.value}")
     unit = "eigendecompositions" if solution.solver.startswith("fast") else "iterations"
@@ -95,10 +95,15 @@ def names(problem: FitnessForUse | PrivacyFirst, queries: npt.NDArray[np.intp]) 
 
 
 def group_table(
-    problem: FitnessForUse | PrivacyFirst, mechanism: LinearGaussianMechanism, prices: Array, slack: float, z: float
+    problem: FitnessForUse | PrivacyFirst,
+    mechanism: LinearGaussianMechanism,
+    prices: Array,
+    slack: float,
+    z: float,
 ) -> Table:
     """Return the table of query groups: target, achieved, how many bind, and their share of the bill."""
     variances = mechanism.variances(problem.workload)
+    variances[problem.geometry.free_queries] = 0.0  # exact: what is left of them is rounding
     tight = variances >= (1 - slack) * problem.targets * (variances / problem.targets).max()
     table = Table(title=f"Queries by group (margins of error at z = {z:g})", title_justify="left")
     headings = ("queries", "target variance", "target margin", "achieved variance", "achieved margin")
@@ -140,7 +145,9 @@ def verdict_report(out: Console, problem: FitnessForUse | PrivacyFirst, verdict:
     """Print the judge's verdict on an outsider's covariance."""
     word = "squared privacy cost" if isinstance(problem, FitnessForUse) else "factor on the targets"
     if not np.isfinite(verdict.objective):
-        out.print("NOT A MECHANISM: its privacy cost is infinite (the covariance is singular where neighbours differ).")
+        out.print(
+            "NOT A MECHANISM: its privacy cost is infinite (the covariance is singular where neighbours differ)."
+        )
         return
     out.print(f"{'FEASIBLE' if verdict.feasible else 'INFEASIBLE'}: {word} {verdict.objective:.9g}")
     out.print(f"  optimum at least {verdict.lower_bound:.9g} (bound found and proven by the judge)")
@@ -154,7 +161,10 @@ def verdict_report(out: Console, problem: FitnessForUse | PrivacyFirst, verdict:
             f"at most {percent(verdict.scaled)} above the optimum"
         )
     loose, binding = verdict.loose, verdict.binding
-    out.print(f"  loose targets: {len(loose)} of {problem.workload.shape[0]}" + (f" ({names(problem, loose)})" if len(loose) else ""))
+    out.print(
+        f"  loose targets: {len(loose)} of {problem.workload.shape[0]}"
+        + (f" ({names(problem, loose)})" if len(loose) else "")
+    )
     listed = ", ".join(map(str, binding[:LISTED])) + (" …" if len(binding) > LISTED else "")
     out.print(f"  binding neighbours: {len(binding)} of {problem.geometry.moves.shape[1]} ({listed})")
 
@@ -162,23 +172,3 @@ def verdict_report(out: Console, problem: FitnessForUse | PrivacyFirst, verdict:
 def percent(certificate: Certificate) -> str:
     """Return the gap of a certificate in percent, never less than rounding allows to say."""
     return f"{100 * max(certificate.gap, certificate.resolution):.3g} %"
-
-
-def crosscheck_table(rows: Iterable[Row], title: str) -> Table:
-    """Return a table of printed numbers beside certified intervals."""
-    table = Table(title=title, title_justify="left")
-    rows = list(rows)
-    printed = list(rows[0].case.printed) if rows else []
-    for heading in ("d", *printed, *BACKENDS, "fast", "agree", "printed values", *(f"s {name}" for name in (*BACKENDS, "fast"))):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        confirmed = [row.confirmed(column) for column in printed]
-        table.add_row(
-            str(row.size),
-            *(row.case.printed[column] for column in printed),
-            *(interval_text(entry.interval) + ("" if entry.certified else " wide") for entry in row.entries),
-            {Agreement.AGREE: "yes", Agreement.WIDE: "wide", Agreement.DISAGREE: "NO"}[row.comparison.outcome],
-            "confirmed" if all(confirmed) else "differ",
-            *(f"{entry.seconds:.3g}" for entry in row.entries),
-        )
-    return table

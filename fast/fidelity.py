@@ -163,7 +163,9 @@ def _by_gram(program: Program, weights: Array) -> Spectrum | None:
         root, first = scale[:, None] * vectors, vectors
     else:
         root = lower @ vectors
-        first = half.T @ scipy.linalg.solve_triangular(lower, vectors, trans="T", lower=True, check_finite=False)
+        first = half.T @ scipy.linalg.solve_triangular(
+            lower, vectors, trans="T", lower=True, check_finite=False
+        )
     last = (queries @ root) * (spread / values)
     return _spectrum(weights, values, first, last, root)
 
@@ -171,7 +173,9 @@ def _by_gram(program: Program, weights: Array) -> Spectrum | None:
 def _by_factors(program: Program, weights: Array) -> Spectrum:
     neighbours, _, _ = program.sizes
     scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:])
-    last_basis, upper = scipy.linalg.qr(spread[:, None] * program.queries, mode="economic", check_finite=False)
+    last_basis, upper = scipy.linalg.qr(
+        spread[:, None] * program.queries, mode="economic", check_finite=False
+    )
     if program.moves is None:
         first_basis, lower = None, np.diag(scale)
     else:

@@ -94,14 +94,19 @@ def solve(
     )
 
 
-def _first_weights(problem: FitnessForUse | PrivacyFirst, reduction: Reduction, start: Solution | None) -> Array:
+def _first_weights(
+    problem: FitnessForUse | PrivacyFirst, reduction: Reduction, start: Solution | None
+) -> Array:
     """Return uniform weights, or those of an earlier solution raised so that none is out of reach."""
     neighbours, queries, _ = reduction.program.sizes
     uniform = np.concatenate([np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries)])
     if start is None:
         return uniform
     dual = getattr(start, "dual", None)
-    if not isinstance(dual, FitnessDual) or (len(dual.neighbour_weights), len(dual.query_weights)) != reduction.shape:
+    if (
+        not isinstance(dual, FitnessDual)
+        or (len(dual.neighbour_weights), len(dual.query_weights)) != reduction.shape
+    ):
         raise InvalidInputError(
             f"start must be a solution over {reduction.shape[0]} neighbours and {reduction.shape[1]} queries"
         )

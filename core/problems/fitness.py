@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +12,12 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
-from dualmech.mechanism import LinearGaussianMechanism
 from dualmech.problems.geometry import Geometry, Matrix
 from dualmech.validate import Array
 from dualmech.workload import Workload
+
+if TYPE_CHECKING:
+    from dualmech.mechanism import LinearGaussianMechanism
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +103,9 @@ class FitnessForUse:
         object.__setattr__(self, "neighbours", geometry.neighbours)
         object.__setattr__(self, "geometry", geometry)
 
-    def certify(self, primal: npt.ArrayLike, dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]) -> Certificate:
+    def certify(
+        self, primal: npt.ArrayLike, dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]
+    ) -> Certificate:
         """Judge a covariance on B x (k, k) and dual weights; neither needs to come from a solver."""
         sides = evaluate(self, primal)
         lower_bound, rounding = weak_duality_bound(self, dual)
@@ -116,6 +121,9 @@ class FitnessForUse:
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of this covariance to B x."""
+        # Imported here so that the judge rests on no module that it does not need.
+        from dualmech.mechanism import LinearGaussianMechanism
+
         return LinearGaussianMechanism(self.basis, primal, self.neighbours)
 
     def prices(self, dual: FitnessDual) -> Array:
@@ -125,7 +133,7 @@ class FitnessForUse:
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the neighbours whose cost is within `slack`, relative, of the largest."""
-        profile = self.mechanism(primal).profile
+        profile, _ = self.geometry.profile(np.asarray(primal, dtype=np.float64))
         return np.flatnonzero(profile >= (1 - slack) * profile.max())
 
     def loose(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
@@ -191,7 +199,9 @@ class PrivacyFirst:
         """Factors of the workload, shared with the accuracy-first twin."""
         return self.accuracy_first.geometry
 
-    def certify(self, primal: npt.ArrayLike, dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]) -> Certificate:
+    def certify(
+        self, primal: npt.ArrayLike, dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]
+    ) -> Certificate:
         """Judge a covariance on B x (k, k) and dual weights."""
         sides = evaluate(self.accuracy_first, primal)
         bound, rounding = weak_duality_bound(self.accuracy_first, dual)

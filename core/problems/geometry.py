@@ -109,9 +109,13 @@ def _factor(dense: Array, names: tuple[str, ...], basis: npt.ArrayLike | None) -
         raise InvalidInputError(f"basis must have {cells} columns, as the workload, got {given.shape[1]}")
     workload_rank = linalg.rank(dense)
     if len(given) > workload_rank:
-        raise InvalidInputError(f"basis must have {workload_rank} rows, the rank of the workload, got {len(given)}")
+        raise InvalidInputError(
+            f"basis must have {workload_rank} rows, the rank of the workload, got {len(given)}"
+        )
     if linalg.rank(given) < len(given):
-        raise InvalidInputError(f"basis must have full row rank, got rank {linalg.rank(given)} of {len(given)}")
+        raise InvalidInputError(
+            f"basis must have full row rank, got rank {linalg.rank(given)} of {len(given)}"
+        )
     if linalg.is_identity(given):
         return given, dense
     return given, linalg.represent(dense, given, names)
@@ -131,6 +135,8 @@ def _neighbours(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix
 def _unmoved(moves: Array) -> Array:
     """Return orthonormal rows spanning the left null space of the moves; none when they span everything."""
     size = len(moves)
-    gram_side = scipy.linalg.qr(moves.T, mode="r", check_finite=False)[0] if moves.shape[1] > size else moves.T
+    gram_side = (
+        scipy.linalg.qr(moves.T, mode="r", check_finite=False)[0] if moves.shape[1] > size else moves.T
+    )
     _, values, vectors = scipy.linalg.svd(gram_side[: max(size, 1)], full_matrices=True, check_finite=False)
     return np.ascontiguousarray(vectors[linalg.numerical_rank(values, moves.shape) :])

@@ -1,4 +1,4 @@
-"""``python -m dualmech.crosscheck.benchmarks [NAME …] [--no-reference]``: measure, each case in a process of its own."""
+"""Measure from the command line: ``python -m dualmech.crosscheck.benchmarks [NAME …] [--no-reference]``."""
 
 from __future__ import annotations
 
@@ -24,17 +24,41 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def run(
     names: Annotated[list[str] | None, typer.Argument(help="Only cases whose name begins so.")] = None,
-    reference: Annotated[bool, typer.Option(help="Also time the reference layer on prefix 64 (minutes).")] = True,
+    reference: Annotated[
+        bool, typer.Option(help="Also time the reference layer on prefix 64 (minutes).")
+    ] = True,
     one: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Measure the fast layer and print one line a case."""
     if one:
-        print(json.dumps(measure_against_reference() if one == AGAINST_REFERENCE else measure(BENCHMARKS[int(one)])))
+        print(
+            json.dumps(
+                measure_against_reference() if one == AGAINST_REFERENCE else measure(BENCHMARKS[int(one)])
+            )
+        )
         return
     out = report.console()
-    chosen = [i for i, case in enumerate(BENCHMARKS) if not names or any(case.name.startswith(name) for name in names)]
-    table = Table(title="fitness for use, fast layer; seconds are medians and include the certificate", title_justify="left")
-    headings = ("workload", "m x d", "optimum at most", "gap", "asked", "decompositions", "allowed", "seconds", "MiB", "threads")
+    chosen = [
+        i
+        for i, case in enumerate(BENCHMARKS)
+        if not names or any(case.name.startswith(name) for name in names)
+    ]
+    table = Table(
+        title="fitness for use, fast layer; seconds are medians and include the certificate",
+        title_justify="left",
+    )
+    headings = (
+        "workload",
+        "m x d",
+        "optimum at most",
+        "gap",
+        "asked",
+        "decompositions",
+        "allowed",
+        "seconds",
+        "MiB",
+        "threads",
+    )
     for heading in headings:
         table.add_column(heading, justify="right")
     with report.progress("cases"):

@@ -50,7 +50,15 @@ BENCHMARKS = (
     Benchmark("512 ranges, d 256", _ranges(256, 512), 1e-6, 150),
     Benchmark("512 ranges, d 256, random", _ranges(256, 512), 1e-6, 150, random_targets=True),
     Benchmark("2048 ranges, d 1024", _ranges(1024, 2048), 1e-6, 400, threads=2, repeat=1),
-    Benchmark("2048 ranges, d 1024, random", _ranges(1024, 2048), 1e-6, 400, threads=2, random_targets=True, repeat=1),
+    Benchmark(
+        "2048 ranges, d 1024, random",
+        _ranges(1024, 2048),
+        1e-6,
+        400,
+        threads=2,
+        random_targets=True,
+        repeat=1,
+    ),
 )
 
 

@@ -1,0 +1,304 @@
+"""Privacy accounting of the continuous Gaussian mechanism: Δ, α = Δ², ρ, μ and (ε, δ), and margins of error.
+
+The privacy cost Δ, the largest distance between neighbours in units of the noise, decides all: the mechanism
+is ρ-zCDP with ρ = Δ²/2 (Bun and Steinke 2016, Proposition 1.6), μ-GDP with μ = Δ (Dong, Roth and Su 2022,
+Theorem 1), and (ε, δ)-private exactly on the curve of Balle and Wang (2018, Theorem 8). All are pure numbers.
+The δ of a discrete or rounded release can be larger: quote ρ and `zcdp_epsilon` for it.
+
+Bad input raises `InvalidInputError` (out of range, NaN, infinite) or `InputTypeError` (no number at all).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import erfcx
+
+from dualmech import validate
+from dualmech.errors import InvalidInputError
+from dualmech.validate import Array
+
+CENSUS_Z = 1.645
+"""The normal quantile of a margin of error at 90 % confidence, as the American Community Survey rounds it."""
+
+_EPS = float(np.finfo(np.float64).eps)
+_UP = 1 + 8 * _EPS
+_LOG_SQRT_2PI = math.log(2 * math.pi) / 2
+_LOG_ORDER_LIMIT = 690.0  # any Rényi order gives a valid δ, so they may stop before e^±710 overflows
+_ASYMPTOTIC_FROM = 20.0  # below, 1 - t R(t) loses a few hundred ulps; above, 13 terms of its series are exact
+_SERIES = np.cumprod([1.0, *(-(2.0 * k + 1) for k in range(1, 13))])[::-1]
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+
+
+def rho_from_squared_cost(squared_cost: float) -> float:
+    """Return the ρ of zero-concentrated privacy, ``ρ = α/2``, of a squared privacy cost α > 0.
+
+    Raises `InvalidInputError`. Source: Bun and Steinke (2016), Proposition 1.6.
+
+    Examples
+    --------
+    >>> rho_from_squared_cost(3.0)
+    1.5
+    """
+    return validate.positive_number(squared_cost=squared_cost) / 2
+
+
+def squared_cost_from_rho(rho: float) -> float:
+    """Return the squared privacy cost ``α = 2ρ`` that ρ > 0 allows.
+
+    Raises `InvalidInputError`. Source: Bun and Steinke (2016), Proposition 1.6.
+
+    Examples
+    --------
+    >>> squared_cost_from_rho(1.5)
+    3.0
+    """
+    return 2 * validate.positive_number(rho=rho)
+
+
+def mu_from_squared_cost(squared_cost: float) -> float:
+    """Return the μ of Gaussian privacy, ``μ = Δ = √α``, of a squared privacy cost α > 0.
+
+    Raises `InvalidInputError`. Source: Dong, Roth and Su (2022), Theorem 1.
+
+    Examples
+    --------
+    >>> mu_from_squared_cost(2.25)
+    1.5
+    """
+    return math.sqrt(validate.positive_number(squared_cost=squared_cost))
+
+
+def squared_cost_from_mu(mu: float) -> float:
+    """Return the squared privacy cost ``α = μ²`` that μ > 0 allows.
+
+    Raises `InvalidInputError`. Source: Dong, Roth and Su (2022), Theorem 1.
+
+    Examples
+    --------
+    >>> squared_cost_from_mu(1.5)
+    2.25
+    """
+    return validate.positive_number(mu=mu) ** 2
+
+
+def log_delta(privacy_cost: float, epsilon: float) -> float:
+    """Return log δ on the exact curve of privacy cost Δ > 0 at ε ≥ 0.
+
+    ``δ = Φ(Δ/2 - ε/Δ) - e^ε Φ(-Δ/2 - ε/Δ)``, with a relative error below 1e-11 down to log δ = -5000; below
+    that, log δ itself is as accurate as a double. It is -inf only where log δ is beyond the doubles.
+    Raises `InvalidInputError`. Source: Balle and Wang (2018), Theorem 8.
+
+    Examples
+    --------
+    >>> round(log_delta(1.0, 100.0), 6)
+    -4960.254554
+    """
+    cost = validate.positive_number(privacy_cost=privacy_cost)
+    return _log_delta(cost, validate.nonnegative_number(epsilon=epsilon))
+
+
+def delta(privacy_cost: float, epsilon: float) -> float:
+    """Return the least δ at which privacy cost Δ > 0 is (ε, δ)-private, ε ≥ 0; 0 below the smallest double.
+
+    ``δ = Φ(Δ/2 - ε/Δ) - e^ε Φ(-Δ/2 - ε/Δ)``; see `log_delta`.
+    Raises `InvalidInputError`. Source: Balle and Wang (2018), Theorem 8.
+
+    Examples
+    --------
+    >>> round(delta(1.0, 1.0), 9)
+    0.126936738
+    """
+    return math.exp(log_delta(privacy_cost, epsilon))
+
+
+def epsilon(privacy_cost: float, delta: float) -> float:
+    """Return the least ε at which privacy cost Δ > 0 is (ε, δ)-private, 0 < δ < 1.
+
+    The inverse of `delta`, and 0 where δ ≥ 2 Φ(Δ/2) - 1. Rounding goes to the larger ε, the safe side.
+    Raises `InvalidInputError`. Source: Balle and Wang (2018), Theorem 8.
+
+    Examples
+    --------
+    >>> round(epsilon(1.0, 1e-9), 6)
+    6.173935
+    """
+    return epsilon_from_log_delta(privacy_cost, math.log(validate.probability(delta=delta)))
+
+
+def epsilon_from_log_delta(privacy_cost: float, log_delta: float) -> float:
+    """Return the least ε at which privacy cost Δ > 0 is (ε, δ)-private, from log δ < 0.
+
+    As `epsilon`, for a δ too near to 0 or to 1 for a double.
+    Raises `InvalidInputError`. Source: Balle and Wang (2018), Theorem 8.
+
+    Examples
+    --------
+    >>> round(epsilon_from_log_delta(1.0, -4000.0), 6)
+    89.831795
+    """
+    cost = validate.positive_number(privacy_cost=privacy_cost)
+    target = float(validate.finite(0, log_delta=log_delta))
+    if target >= 0:
+        raise InvalidInputError(f"log_delta must be below 0, got {target:g}")
+    # With u = ε/Δ - Δ/2 ≥ 0, δ ≤ Φ(-u) ≤ exp(-u²/2)/2: at this u, at most half of what is asked.
+    safe = cost * (math.sqrt(-2 * target) + cost / 2) * _UP
+    return _safe_root(lambda trial: _log_delta(cost, trial) - target, 0.0, safe)
+
+
+def privacy_cost(epsilon: float, delta: float) -> float:
+    """Return the largest privacy cost Δ that is (ε, δ)-private, ε > 0 and 0 < δ < 1.
+
+    The inverse of `delta` in Δ. Rounding goes to the smaller Δ, the safe side.
+    Raises `InvalidInputError`. Source: Balle and Wang (2018), Theorem 8 and Algorithm 1.
+
+    Examples
+    --------
+    >>> round(privacy_cost(1.0, 1e-9), 6)
+    0.181975
+    """
+    bound, share = validate.positive_number(epsilon=epsilon), validate.probability(delta=delta)
+    target, root = math.log(share), math.sqrt(2) * math.sqrt(bound)
+    # With u = ε/Δ - Δ/2: δ ≤ exp(-u²/2)/2 where u ≥ 0, and 1 - δ ≤ 2 Φ(u) ≤ exp(-u²/2) where u ≤ 0.
+    tail, head = math.sqrt(-2 * target), math.sqrt(-2 * math.log1p(-share))
+    safe = max(root * (root / (tail + math.hypot(tail, root))) / _UP, math.ulp(0.0))
+    unsafe = (head + math.hypot(head, root)) * _UP
+    return _safe_root(lambda trial: _log_delta(trial, bound) - target, unsafe, safe)
+
+
+def zcdp_log_delta(rho: float, epsilon: float) -> float:
+    """Return log δ such that every ρ-zCDP mechanism is (ε, δ)-private, ρ > 0 and ε ≥ 0.
+
+    ``δ = inf over a > 1 of exp((a-1)(aρ-ε))/(a-1) · (1-1/a)^a``; each order a gives a valid δ; rounded up.
+    Raises `InvalidInputError`. Source: Canonne, Kamath and Steinke (2020), Corollary 13.
+
+    Examples
+    --------
+    >>> round(zcdp_log_delta(0.5, 100.0), 6)
+    -4955.730216
+    """
+    rate, bound = validate.positive_number(rho=rho), validate.nonnegative_number(epsilon=epsilon)
+
+    # log δ is convex in b = a - 1, so its one stationary point is the minimum; seek it in log b.
+    def slope(log_b: float) -> float:
+        return (2 * math.exp(log_b) + 1) * rate - bound - math.log1p(math.exp(-log_b))
+
+    b = math.exp(_safe_root(slope, _LOG_ORDER_LIMIT, -_LOG_ORDER_LIMIT))
+    factor = b * math.log1p(1 / b) + math.log1p(b)
+    # Each term is taken a little too large: rounding must not make δ too small.
+    return min(0.0, b * (_UP * (b + 1) * rate - bound / _UP) - factor / _UP + _UP - 1)
+
+
+def zcdp_delta(rho: float, epsilon: float) -> float:
+    """Return a δ such that every ρ-zCDP mechanism is (ε, δ)-private, ρ > 0 and ε ≥ 0; see `zcdp_log_delta`.
+
+    Raises `InvalidInputError`. Source: Canonne, Kamath and Steinke (2020), Corollary 13.
+
+    Examples
+    --------
+    >>> round(zcdp_delta(0.5, 1.0), 9)
+    0.246846331
+    """
+    return math.exp(zcdp_log_delta(rho, epsilon))
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """Return an ε such that every ρ-zCDP mechanism is (ε, δ)-private, ρ > 0 and 0 < δ < 1.
+
+    The inverse of `zcdp_delta`, below the classical ``ρ + 2 √(ρ log(1/δ))``; rounded up.
+    Raises `InvalidInputError`. Source: Canonne, Kamath and Steinke (2020), Corollary 13.
+
+    Examples
+    --------
+    >>> round(zcdp_epsilon(0.5, 1e-9), 6)
+    6.47407
+    """
+    rate, target = validate.positive_number(rho=rho), math.log(validate.probability(delta=delta))
+    safe = 2 * (rate + 2 * math.sqrt(-rate * target))
+    return _safe_root(lambda trial: zcdp_log_delta(rate, trial) - target, 0.0, safe)
+
+
+def variance_from_margin(margin: npt.ArrayLike, z: float = CENSUS_Z) -> Array:
+    """Return the variances ``(margin/z)²`` of unbiased answers with margins of error > 0, in squared units.
+
+    Raises `InvalidInputError`. Source: U.S. Census Bureau, Understanding and Using ACS Data (2020), chapter 7.
+
+    Examples
+    --------
+    >>> variance_from_margin([1.645, 3.29]).round(6)
+    array([1., 4.])
+    """
+    return np.asarray((validate.positive(margin=margin) / validate.positive_number(z=z)) ** 2)
+
+
+def margin_from_variance(variance: npt.ArrayLike, z: float = CENSUS_Z) -> Array:
+    """Return the margins of error ``z √variance`` of unbiased answers with variances ≥ 0.
+
+    Raises `InvalidInputError`. Source: U.S. Census Bureau, Understanding and Using ACS Data (2020), chapter 7.
+
+    Examples
+    --------
+    >>> margin_from_variance([1.0, 4.0]).round(6)
+    array([1.645, 3.29 ])
+    """
+    quantile, variances = validate.positive_number(z=z), validate.finite(variance=variance)
+    if np.any(variances < 0):
+        raise InvalidInputError(f"variance must be at least 0, got {variances.min():g}")
+    return np.asarray(quantile * np.sqrt(variances))
+
+
+def _log_delta(cost: float, bound: float) -> float:
+    # u²/2 reaches thousands, and its absolute error is the relative error of δ: rationals keep it exact.
+    exact, ratio = Fraction(cost), Fraction(bound) / Fraction(cost)
+    exact_u = ratio - exact / 2
+    try:
+        log_density = -float(exact_u * exact_u / 2) - _LOG_SQRT_2PI
+    except OverflowError:
+        return -math.inf if exact_u > 0 else 0.0
+    u, v = float(exact_u), float(ratio + exact / 2)
+    if 2 * cost <= 1 + max(u, 0.0):
+        # R(u) - R(v) cancels; it is the integral of 1 - t R(t) = -R'(t), a positive function.
+        mean = float(_WEIGHTS @ _mills_slope(u + cost / 2 * (1 + _NODES))) / 2
+        return log_density + math.log(cost) + math.log(mean)
+    if u >= 0:
+        return log_density + math.log(_mills(u) - _mills(v))
+    # Here 1 - δ = Φ(u) + e^ε Φ(-v), and e^ε times the density at v is the density at u.
+    return math.log1p(-math.exp(log_density) * (_mills(-u) + _mills(v)))
+
+
+def _mills(t: float) -> float:
+    """Mills' ratio ``R(t) = Φ(-t)/φ(t)``."""
+    return math.sqrt(math.pi / 2) * float(erfcx(t / math.sqrt(2)))
+
+
+def _mills_slope(t: Array) -> Array:
+    """``-R'(t) = 1 - t R(t)`` at increasing t; its series in 1/t² where the difference would cancel."""
+    if t[0] < _ASYMPTOTIC_FROM:
+        return np.asarray(1 - t * (math.sqrt(math.pi / 2) * erfcx(t / math.sqrt(2))))
+    return np.asarray(np.polyval(_SERIES, t**-2.0) / t / t)
+
+
+def _safe_root(function: Callable[[float], float], unsafe: float, safe: float) -> float:
+    """Return a point with function ≤ 0 within rounding of one with function > 0, by Chandrupatla's method."""
+    if math.isinf(safe):  # the root may lie beyond the doubles
+        return safe
+    a, b, f_a, f_b, share = unsafe, safe, function(unsafe), function(safe), 0.5
+    if f_a <= 0 or f_b > 0:  # no change of sign: the end nearest to one
+        return a if f_a <= 0 else b
+    while abs(b - a) > 4 * _EPS * min(abs(a), abs(b)) and math.nextafter(a, b) != b:
+        least = min(0.5, 2 * _EPS * min(abs(a), abs(b)) / abs(b - a))
+        x = a + min(max(share, least), 1 - least) * (b - a)
+        f_x = function(x)
+        same = (f_x > 0) == (f_a > 0)
+        c, f_c, b, f_b = (a, f_a, b, f_b) if same else (b, f_b, a, f_a)
+        a, f_a = x, f_x
+        # Inverse quadratic interpolation only where it is monotone between the three points, else halve.
+        across, along, share = (f_a - f_b) / (f_c - f_b), (a - b) / (c - b), 0.5
+        if across * across < along and (1 - across) * (1 - across) < 1 - along:
+            share = f_a / (f_b - f_a) * f_c / (f_b - f_c)
+            share += (c - a) / (b - a) * f_a / (f_c - f_a) * f_b / (f_c - f_b)
+    return b if f_b <= 0 else a

@@ -1,0 +1,129 @@
+"""The house's own rules: who may import whom, what is loaded when, and what a wheel holds."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import pkgutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import dualmech
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = {
+    "core": "dualmech",
+    "reference": "dualmech.reference",
+    "fast": "dualmech.fast",
+    "crosscheck": "dualmech.crosscheck",
+}
+FORBIDDEN = {
+    "core": ("dualmech.reference", "dualmech.fast", "dualmech.crosscheck", "cvxpy"),
+    "reference": ("dualmech.fast", "dualmech.crosscheck"),
+    "fast": ("dualmech.reference", "dualmech.crosscheck", "cvxpy"),
+    "crosscheck": ("cvxpy",),
+}
+TRUSTED = (
+    "certificate",
+    "domain",
+    "errors",
+    "linalg",
+    "problems.fitness",
+    "problems.geometry",
+    "validate",
+    "workload",
+)
+SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def module_name(path: Path) -> str:
+    folder, *rest = path.relative_to(ROOT).with_suffix("").parts
+    parts = [part for part in rest if part != "__init__"]
+    return ".".join([FOLDERS[folder], *parts])
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+class TestEveryModule:
+    def test_imports_only_what_its_folder_may(self, path: Path) -> None:
+        for name in imported(path):
+            for forbidden in FORBIDDEN[path.relative_to(ROOT).parts[0]]:
+                assert not f"{name}.".startswith(f"{forbidden}."), f"{name} is not for this folder"
+            assert name.partition(".")[0] not in FOLDERS, f"{name}: import dualmech, not the folder"
+
+    def test_stays_readable(self, path: Path) -> None:
+        text = path.read_text(encoding="utf-8")
+        assert text.count("\n") <= 330
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                assert not body or body[-1].end_lineno - body[0].lineno < 45, node.name  # type: ignore[operator]
+
+
+def test_importing_dualmech_loads_no_heavy_package() -> None:
+    code = "import sys, dualmech; print([m for m in ('cvxpy', 'scipy.optimize', 'matplotlib') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_judge_rests_on_the_trusted_base_alone() -> None:
+    """Follow the imports of the judge, those inside functions and for type checkers left out."""
+    known = {module_name(path): path for path in SOURCES}
+    seen, queue = set(), ["dualmech.problems.fitness"]
+    while queue:
+        name = queue.pop()
+        if name in seen or name not in known:
+            continue
+        seen.add(name)
+        for node in ast.parse(known[name].read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("dualmech"):
+                queue += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    assert seen - {"dualmech", "dualmech.problems"} == {f"dualmech.{name}" for name in TRUSTED}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(f"core/{name.replace('.', '/')}.py" in readme for name in TRUSTED)
+
+
+def test_every_loaded_module_is_dualmechs_and_loaded_once() -> None:
+    for found in pkgutil.walk_packages(dualmech.__path__, "dualmech."):
+        if not found.name.endswith("__main__"):
+            __import__(found.name)
+    files = [
+        module.__file__
+        for name, module in sys.modules.items()
+        if name.startswith("dualmech") and module.__file__
+    ]
+    assert len(files) == len(set(files))
+    assert not set(FOLDERS) & set(sys.modules)
+
+
+class TestPackaging:
+    def test_every_package_is_listed(self) -> None:
+        listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
+            "packages"
+        ]
+        assert set(listed) == {module_name(path) for path in SOURCES if path.name == "__init__.py"}
+
+    def test_a_wheel_holds_exactly_the_repositorys_modules(self) -> None:
+        installed = importlib.metadata.files("dualmech") or []
+        modules = {str(file) for file in installed if file.suffix == ".py" and file.parts[0] == "dualmech"}
+        if not modules:
+            pytest.skip("dualmech is installed in place, not from a wheel")
+        expected = set()
+        for path in SOURCES:
+            folder, *rest = path.relative_to(ROOT).parts
+            expected.add("/".join([*FOLDERS[folder].split("."), *rest]))
+        assert modules == expected
+        assert any(str(file) == "dualmech/py.typed" for file in installed)

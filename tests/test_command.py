@@ -1,0 +1,247 @@
+"""The ``dualmech`` command: what it says, its exit status, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.crosscheck import app as command
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(command.app, list(arguments))
+
+
+def status_and_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
+) -> tuple[int, str]:
+    """Run as a shell would, through `main`, so that our errors become one line and a status."""
+    monkeypatch.setattr(sys, "argv", ["dualmech", *arguments])
+    with pytest.raises(SystemExit) as left:
+        command.main()
+    return int(left.value.code or 0), capsys.readouterr().err
+
+
+class TestSolve:
+    def test_prints_groups_and_privacy(self) -> None:
+        result = run("solve", "pl94", "--targets", "1", "--delta", "1e-6")
+        assert result.exit_code == 0
+        for words in ("CERTIFIED", "voting-age", "share of bill", "rho = 1.5067", "at delta = 1e-06"):
+            assert words in result.output
+
+    def test_writes_a_solution_that_is_judged_anew(self, tmp_path: Path) -> None:
+        path = tmp_path / "prefix.npz"
+        assert run("solve", "prefix:8", "-o", str(path)).exit_code == 0
+        again = dm.load_solution(path)
+        assert again.status is dm.Status.CERTIFIED
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_reads_files_of_workload_and_targets(self, tmp_path: Path) -> None:
+        (tmp_path / "w.csv").write_text("query,a,b\nleft,1,0\nboth,1,1\n")
+        (tmp_path / "t.csv").write_text("1\n4\n")
+        result = run("solve", str(tmp_path / "w.csv"), "--targets", str(tmp_path / "t.csv"))
+        assert result.exit_code == 0
+        assert "1 to 4" in result.output
+
+    def test_margins_of_error_are_targets(self) -> None:
+        by_margin = run("solve", "prefix:4", "--moe", "3.29", "--z", "1.645")
+        by_variance = run("solve", "prefix:4", "--targets", "4")
+        assert by_margin.output.splitlines()[0] == by_variance.output.splitlines()[0]
+
+    def test_privacy_first(self) -> None:
+        assert "factor on the targets" in run("solve", "prefix:4", "--rho", "0.5").output
+        assert (
+            "epsilon = 1 at delta = 1e-06"
+            in run("solve", "prefix:4", "--epsilon", "1", "--delta", "1e-6").output
+        )
+
+    def test_the_reference_layer(self) -> None:
+        result = run("solve", "prefix:4", "--layer", "reference", "--backend", "SCS")
+        assert result.exit_code == 0
+        assert "reference:SCS" in result.output
+
+    def test_what_is_free_is_said(self) -> None:
+        result = run("solve", "identity_total:4", "--neighbours", "replace")
+        assert result.exit_code == 0
+        assert "Answered exactly at no cost (no neighbour changes them): total." in result.output
+
+    def test_answered_but_not_certified_is_status_3(self) -> None:
+        result = run("solve", "prefix:16", "--tol", "1e-16")
+        assert result.exit_code == 3
+        assert "CERTIFIED" not in result.output.splitlines()[0]
+
+
+class TestJudge:
+    def test_says_how_far_from_the_optimum(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "mine.npy", np.eye(4) / 4)
+        result = run("judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy"))
+        assert result.exit_code == 3
+        assert "FEASIBLE: squared privacy cost 4" in result.output
+        assert "at most 127 %" in result.output
+        assert "loose targets: 3 of 4" in result.output
+
+    def test_an_optimum_is_status_0(self, tmp_path: Path) -> None:
+        answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0), tol=1e-8)
+        np.save(tmp_path / "mine.npy", answer.primal)
+        answer.mechanism.save(tmp_path / "mine.npz")
+        for name in ("mine.npy", "mine.npz"):
+            assert run("judge", "prefix:4", "--covariance", str(tmp_path / name)).exit_code == 0
+
+    def test_infeasible_says_by_how_much(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "mine.npy", np.eye(4))
+        result = run("judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy"))
+        assert result.exit_code == 3
+        assert "INFEASIBLE" in result.output
+        assert "exceeded by 300 %" in result.output
+
+    def test_a_strategy(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", 2 * np.eye(4))
+        assert (
+            "squared privacy cost 4" in run("judge", "prefix:4", "--strategy", str(tmp_path / "a.npy")).output
+        )
+
+
+class TestExplain:
+    def test_prefix_2_is_a_blackboard_proof(self) -> None:
+        result = run("explain", "prefix:2")
+        assert result.exit_code == 0
+        for words in ("λ = (2/3, 1/3)", "μ = (1/3, 2/3)", "-1/2", "α ≤ 4/3", "α ≥ 4/3", "exactly 4/3"):
+            assert words in result.output
+
+    @pytest.mark.parametrize("name", ["prefix:16", "total:3", "marginals:2x2:0,1", "pl94"])
+    def test_what_has_no_small_fractions_is_proved_in_floats(self, name: str) -> None:
+        result = run("explain", name)
+        assert result.exit_code == 0
+        assert "So the optimum lies in [" in result.output
+
+
+class TestCrosscheck:
+    def test_quick_table_agrees(self) -> None:
+        result = run("crosscheck", "--quick")
+        assert result.exit_code == 0
+        assert result.output.count("confirmed") == 4
+        assert " NO " not in result.output
+
+    def test_info_lists_backends(self) -> None:
+        result = run("info")
+        assert result.exit_code == 0
+        assert "CLARABEL" in result.output
+        assert "SCS" in result.output
+
+
+BAD = {
+    "unknown workload": (["solve", "nope"], "known are identity:D"),
+    "size of zero": (["solve", "prefix:0"], "at least 1"),
+    "missing file": (["solve", "nope.csv"], "nope.csv"),
+    "negative target": (["solve", "prefix:4", "--targets=-1"], "positive"),
+    "nan target": (["solve", "prefix:4", "--targets", "nan"], "finite"),
+    "two kinds of target": (["solve", "prefix:4", "--targets", "1", "--moe", "2"], "--moe"),
+    "epsilon without delta": (["solve", "prefix:4", "--epsilon", "1"], "--delta"),
+    "delta of one": (["solve", "prefix:4", "--epsilon", "1", "--delta", "1"], "delta"),
+    "epsilon of zero": (["solve", "prefix:4", "--epsilon", "0", "--delta", "1e-6"], "epsilon"),
+    "tolerance of zero": (["solve", "prefix:4", "--tol", "0"], "tol"),
+    "missing backend": (["solve", "prefix:4", "--layer", "reference", "--backend", "NOPE"], "CLARABEL"),
+    "output folder": (["solve", "prefix:4", "-o", "no-such-folder/x.npz"], "cannot be written"),
+    "output kind": (["solve", "prefix:4", "-o", "x.csv"], ".npz"),
+    "neighbours": (["solve", "prefix:4", "--neighbours", "twins"], "add-remove"),
+    "judge of nothing": (["judge", "prefix:4"], "--covariance"),
+    "unknown table": (["crosscheck", "nope"], "fitness/2"),
+}
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("case", BAD)
+    def test_is_one_line_and_status_1(
+        self, case: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        arguments, words = BAD[case]
+        status, error = status_and_error(capsys, monkeypatch, *arguments)
+        assert status == 1
+        assert error.count("\n") == 1
+        assert words in error
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("", "empty"),
+            ("1,2\n3\n", "line 2"),
+            ("1,x\n", "w.csv"),
+            ("0,0\n0,0\n", "not all zero"),
+            ("1,nan\n", "w.csv"),
+        ],
+    )
+    def test_broken_workload_files(
+        self,
+        text: str,
+        words: str,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+    ) -> None:
+        (tmp_path / "w.csv").write_text(text)
+        status, error = status_and_error(capsys, monkeypatch, "solve", str(tmp_path / "w.csv"))
+        assert status == 1
+        assert words in error
+
+    def test_targets_of_the_wrong_number(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        (tmp_path / "t.csv").write_text("1\n2\n3\n")
+        status, error = status_and_error(
+            capsys, monkeypatch, "solve", "prefix:4", "--targets", str(tmp_path / "t.csv")
+        )
+        assert (status, "4 numbers" in error) == (1, True)
+
+    @pytest.mark.parametrize(
+        "covariance", [np.eye(3), np.diag([1.0, 1, 1, -1]), np.full((4, 4), np.nan), np.triu(np.ones((4, 4)))]
+    )
+    def test_covariances_that_are_none(
+        self,
+        covariance: np.ndarray,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+    ) -> None:
+        np.save(tmp_path / "mine.npy", covariance)
+        status, error = status_and_error(
+            capsys, monkeypatch, "judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy")
+        )
+        assert status == 1
+        assert "covariance" in error
+
+    def test_usage_is_status_2(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert status_and_error(capsys, monkeypatch, "solve", "prefix:4", "--bogus")[0] == 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_an_interrupt_leaves_no_file_and_status_130(tmp_path: Path) -> None:
+    """Interrupt from inside the solve, at a known moment, as Ctrl-C would."""
+    code = (
+        "import os, signal, sys\n"
+        "from dualmech.fast import newton, fixed_point\n"
+        "def interrupted(*arguments):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "newton.step = fixed_point.step = interrupted\n"
+        "from dualmech.crosscheck.app import main\n"
+        "sys.argv = ['dualmech', 'solve', 'prefix:8', '-o', 'out.npz']\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (130, -signal.SIGINT)
+    assert not list(tmp_path.iterdir())
+    assert "Traceback" not in done.stderr

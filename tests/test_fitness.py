@@ -1,0 +1,156 @@
+"""Fitness for use and privacy first: worked examples, closed forms, printed numbers, prices, neighbours."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.validate import Array
+
+
+class TestWorkedExamplePrefix2:
+    """The blackboard proof: 4/3 on both sides, in rationals."""
+
+    covariance = ((Fraction(1), Fraction(-1, 2)), (Fraction(-1, 2), Fraction(1)))
+    neighbours, queries = (Fraction(2, 3), Fraction(1, 3)), (Fraction(1, 3), Fraction(2, 3))
+    workload = ((1, 0), (1, 1))
+
+    def test_both_sides_are_four_thirds_in_rationals(self) -> None:
+        (a, b), (_, c) = self.covariance
+        determinant = a * c - b * b
+        costs = [c / determinant, a / determinant]
+        variances = [
+            sum(row[i] * self.covariance[i][j] * row[j] for i in range(2) for j in range(2))
+            for row in self.workload
+        ]
+        assert costs == [Fraction(4, 3)] * 2 and variances == [1, 1]
+        # For two singular values, the square of their sum is the sum of squares plus twice the product; here
+        # the product is the square root of 4/81.
+        squares = sum(
+            self.queries[j] * self.neighbours[i] * self.workload[j][i] ** 2
+            for i in range(2)
+            for j in range(2)
+        )
+        product = self.neighbours[0] * self.neighbours[1] * self.queries[0] * self.queries[1]
+        assert product == Fraction(2, 9) ** 2
+        assert squares + 2 * Fraction(2, 9) == Fraction(4, 3)
+
+    def test_the_judge_agrees(self) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(2), 1.0)
+        dual = np.array(self.neighbours, dtype=float), np.array(self.queries, dtype=float)
+        judged = problem.certify(np.array(self.covariance, dtype=float), dual)
+        assert judged.objective == pytest.approx(4 / 3, rel=1e-14)
+        assert judged.lower_bound == pytest.approx(4 / 3, rel=1e-14)
+        assert judged.gap <= 1e-14 and judged.certifies(1e-13)
+        np.testing.assert_allclose(problem.prices(dm.FitnessDual(*dual)), [1 / 3, 2 / 3])
+
+
+class TestTheorem7IdentityAndTotal:
+    """Targets γ for the cells and kγ for their total, any d; k = 1 is Theorem 7."""
+
+    @staticmethod
+    def closed_form(d: int, k: float, gamma: float) -> tuple[float, Array, tuple[Array, Array]]:
+        """Return cost, covariance and weights.
+
+        With λ uniform and a share q of the bill on the cells, ``S'S`` has the eigenvalue ``q/d²`` but for the
+        total, where it has ``q/d² + (1 - q)/k``, all over γ; q makes their roots as 1/a to 1/(a + bd).
+        """
+        if k >= d:
+            cost, covariance, share = 1 / gamma, gamma * np.eye(d), 1.0
+        else:
+            cost = (2 * k * d - d**2 - k * d**2) / (k * (k - d**2)) / gamma
+            a, b = gamma * (d**2 - k) / ((d - 1) * d), gamma * (k - d) / ((d - 1) * d)
+            covariance = a * np.eye(d) + b
+            share = 1 / (1 + k * ((a / (a + b * d)) ** 2 - 1) / d**2)
+        queries = np.append(np.full(d, share / d / gamma), (1 - share) / (k * gamma))
+        return cost, covariance, (np.full(d, 1 / d), queries)
+
+    @staticmethod
+    def problem(d: int, k: float, gamma: float) -> dm.FitnessForUse:
+        return dm.FitnessForUse(dm.workloads.identity_total(d), np.append(np.full(d, gamma), k * gamma))
+
+    @pytest.mark.parametrize("gamma", [1.0, 0.37])
+    @pytest.mark.parametrize("d", [2, 3, 4, 5, 7, 16, 33, 60])
+    def test_closed_form_is_certified(self, d: int, gamma: float) -> None:
+        for k in (0.01, 0.5, 1.0, d / 2, 0.99 * d, d, 1.5 * d, 2 * d**2):
+            cost, covariance, dual = self.closed_form(d, k, gamma)
+            judged = self.problem(d, k, gamma).certify(covariance, dual)
+            assert judged.objective == pytest.approx(cost, rel=max(1e-12, judged.resolution))
+            assert judged.gap <= 1e-11 and judged.certifies(1e-9), (k, judged)
+
+    @pytest.mark.parametrize("d", range(2, 61))
+    def test_theorem_7(self, d: int) -> None:
+        cost, covariance, dual = self.closed_form(d, 1, 2.0)
+        assert cost == pytest.approx(2 * d / (1 + d) / 2.0, rel=1e-14)
+        np.testing.assert_allclose(covariance, 2.0 * ((d + 1) * np.eye(d) - 1) / d, rtol=1e-12)
+        judged = self.problem(d, 1, 2.0).certify(covariance, dual)
+        assert judged.gap <= 1e-12 and judged.certifies(1e-10)
+
+    @pytest.mark.parametrize(
+        ("d", "k"), [(2, 1), (3, 1), (3, 2.5), (5, 1), (17, 4), (17, 17), (60, 1), (60, 70)]
+    )
+    def test_fast_solver_finds_it(self, d: int, k: float) -> None:
+        answer = fast.solve(self.problem(d, k, 1.5), tol=1e-9)
+        low, high = answer.certificate.interval
+        cost, covariance, _ = self.closed_form(d, k, 1.5)
+        assert answer.status is dm.Status.CERTIFIED
+        assert low * (1 - 1e-12) <= cost <= high * (1 + 1e-12)
+        if k < d:
+            np.testing.assert_allclose(answer.primal, covariance, atol=1e-3)
+
+
+@pytest.mark.parametrize(("d", "printed"), [(2, 1.33), (4, 1.76), (8, 2.28), (16, 2.91), (64, 4.46)])
+def test_table_2_to_its_two_digits(d: int, printed: float) -> None:
+    low, high = fast.solve(dm.FitnessForUse(dm.workloads.prefix(d), 1.0)).certificate.interval
+    assert printed - 0.005 <= low <= high <= printed + 0.005
+
+
+class TestTheorem5PrivacyFirst:
+    def test_spending_too_much_is_infeasible(self) -> None:
+        problem = dm.PrivacyFirst(dm.workloads.prefix(2), 1.0, cost=1.0)
+        judged = problem.certify(np.eye(2) / 2, ([1, 1], [1, 1]))
+        assert judged.violation == pytest.approx(1.0) and judged.gap == np.inf
+
+    @pytest.mark.parametrize("cost", [1e-4, 1.0, 50.0])
+    def test_solved(self, cost: float) -> None:
+        workload, targets = dm.workloads.random_range(8, 12, rng=0), np.linspace(1, 3, 12)
+        first = fast.solve(dm.FitnessForUse(workload, targets), tol=1e-8)
+        answer = fast.solve(dm.PrivacyFirst(workload, targets, cost), tol=1e-8)
+        assert answer.status is dm.Status.CERTIFIED
+        assert answer.objective * cost == pytest.approx(first.objective, rel=2e-8)
+        assert answer.mechanism.squared_privacy_cost == pytest.approx(cost, rel=1e-12)
+        np.testing.assert_allclose(answer.prices, first.prices, atol=1e-3)
+        slack = 1e-4
+        np.testing.assert_array_equal(
+            answer.problem.loose(answer.primal, slack), first.problem.loose(first.primal, slack)
+        )
+
+
+class TestPrices:
+    """``∂ log α / ∂ log c_j = -μ_j c_j`` (MATH.md, section 1)."""
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_against_differences(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        workload, targets = dm.Workload(rng.standard_normal((6, 4))), rng.uniform(1, 2, 6)
+
+        def log_optimum(exponents: npt.ArrayLike) -> float:
+            problem = dm.FitnessForUse(workload, targets * np.exp(exponents))
+            return float(np.log(fast.solve(problem, tol=1e-9).objective))
+
+        h = 1e-4
+        slopes = [(log_optimum(h * unit) - log_optimum(-h * unit)) / (2 * h) for unit in np.eye(6)]
+        answer = fast.solve(dm.FitnessForUse(workload, targets), tol=1e-9)
+        np.testing.assert_allclose(slopes, -answer.prices, atol=1e-4)
+        assert answer.prices.sum() == pytest.approx(1)
+
+    def test_loose_and_binding(self) -> None:
+        answer = fast.solve(dm.FitnessForUse(dm.workloads.identity_total(4), [1, 1, 1, 1, 100.0]), tol=1e-9)
+        np.testing.assert_array_equal(answer.problem.loose(answer.primal, 1e-4), [4])
+        np.testing.assert_array_equal(answer.binding, [0, 1, 2, 3])
+        assert answer.prices[4] <= 1e-8

@@ -1,0 +1,250 @@
+"""The judge of fitness for use: what lies is never certified, and bad input is refused by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.problems import fitness
+from dualmech.validate import Array
+
+TOL = 1e-6
+
+
+def problems() -> dict[str, dm.FitnessForUse | dm.PrivacyFirst]:
+    deficient = dm.workloads.marginals(dm.Domain({"a": 2, "b": 3}), ways=(1,))
+    ranges = dm.workloads.random_range(6, 9, rng=1)
+    return {
+        "prefix": dm.FitnessForUse(dm.workloads.prefix(8), 1.0),
+        "ranges": dm.FitnessForUse(ranges, np.linspace(1, 4, 9)),
+        "deficient": dm.FitnessForUse(deficient, 2.0),
+        "replace": dm.FitnessForUse(dm.workloads.prefix(5), 1.0, neighbours=dm.neighbours.replace_one(5)),
+        "privacy": dm.PrivacyFirst(dm.workloads.prefix(8), 1.0, cost=3.0),
+    }
+
+
+@pytest.fixture(scope="module", params=list(problems()))
+def answer(request: pytest.FixtureRequest) -> dm.Solution:
+    solved = fast.solve(problems()[request.param], tol=TOL)
+    assert solved.status is dm.Status.CERTIFIED
+    return solved
+
+
+def changed(array: Array, index: Any, value: float) -> Array:
+    copy = np.array(array)
+    copy[index] = value
+    return copy
+
+
+def worst_way(problem: dm.FitnessForUse | dm.PrivacyFirst) -> float:
+    """Return the factor that a covariance must not be multiplied by: up for accuracy, down for privacy."""
+    return 2.0 if isinstance(problem, dm.FitnessForUse) else 0.5
+
+
+COVARIANCES: dict[str, Callable[[dm.Solution], Array]] = {
+    "scaled up": lambda a: 2 * a.primal,
+    "scaled down": lambda a: a.primal / 2,
+    "scaled a little out of bounds": lambda a: a.primal * worst_way(a.problem) ** 1e-5,
+    "negative": lambda a: -a.primal,
+    "zero": lambda a: 0 * a.primal,
+    "indefinite": lambda a: a.primal - 1.5 * np.median(np.linalg.eigvalsh(a.primal)) * np.eye(len(a.primal)),
+    "slightly indefinite": lambda a: a.primal - 1e-6 * np.trace(a.primal) * np.eye(len(a.primal)),
+    "one NaN": lambda a: changed(a.primal, (0, -1), np.nan),
+    "all NaN": lambda a: a.primal * np.nan,
+    "infinite entry": lambda a: changed(a.primal, (0, 0), np.inf),
+    "minus infinity": lambda a: changed(a.primal, (0, 0), -np.inf),
+    "all infinite": lambda a: np.full_like(a.primal, np.inf),
+    "upper triangle": lambda a: np.triu(a.primal),
+    "asymmetric": lambda a: a.primal + 1e-6 * np.abs(a.primal).max() * np.triu(np.ones_like(a.primal), 1),
+    "rank one": lambda a: np.outer(a.primal[0], a.primal[0]) / a.primal[0, 0],
+    "off the diagonal alone": lambda a: a.primal - np.diag(np.diag(a.primal)),
+    "its inverse": lambda a: a.problem.feasible(np.linalg.pinv(a.primal)),
+    "no correlation": lambda a: a.problem.feasible(np.diag(np.diag(a.primal))),
+    "overflow": lambda a: a.primal * 1e308 * 1e10,
+    "underflow": lambda a: a.primal * 1e-320,
+    "huge asymmetry": lambda a: a.primal + 1.5e308 * (np.triu(np.ones_like(a.primal), 1) * 2 - 1),
+}
+
+DUALS: dict[str, Callable[[Array], Array]] = {
+    "raised": lambda w: 10 * w,
+    "raised beyond double precision": lambda w: w / w.max() * 1e308,
+    "tiny": lambda w: w * 1e-300,
+    "one raised": lambda w: changed(w, -1, 10 * w.max()),
+    "one negative": lambda w: changed(w, 0, -w.max()),
+    "all negative": lambda w: -w,
+    "one NaN": lambda w: changed(w, 0, np.nan),
+    "all NaN": lambda w: w * np.nan,
+    "one infinite": lambda w: changed(w, 0, np.inf),
+    "minus infinity": lambda w: changed(w, 0, -np.inf),
+    "zero": lambda w: 0 * w,
+    "reversed": lambda w: w[::-1],
+    "uniform": lambda w: np.ones_like(w),
+    "one alone": lambda w: changed(0 * w, 0, 1.0),
+    "squared": lambda w: w**2,
+}
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning:test_fitness_judge")
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning:test_fitness_judge")
+class TestLyingSolvers:
+    @pytest.mark.parametrize("lie", COVARIANCES)
+    def test_a_false_covariance_is_never_certified(self, answer: dm.Solution, lie: str) -> None:
+        with np.errstate(all="ignore"):
+            covariance = COVARIANCES[lie](answer)
+        judged = answer.problem.certify(covariance, answer.dual)
+        assert not judged.certifies(0.5 * TOL) and judged.gap > TOL
+        assert judged.lower_bound == answer.lower_bound
+        if judged.feasible:
+            assert judged.objective >= answer.lower_bound
+
+    @pytest.mark.parametrize("which", ["neighbours", "queries", "both"])
+    @pytest.mark.parametrize("lie", DUALS)
+    def test_false_weights_never_raise_the_bound(self, answer: dm.Solution, lie: str, which: str) -> None:
+        first, last = answer.dual
+        if which in ("neighbours", "both"):
+            first = DUALS[lie](first)
+        if which in ("queries", "both"):
+            last = DUALS[lie](last)
+        judged = answer.problem.certify(answer.primal, (first, last))
+        assert judged.objective == answer.objective
+        assert 0 <= judged.lower_bound <= answer.objective * (1 + judged.resolution)
+        if "NaN" in lie or "negative" in lie or "infini" in lie or lie == "zero":
+            assert judged.lower_bound == 0 and judged.gap == np.inf and not judged.certifies(1e300)
+
+    @pytest.mark.parametrize("lie", ["raised", "raised beyond double precision", "tiny"])
+    def test_the_scale_of_weights_neither_helps_nor_hurts(self, answer: dm.Solution, lie: str) -> None:
+        judged = answer.problem.certify(answer.primal, tuple(DUALS[lie](part) for part in answer.dual))
+        assert judged.lower_bound == pytest.approx(answer.lower_bound, rel=1e-12)
+
+    def test_a_false_bound_is_an_error_and_no_certificate(
+        self, answer: dm.Solution, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(fitness, "weak_duality_bound", lambda problem, dual: (1e6, 1e-15))
+        with pytest.raises(dm.CertificateError, match="below the proven bound"):
+            answer.problem.certify(answer.primal, answer.dual)
+
+    def test_weights_that_prove_nothing_have_no_prices(self, answer: dm.Solution) -> None:
+        nothing = dm.FitnessDual(0 * answer.dual.neighbour_weights, 0 * answer.dual.query_weights)
+        assert not np.any(np.isfinite(answer.problem.prices(nothing)) & (answer.problem.prices(nothing) != 0))
+
+
+class TestNearSingularCovariances:
+    """What rounding could hide: each cost is compared with one computed in 80 digits."""
+
+    @staticmethod
+    def exact_cost(covariance: Array, moves: Array) -> float:
+        """Return the largest ``b' Σ⁻¹ b``, infinite where Σ is not positive definite."""
+        with mpmath.workdps(80):
+            matrix = mpmath.matrix(covariance.tolist())
+            try:
+                mpmath.cholesky(matrix)
+            except ValueError:
+                return np.inf
+            columns = [mpmath.matrix(move.tolist()) for move in moves.T]
+            return float(max((b.T * mpmath.lu_solve(matrix, b))[0] for b in columns))
+
+    @pytest.mark.parametrize("seed", range(40))
+    def test_cost_is_right_within_its_resolution(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        size = int(rng.integers(2, 6))
+        basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
+        covariance = basis * 10.0 ** -rng.uniform(0, 14, size) @ basis.T
+        units = 10.0 ** rng.uniform(-8, 8, size)
+        covariance = (covariance + covariance.T) / 2 * units * units[:, None]
+        matrix = rng.standard_normal((size, size)) * units[:, None]
+        problem = dm.FitnessForUse(dm.Workload(matrix), 1.0, basis=matrix)
+        judged = problem.certify(problem.feasible(covariance), (np.ones(size), np.ones(size)))
+        exact = self.exact_cost(problem.feasible(covariance), matrix)
+        if np.isfinite(exact) and np.isfinite(judged.objective):
+            assert abs(judged.objective - exact) <= 2 * judged.resolution * exact
+        elif np.isfinite(judged.objective):  # indefinite by less than rounding
+            assert judged.resolution > 1e-3
+
+    @pytest.mark.parametrize("exponent", range(0, 42, 3))
+    def test_noise_that_a_released_total_gives_away(self, exponent: int) -> None:
+        # The total is released with variance D, almost exactly, but its error is correlated with the others'.
+        moves = dm.neighbours.replace_one(3)
+        basis = np.array([[1.0, 0, 0], [0, 1.0, 0], [1.0, 1, 1]])
+        workload = dm.workloads.identity_total(3)
+        problem = dm.FitnessForUse(workload, [1, 1, 1, 1e-3], basis=basis, neighbours=moves)
+        answer = fast.solve(problem, tol=1e-9)
+        block, d = answer.primal[:2, :2], 10.0**-exponent * 1e-3
+        half = np.linalg.cholesky(block)
+        for correlation in (0.99, 1 - 1e-9, 1.0):
+            cross = correlation * np.sqrt(d) * half @ [0.6, 0.8]
+            cheat = np.block([[block, cross[:, None]], [cross, d]])
+            judged = problem.certify(cheat, answer.dual)
+            exact = self.exact_cost(cheat, basis @ moves)
+            assert judged.objective >= answer.lower_bound
+            # Either it is refused, or it costs what it costs; what it costs is at least fifty times too much.
+            assert judged.objective >= min(exact, 1e300) * (1 - 1e-6), (judged, exact)
+            assert not judged.certifies(1.0)
+
+    @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-6, 1e-9, 1e-13, 1e-20, 1e9, 1e13])
+    def test_an_exact_answer_costs_infinity_in_any_unit(self, unit: float) -> None:
+        # The difference of two cells is released exactly, which nothing can pay for; the optimum is 2.
+        matrix = np.array([[1.0, 1.0], [unit, -unit]])
+        problem = dm.FitnessForUse(dm.Workload(matrix), [1, unit**2], basis=matrix)
+        judged = problem.certify(np.diag([1.0, 0.0]), ([0.5, 0.5], [1.0, 0.0]))
+        assert judged.objective == np.inf and not judged.certifies(1.0)
+
+    @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-6, 1e-9, 1e-13, 1e-20])
+    def test_a_total_in_any_unit_gives_nothing_away(self, unit: float) -> None:
+        # Cell 1 is answered without noise, since the total's noise cancels cell 0's; the total is no secret.
+        basis = np.array([[1.0, 0.0], [unit, unit]])
+        problem = dm.FitnessForUse(
+            dm.Workload([[0, 1], [1, 1]]), [1e-6, 1], basis=basis, neighbours=dm.neighbours.replace_one(2)
+        )
+        judged = problem.certify([[1, unit], [unit, unit**2]], ([1.0], [1e-9, 0.0]))
+        assert judged.objective == np.inf
+
+
+class TestReleasedExactly:
+    """Under replacement the total is no secret: it costs nothing and is answered without noise."""
+
+    def test_two_cells_by_hand(self) -> None:
+        problem = dm.FitnessForUse(
+            dm.workloads.identity_total(2), 1.0, neighbours=dm.neighbours.replace_one(2)
+        )
+        np.testing.assert_array_equal(problem.geometry.free_queries, [2])
+        np.testing.assert_allclose(np.abs(problem.geometry.unmoved), [[0.5**0.5] * 2])
+        judged = problem.certify([[1, -1], [-1, 1]], ([1.0], [0.5, 0.5, 0.0]))
+        assert judged.objective == pytest.approx(1, rel=1e-13) and judged.certifies(1e-12)
+        noisy = problem.certify([[1, -0.5], [-0.5, 1]], ([1.0], [0.5, 0.5, 0.0]))
+        assert noisy.gap == pytest.approx(
+            1 / 3, rel=1e-12
+        )  # the cells need more noise when the total has some
+
+    @pytest.mark.parametrize("d", [2, 3, 8])
+    @pytest.mark.parametrize("target", [1e-9, 1.0])
+    def test_solver_releases_the_total_whatever_its_target(self, d: int, target: float) -> None:
+        targets = np.append(np.ones(d - 1), target)
+        problem = dm.FitnessForUse(dm.workloads.prefix(d), targets, neighbours=dm.neighbours.replace_one(d))
+        answer = fast.solve(problem, tol=1e-8)
+        np.testing.assert_array_equal(problem.geometry.free_queries, [d - 1])
+        assert answer.status is dm.Status.CERTIFIED
+        assert answer.prices[-1] == 0 == answer.dual.query_weights[-1]
+        assert answer.mechanism.variances(problem.workload)[-1] <= 1e-12
+        with pytest.raises(dm.InvalidInputError, match="cost_matrix"):
+            _ = answer.mechanism.cost_matrix
+        alone = dm.FitnessForUse(problem.workload.select(range(d - 1)), 1.0, neighbours=problem.neighbours)
+        assert fast.solve(alone, tol=1e-8).objective == pytest.approx(answer.objective, rel=2e-8)
+
+    @pytest.mark.parametrize("size", [1.0, 1e2, 1e4])
+    @pytest.mark.parametrize("basis", [None, [[1, 0], [1, 1]], [[1, 0], [0, 1]]])
+    def test_a_secret_on_top_of_a_large_total(self, size: float, basis: Any) -> None:
+        workload = dm.Workload([[size + 1, size], [1, 1]])
+        problem = dm.FitnessForUse(workload, [0.01, 1.0], basis, dm.neighbours.replace_one(2))
+        np.testing.assert_array_equal(problem.geometry.free_queries, [1])
+        assert fast.solve(problem).objective == pytest.approx(100, rel=1e-6)
+
+    def test_a_small_secret_is_not_taken_for_none(self) -> None:
+        workload = dm.Workload([[1e10 + 1, 1e10], [1, 1]])
+        problem = dm.FitnessForUse(workload, [0.01, 1.0], neighbours=dm.neighbours.replace_one(2))
+        np.testing.assert_array_equal(problem.geometry.free_queries, [1])
