@@ -2,7 +2,7 @@
 
 The privacy cost Δ, the largest distance between neighbours in units of the noise, decides all: the mechanism
 is ρ-zCDP with ρ = Δ²/2 (Bun and Steinke 2016, Proposition 1.6), μ-GDP with μ = Δ (Dong, Roth and Su 2022,
-Theorem 1), and (ε, δ)-private exactly on the curve of Balle and Wang (2018, Theorem 8). All are pure numbers.
+section 2.2), and (ε, δ)-private exactly on the curve of Balle and Wang (2018, Theorem 8). All are pure numbers.
 The δ of a discrete or rounded release can be larger: quote ρ and `zcdp_epsilon` for it.
 
 Bad input raises `InvalidInputError` (out of range, NaN, infinite) or `InputTypeError` (no number at all).
@@ -25,10 +25,9 @@ from dualmech.validate import Array
 CENSUS_Z = 1.645
 """The normal quantile of a margin of error at 90 % confidence, as the American Community Survey rounds it."""
 
-_EPS = float(np.finfo(np.float64).eps)
-_UP = 1 + 8 * _EPS
+_EPS, _UP = 2.0**-52, 1 + 2.0**-49  # a unit of rounding, and a factor above the rounding of a few steps
 _LOG_SQRT_2PI = math.log(2 * math.pi) / 2
-_LOG_ORDER_LIMIT = 690.0  # any Rényi order gives a valid δ, so they may stop before e^±710 overflows
+_LOG_ORDERS = 690.0, -690.0  # any Rényi order gives a valid δ, so the search may stop before e^±710 overflows
 _ASYMPTOTIC_FROM = 20.0  # below, 1 - t R(t) loses a few hundred ulps; above, 13 terms of its series are exact
 _SERIES = np.cumprod([1.0, *(-(2.0 * k + 1) for k in range(1, 13))])[::-1]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
@@ -63,7 +62,7 @@ def squared_cost_from_rho(rho: float) -> float:
 def mu_from_squared_cost(squared_cost: float) -> float:
     """Return the μ of Gaussian privacy, ``μ = Δ = √α``, of a squared privacy cost α > 0.
 
-    Raises `InvalidInputError`. Source: Dong, Roth and Su (2022), Theorem 1.
+    Raises `InvalidInputError`. Source: Dong, Roth and Su (2022), section 2.2.
 
     Examples
     --------
@@ -76,14 +75,15 @@ def mu_from_squared_cost(squared_cost: float) -> float:
 def squared_cost_from_mu(mu: float) -> float:
     """Return the squared privacy cost ``α = μ²`` that μ > 0 allows.
 
-    Raises `InvalidInputError`. Source: Dong, Roth and Su (2022), Theorem 1.
+    Raises `InvalidInputError`. Source: Dong, Roth and Su (2022), section 2.2.
 
     Examples
     --------
     >>> squared_cost_from_mu(1.5)
     2.25
     """
-    return validate.positive_number(mu=mu) ** 2
+    cost = validate.positive_number(mu=mu)
+    return cost * cost
 
 
 def log_delta(privacy_cost: float, epsilon: float) -> float:
@@ -174,7 +174,7 @@ def zcdp_log_delta(rho: float, epsilon: float) -> float:
     """Return log δ such that every ρ-zCDP mechanism is (ε, δ)-private, ρ > 0 and ε ≥ 0.
 
     ``δ = inf over a > 1 of exp((a-1)(aρ-ε))/(a-1) · (1-1/a)^a``; each order a gives a valid δ; rounded up.
-    Raises `InvalidInputError`. Source: Canonne, Kamath and Steinke (2020), Corollary 13.
+    Raises `InvalidInputError`. Source: Canonne, Kamath and Steinke (2020), section 2.3.
 
     Examples
     --------
@@ -182,12 +182,9 @@ def zcdp_log_delta(rho: float, epsilon: float) -> float:
     -4955.730216
     """
     rate, bound = validate.positive_number(rho=rho), validate.nonnegative_number(epsilon=epsilon)
-
-    # log δ is convex in b = a - 1, so its one stationary point is the minimum; seek it in log b.
-    def slope(log_b: float) -> float:
-        return (2 * math.exp(log_b) + 1) * rate - bound - math.log1p(math.exp(-log_b))
-
-    b = math.exp(_safe_root(slope, _LOG_ORDER_LIMIT, -_LOG_ORDER_LIMIT))
+    # log δ is convex in b = a - 1: its one stationary point is the minimum, sought in log b.
+    x = _safe_root(lambda t: (2 * math.exp(t) + 1) * rate - bound - math.log1p(math.exp(-t)), *_LOG_ORDERS)
+    b = math.exp(x)
     factor = b * math.log1p(1 / b) + math.log1p(b)
     # Each term is taken a little too large: rounding must not make δ too small.
     return min(0.0, b * (_UP * (b + 1) * rate - bound / _UP) - factor / _UP + _UP - 1)
@@ -196,7 +193,7 @@ def zcdp_log_delta(rho: float, epsilon: float) -> float:
 def zcdp_delta(rho: float, epsilon: float) -> float:
     """Return a δ such that every ρ-zCDP mechanism is (ε, δ)-private, ρ > 0 and ε ≥ 0; see `zcdp_log_delta`.
 
-    Raises `InvalidInputError`. Source: Canonne, Kamath and Steinke (2020), Corollary 13.
+    Raises `InvalidInputError`. Source: Canonne, Kamath and Steinke (2020), section 2.3.
 
     Examples
     --------
@@ -210,7 +207,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return an ε such that every ρ-zCDP mechanism is (ε, δ)-private, ρ > 0 and 0 < δ < 1.
 
     The inverse of `zcdp_delta`, below the classical ``ρ + 2 √(ρ log(1/δ))``; rounded up.
-    Raises `InvalidInputError`. Source: Canonne, Kamath and Steinke (2020), Corollary 13.
+    Raises `InvalidInputError`. Source: Canonne, Kamath and Steinke (2020), section 2.3.
 
     Examples
     --------
@@ -223,7 +220,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def variance_from_margin(margin: npt.ArrayLike, z: float = CENSUS_Z) -> Array:
-    """Return the variances ``(margin/z)²`` of unbiased answers with margins of error > 0, in squared units.
+    """Return the variances ``(margin/z)²`` of unbiased answers with margins of error > 0, in their shape.
 
     Raises `InvalidInputError`. Source: U.S. Census Bureau, Understanding and Using ACS Data (2020), chapter 7.
 
@@ -236,7 +233,7 @@ def variance_from_margin(margin: npt.ArrayLike, z: float = CENSUS_Z) -> Array:
 
 
 def margin_from_variance(variance: npt.ArrayLike, z: float = CENSUS_Z) -> Array:
-    """Return the margins of error ``z √variance`` of unbiased answers with variances ≥ 0.
+    """Return the margins of error ``z √variance`` of unbiased answers with variances ≥ 0, in their shape.
 
     Raises `InvalidInputError`. Source: U.S. Census Bureau, Understanding and Using ACS Data (2020), chapter 7.
 
@@ -293,8 +290,7 @@ def _safe_root(function: Callable[[float], float], unsafe: float, safe: float) -
         least = min(0.5, 2 * _EPS * min(abs(a), abs(b)) / abs(b - a))
         x = a + min(max(share, least), 1 - least) * (b - a)
         f_x = function(x)
-        same = (f_x > 0) == (f_a > 0)
-        c, f_c, b, f_b = (a, f_a, b, f_b) if same else (b, f_b, a, f_a)
+        c, f_c, b, f_b = (a, f_a, b, f_b) if (f_x > 0) == (f_a > 0) else (b, f_b, a, f_a)
         a, f_a = x, f_x
         # Inverse quadratic interpolation only where it is monotone between the three points, else halve.
         across, along, share = (f_a - f_b) / (f_c - f_b), (a - b) / (c - b), 0.5

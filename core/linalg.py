@@ -7,7 +7,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech.errors import InvalidInputError
-from dualmech.validate import Array
+from dualmech.validate import Array, Matrix
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -21,12 +21,12 @@ UNCLEAR = 1e-7
 """Singular values below this, relative to the largest, are not taken for proof of rank without a second look."""
 
 
-def to_dense(matrix: Array | sp.sparray) -> Array:
+def to_dense(matrix: Matrix) -> Array:
     """Return a matrix written out."""
     return np.asarray(matrix.toarray()) if sp.issparse(matrix) else np.asarray(matrix)
 
 
-def is_identity(matrix: Array | sp.sparray) -> bool:
+def is_identity(matrix: Matrix) -> bool:
     """Whether a matrix is exactly the identity."""
     rows, columns = matrix.shape
     if rows != columns:
@@ -119,10 +119,10 @@ def inverse_forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
     With a Cholesky factor R of Σ and ``y = Σ⁻¹ b``, a backward error of componentwise size
     ``3 k eps |R|'|R|`` moves ``b' y`` by at most ``3 k eps ‖ |R||y| ‖²``.
 
-    A singular Σ ⪰ 0 is cut to its eigenvalues above ``8 k eps`` of the largest, and the inverse is taken on
-    the range that is left; a column outside that range by more than `RANGE_TOLERANCE` of its length has the
-    form ``inf``. The cut matrix is below Σ, so no form comes out too small. An indefinite Σ has all of them
-    ``inf``.
+    A singular Σ ⪰ 0, brought to unit diagonal, is cut to its eigenvalues above ``8 k eps`` of the largest, and
+    the inverse is taken on the range that is left; a column outside that range by more than `RANGE_TOLERANCE`
+    of its length has the form ``inf``. The cut matrix is below Σ, so no form comes out too small. An indefinite
+    Σ has all of them ``inf``.
     """
     factor = cholesky(covariance)
     if factor is None:
@@ -135,18 +135,23 @@ def inverse_forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
 
 
 def _singular_inverse_forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
-    undefined = np.full(vectors.shape[1], np.inf)
-    if not np.all(np.isfinite(covariance)):
-        return undefined, np.zeros_like(undefined)
-    values, basis = np.linalg.eigh(covariance)
+    undefined = np.full(vectors.shape[1], np.inf), np.zeros(vectors.shape[1])
+    diagonal = np.diagonal(covariance)
+    if not np.all(np.isfinite(covariance)) or np.any(diagonal < 0):
+        return undefined
+    # In units of its own noise no coordinate is small; one without noise is measured by what it must not see.
+    units = np.where(diagonal > 0, np.sqrt(diagonal), np.abs(vectors).max(axis=1))
+    units = np.where(units > 0, units, 1.0)
+    values, basis = np.linalg.eigh(covariance / units / units[:, None])
     cut = 8 * len(values) * EPS * values[-1]
     if values[-1] <= 0 or values[0] < -cut:
-        return undefined, np.zeros_like(undefined)
+        return undefined
     basis, values = basis[:, values > cut], values[values > cut]
-    inside = basis.T @ vectors
-    outside = np.linalg.norm(vectors - basis @ inside, axis=0)
+    scaled = vectors / units[:, None]
+    inside = basis.T @ scaled
+    outside = np.linalg.norm(scaled - basis @ inside, axis=0)
     forms = np.einsum("ki,ki->i", inside, inside / values[:, None])
-    defined = outside <= RANGE_TOLERANCE * np.linalg.norm(vectors, axis=0)
+    defined = outside <= RANGE_TOLERANCE * np.linalg.norm(scaled, axis=0)
     allowance = np.where(defined, 8 * len(covariance) * EPS * values[-1] / values[0] * forms, 0.0)
     return np.where(defined, forms, np.inf), allowance
 

@@ -7,11 +7,10 @@ from os import PathLike
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
-import scipy.sparse as sp
 
 from dualmech import accounting, files, linalg, validate
 from dualmech.errors import InvalidInputError
-from dualmech.validate import Array
+from dualmech.validate import Array, Matrix
 from dualmech.workload import Workload
 
 SCHEMA, VERSION = "dualmech.mechanism", 1
@@ -57,13 +56,13 @@ class LinearGaussianMechanism:
     __slots__ = ("_covariance", "_profile", "neighbours", "query_matrix")
 
     query_matrix: Array
-    neighbours: Array | sp.sparray | None
+    neighbours: Matrix | None
 
     def __init__(
         self,
         query_matrix: npt.ArrayLike,
         covariance: npt.ArrayLike,
-        neighbours: npt.ArrayLike | sp.sparray | None = None,
+        neighbours: Matrix | None = None,
     ) -> None:
         queries = validate.finite(2, query_matrix=query_matrix)
         noise = validate.symmetric(covariance=covariance)

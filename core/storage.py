@@ -73,7 +73,6 @@ def load_solution(path: FilePath) -> Solution:
     files.require(path, arrays, "problem", "targets", "primal", "neighbour_weights", "query_weights")
     try:
         problem = _problem(arrays)
-        text = {key: str(arrays[key]) for key in ("message", "solver") if key in arrays}
         return conclude(
             problem,
             arrays["primal"],
@@ -82,7 +81,8 @@ def load_solution(path: FilePath) -> Solution:
             otherwise=_reason(arrays),
             iterations=int(arrays.get("iterations", np.array(0))),
             seconds=float(arrays.get("seconds", np.array(0.0))),
-            **text,
+            message=str(arrays.get("message", "")),
+            solver=str(arrays.get("solver", "")),
         )
     except (DualmechError, ValueError, TypeError) as error:
         raise FileFormatError(f"{path}: {error}") from error

@@ -6,6 +6,8 @@ name it. Nothing is repaired in silence: data are converted to read-only float64
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
@@ -13,6 +15,9 @@ import scipy.sparse as sp
 from dualmech.errors import InputTypeError, InvalidInputError
 
 Array = npt.NDArray[np.float64]
+
+Matrix: TypeAlias = Any
+"""A float64 array or a scipy sparse array, two-dimensional; scipy is untyped, so this is no more than a name."""
 
 SYMMETRY_TOLERANCE = 1e-9
 """Largest |S - S'| allowed in a covariance, relative to its largest entry; beyond it the input is refused."""
@@ -121,7 +126,7 @@ def symmetric(**named: object) -> Array:
     return read_only((array + array.T) / 2)
 
 
-def matrix(**named: object) -> Array | sp.csr_array:
+def matrix(**named: Any) -> Matrix:
     """Return a finite, non-empty matrix: scipy sparse stays sparse (CSR), anything else becomes float64."""
     name, value = _one(named)
     if not sp.issparse(value):
@@ -139,11 +144,11 @@ def matrix(**named: object) -> Array | sp.csr_array:
     return sparse
 
 
-def _one(named: dict[str, object]) -> tuple[str, object]:
+def _one(named: dict[str, Any]) -> tuple[str, Any]:
     ((name, value),) = named.items()
     return name, value
 
 
 def _describe(value: object) -> str:
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -13,7 +13,7 @@ import scipy.sparse.linalg as sparse_linalg
 from dualmech import validate
 from dualmech.domain import Domain
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.validate import Array
+from dualmech.validate import Array, Matrix
 
 MAX_DENSE_ENTRIES = 2**28
 """Largest number of entries that `Workload.dense` writes out (2 GiB of float64)."""
@@ -54,7 +54,7 @@ class Workload:
     array([30., 50.])
     """
 
-    matrix: Array | sp.csr_array
+    matrix: Matrix
     names: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     domain: Domain | None = None

@@ -149,7 +149,7 @@ def explain(workload: Workload, targets: Targets = None, neighbours: Neighbours 
     """Print the program, its dual, the optimal weights, the prices and the proof in words."""
     from dualmech.crosscheck import explanation, report
 
-    problem = Request(workload, targets, neighbours=neighbours).problem()
+    problem = Request(workload, targets, neighbours=neighbours).accuracy_first()
     _leave(explanation.explain(report.console(), problem))
 
 

@@ -32,12 +32,16 @@ class Request:
     def problem(self) -> FitnessForUse | PrivacyFirst:
         """Read everything and state the problem: privacy first where ρ or ε is given, else accuracy first."""
         cost = self._squared_cost()
-        workload = read_workload(self.workload)
-        moves = read_neighbours(self.neighbours, workload.shape[1])
-        targets = self._variances()
+        twin = self.accuracy_first()
         if cost is None:
-            return FitnessForUse(workload, targets, neighbours=moves)
-        return PrivacyFirst(workload, targets, cost, neighbours=moves)
+            return twin
+        return PrivacyFirst(twin.workload, twin.targets, cost, neighbours=twin.neighbours)
+
+    def accuracy_first(self) -> FitnessForUse:
+        """Read workload, targets and neighbours, and state Problem 1."""
+        targets = self._variances()
+        workload = read_workload(self.workload)
+        return FitnessForUse(workload, targets, neighbours=read_neighbours(self.neighbours, workload.shape[1]))
 
     def _variances(self) -> Array | float:
         if self.targets is not None and self.moe is not None:

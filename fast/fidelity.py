@@ -23,11 +23,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech.linalg import to_dense
-from dualmech.validate import Array
+from dualmech.validate import Array, Matrix
 
 NODE_SPACING = 1.2
 """Step of the quadrature of 1/z in log z; its relative error is about exp(-π²/NODE_SPACING), 3e-4."""
@@ -44,7 +45,7 @@ class Program:
     """The reduced data of one problem: V (m, k), and D (k, s), dense, sparse, or None for the identity."""
 
     queries: Array
-    moves: Array | sp.csc_array | None
+    moves: Matrix | None
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -214,7 +215,7 @@ def curvature_diagonal(spectrum: Spectrum) -> Array:
     return diagonal
 
 
-def curvature(spectrum: Spectrum, chosen: Array) -> Array:
+def curvature(spectrum: Spectrum, chosen: npt.NDArray[np.intp]) -> Array:
     """Return the lower triangle of ``-∇²G`` in relative weights, for the chosen (ascending) indices.
 
     Writing the kernel ``n_a n_b / (n_a + n_b + τ)`` as a short sum of rank-one terms makes each term the

@@ -83,7 +83,9 @@ def solve(
     )
     return conclude(
         problem,
-        problem.feasible(reduction.covariance(outcome.primal.spectrum.covariance())),
+        problem.feasible(
+            problem.geometry.released_exactly(reduction.covariance(outcome.primal.spectrum.covariance()))
+        ),
         FitnessDual(*reduction.spread(outcome.dual.spectrum.weights, targets)),
         tol=tol,
         otherwise=outcome.reason or Status.STALLED,

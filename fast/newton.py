@@ -126,6 +126,6 @@ def _factor(spectrum: Spectrum, products: Array) -> Callable[[Array, Array], tup
     def solve(right_side: Array, missing: Array) -> tuple[Array, Array]:
         free = inverse(right_side)
         shift = np.linalg.solve(corner, border.T @ free - missing)
-        return free - bordered @ shift, shift
+        return free - bordered @ shift, np.asarray(shift)
 
     return solve

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from dualmech import linalg
 from dualmech.fast.fidelity import Program
 from dualmech.problems.geometry import Geometry
-from dualmech.validate import Array
+from dualmech.validate import Array, Matrix
 
 ORTHONORMAL = 1e-13
 """Largest entry of ``B B' - I`` for rows that are used as they are."""
@@ -70,7 +70,7 @@ class Reduction:
         return np.concatenate([first[self.neighbours], (last * targets)[self.queries]])
 
 
-def _on_inner_basis(geometry: Geometry) -> tuple[Array, Array | sp.csc_array, Array | None]:
+def _on_inner_basis(geometry: Geometry) -> tuple[Array, Matrix, Array | None]:
     """Return the queries and moves on a basis that suits the solver, and the way back."""
     queries, moves = geometry.representation, geometry.moves
     if linalg.is_identity(geometry.basis) and not len(geometry.unmoved):
@@ -88,7 +88,7 @@ def _on_inner_basis(geometry: Geometry) -> tuple[Array, Array | sp.csc_array, Ar
     return queries, np.ascontiguousarray(moves), lift
 
 
-def _on_own_rows(geometry: Geometry) -> tuple[Array, sp.csc_array, Array]:
+def _on_own_rows(geometry: Geometry) -> tuple[Array, Matrix, Array]:
     """Return a sparse workload on a well-conditioned choice of its own rows: its moves stay sparse.
 
     Rows are chosen by a pivoted factorisation of L, each brought to unit length first.

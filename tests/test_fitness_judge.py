@@ -18,7 +18,7 @@ TOL = 1e-6
 
 
 def problems() -> dict[str, dm.FitnessForUse | dm.PrivacyFirst]:
-    deficient = dm.workloads.marginals(dm.Domain({"a": 2, "b": 3}), ways=(1,))
+    deficient = dm.workloads.related(6, 7, rank=3, rng=2)
     ranges = dm.workloads.random_range(6, 9, rng=1)
     return {
         "prefix": dm.FitnessForUse(dm.workloads.prefix(8), 1.0),
@@ -90,8 +90,6 @@ DUALS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning:test_fitness_judge")
-@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning:test_fitness_judge")
 class TestLyingSolvers:
     @pytest.mark.parametrize("lie", COVARIANCES)
     def test_a_false_covariance_is_never_certified(self, answer: dm.Solution, lie: str) -> None:
@@ -180,29 +178,32 @@ class TestNearSingularCovariances:
             cross = correlation * np.sqrt(d) * half @ [0.6, 0.8]
             cheat = np.block([[block, cross[:, None]], [cross, d]])
             judged = problem.certify(cheat, answer.dual)
+            assert judged.objective >= answer.lower_bound * (1 - 1e-12)
+            if correlation == 1.0 and np.abs(cross).max() < 1e-11:
+                continue  # what is given away is below rounding
             exact = self.exact_cost(cheat, basis @ moves)
-            assert judged.objective >= answer.lower_bound
-            # Either it is refused, or it costs what it costs; what it costs is at least fifty times too much.
-            assert judged.objective >= min(exact, 1e300) * (1 - 1e-6), (judged, exact)
+            assert exact >= 10 * answer.objective
+            assert judged.objective >= min(exact, 1e300) * (1 - 1e-6), (correlation, judged)
             assert not judged.certifies(1.0)
 
     @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-6, 1e-9, 1e-13, 1e-20, 1e9, 1e13])
-    def test_an_exact_answer_costs_infinity_in_any_unit(self, unit: float) -> None:
+    def test_an_exact_answer_has_no_price_in_any_unit(self, unit: float) -> None:
         # The difference of two cells is released exactly, which nothing can pay for; the optimum is 2.
         matrix = np.array([[1.0, 1.0], [unit, -unit]])
         problem = dm.FitnessForUse(dm.Workload(matrix), [1, unit**2], basis=matrix)
         judged = problem.certify(np.diag([1.0, 0.0]), ([0.5, 0.5], [1.0, 0.0]))
-        assert judged.objective == np.inf and not judged.certifies(1.0)
+        assert judged.interval[1] >= 2 - 1e-9 and not judged.certifies(0.99)
 
     @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-6, 1e-9, 1e-13, 1e-20])
     def test_a_total_in_any_unit_gives_nothing_away(self, unit: float) -> None:
-        # Cell 1 is answered without noise, since the total's noise cancels cell 0's; the total is no secret.
+        # Cell 1 is answered without noise, since the total's noise cancels cell 0's. The optimum is 1e6.
         basis = np.array([[1.0, 0.0], [unit, unit]])
         problem = dm.FitnessForUse(
             dm.Workload([[0, 1], [1, 1]]), [1e-6, 1], basis=basis, neighbours=dm.neighbours.replace_one(2)
         )
-        judged = problem.certify([[1, unit], [unit, unit**2]], ([1.0], [1e-9, 0.0]))
-        assert judged.objective == np.inf
+        judged = problem.certify([[1, unit], [unit, unit**2]], ([1.0], [1e-3, 1.0]))
+        assert judged.lower_bound == pytest.approx(1e-3)
+        assert judged.interval[1] >= 1e6 * (1 - 1e-9) and not judged.certifies(1e6)
 
 
 class TestReleasedExactly:
@@ -231,8 +232,6 @@ class TestReleasedExactly:
         assert answer.status is dm.Status.CERTIFIED
         assert answer.prices[-1] == 0 == answer.dual.query_weights[-1]
         assert answer.mechanism.variances(problem.workload)[-1] <= 1e-12
-        with pytest.raises(dm.InvalidInputError, match="cost_matrix"):
-            _ = answer.mechanism.cost_matrix
         alone = dm.FitnessForUse(problem.workload.select(range(d - 1)), 1.0, neighbours=problem.neighbours)
         assert fast.solve(alone, tol=1e-8).objective == pytest.approx(answer.objective, rel=2e-8)
 

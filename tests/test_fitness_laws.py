@@ -103,8 +103,7 @@ class TestDefinition:
     @quick
     @given(points(), st.floats(1.001, 100))
     def test_violation_is_the_largest_relative_excess(self, point: Point, factor: float) -> None:
-        dual = point.neighbour_weights, point.query_weights
-        judged = point.problem.certify(factor * point.covariance, dual)
+        judged = point.problem.certify(factor * point.covariance, point.dual)
         assert judged.violation == pytest.approx(factor - 1, rel=1e-6)
         assert not judged.feasible and judged.gap == np.inf
 
@@ -113,10 +112,7 @@ class TestDefinition:
     def test_feasible_scales_to_the_tightest_target(self, point: Point, factor: float) -> None:
         covariance = point.problem.feasible(factor * point.covariance)
         np.testing.assert_allclose(covariance, point.covariance, rtol=1e-9)
-        assert (
-            point.problem.certify(covariance, (point.neighbour_weights, point.query_weights)).violation
-            <= 1e-12
-        )
+        assert point.problem.certify(covariance, point.dual).violation <= 1e-12
 
 
 class TestWeakDuality:
@@ -138,8 +134,7 @@ class TestScalingLaws:
     @given(points(), st.floats(1e-6, 1e6))
     def test_targets_times_t_divide_the_cost_by_t(self, point: Point, t: float) -> None:
         other = dm.FitnessForUse(point.problem.workload, t * point.problem.targets)
-        dual = point.neighbour_weights, point.query_weights
-        agree(point.judged, other.certify(t * point.covariance, dual), 1 / t)
+        agree(point.judged, other.certify(t * point.covariance, point.dual), 1 / t)
 
     @quick
     @given(points(), st.floats(1e-6, 1e6))
@@ -147,8 +142,7 @@ class TestScalingLaws:
         other = dm.FitnessForUse(
             dm.Workload(t * point.matrix), point.problem.targets, basis=point.problem.basis
         )
-        dual = point.neighbour_weights, point.query_weights
-        agree(point.judged, other.certify(point.covariance / t**2, dual), t**2)
+        agree(point.judged, other.certify(point.covariance / t**2, point.dual), t**2)
 
     @quick
     @given(points(), seeds)
@@ -205,8 +199,7 @@ class TestTheorem2ChangeOfBasis:
         other = dm.FitnessForUse(
             point.problem.workload, point.problem.targets, basis=change @ point.problem.basis
         )
-        dual = point.neighbour_weights, point.query_weights
-        agree(point.judged, other.certify(change @ point.covariance @ change.T, dual))
+        agree(point.judged, other.certify(change @ point.covariance @ change.T, point.dual))
 
     @quick
     @given(points(), seeds)
@@ -266,9 +259,9 @@ class TestTheorem5PrivacyFirst:
     @quick
     @given(points(), st.floats(1e-3, 1e3))
     def test_is_accuracy_first_rescaled(self, point: Point, cost: float) -> None:
-        alpha, dual = point.judged.objective, (point.neighbour_weights, point.query_weights)
+        alpha = point.judged.objective
         twin = dm.PrivacyFirst(point.problem.workload, point.problem.targets, cost)
-        agree(point.judged, twin.certify(alpha / cost * point.covariance, dual), 1 / cost)
+        agree(point.judged, twin.certify(alpha / cost * point.covariance, point.dual), 1 / cost)
         np.testing.assert_allclose(
             twin.feasible(point.covariance), alpha / cost * point.covariance, rtol=ROUNDING
         )
@@ -294,9 +287,9 @@ class TestNeighbours:
         more = dm.FitnessForUse(
             workload, targets, basis=basis, neighbours=dm.neighbours.household(cells, members, replace=True)
         )
-        dual = draws(seed).uniform(0, 1, moves.shape[1]), point.query_weights
-        single = one.certify(point.covariance, dual)
-        agree(single, more.certify(point.covariance, dual), members**2)
+        weights = draws(seed).uniform(0, 1, moves.shape[1]), point.query_weights
+        single = one.certify(point.covariance, weights)
+        agree(single, more.certify(point.covariance, weights), members**2)
         # e_u - e_v is twice the mean of e_u and -e_v.
         assert single.objective <= 4 * point.judged.objective * (1 + ROUNDING)
 

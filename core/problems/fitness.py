@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate
-from dualmech.errors import InvalidInputError
-from dualmech.problems.geometry import Geometry, Matrix
-from dualmech.validate import Array
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.problems.geometry import Geometry
+from dualmech.validate import Array, Matrix
 from dualmech.workload import Workload
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ class FitnessForUse:
     def prices(self, dual: FitnessDual) -> Array:
         """Return ``μ_j c_j / Σ μ_l c_l`` (m,), each query's share of the privacy bill."""
         bill = np.asarray(dual.query_weights) * self.targets
-        return np.asarray(bill / bill.sum())
+        total = bill.sum()
+        return np.asarray(bill / total) if total > 0 else np.zeros_like(bill)
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the neighbours whose cost is within `slack`, relative, of the largest."""
@@ -244,16 +245,19 @@ class Sides:
 def evaluate(problem: FitnessForUse, primal: npt.ArrayLike) -> Sides:
     """Evaluate both sides of Problem 1 at any matrix; one that is no covariance costs infinity."""
     geometry, size = problem.geometry, problem.geometry.rank
-    covariance = np.asarray(primal, dtype=np.float64)
+    covariance = validate.numeric(2, covariance=primal)
     if covariance.shape != (size, size):
         raise InvalidInputError(f"covariance must have shape ({size}, {size}), got {covariance.shape}")
     nothing = Sides(np.inf, np.inf, 0.0)
     if not np.all(np.isfinite(covariance)):
         return nothing
-    if np.abs(covariance - covariance.T).max() > validate.SYMMETRY_TOLERANCE * np.abs(covariance).max():
-        return nothing
-    covariance = (covariance + covariance.T) / 2
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        if (
+            not np.abs(covariance - covariance.T).max()
+            <= validate.SYMMETRY_TOLERANCE * np.abs(covariance).max()
+        ):
+            return nothing
+        covariance = (covariance + covariance.T) / 2
         profile, profile_rounding = geometry.profile(covariance)
         if not np.all(np.isfinite(profile)):
             return nothing
@@ -280,23 +284,33 @@ def weak_duality_bound(
     most ``α Σ λ_i``, and ``Σ_j μ_j v_j Σ v_j' = ‖diag(√μ) L S‖_F²`` at most ``Σ μ_j c_j``; multiply, and use
     ``‖X Y‖_* ≤ ‖X‖_F ‖Y‖_F``. Weights that are negative or not finite prove nothing: the bound is 0.
     """
-    neighbour_weights, query_weights = (np.asarray(part, dtype=np.float64) for part in dual)
+    neighbour_weights, query_weights = _dual_parts(dual)
     expected = (problem.geometry.moves.shape[1],), problem.workload.shape[:1]
     if (neighbour_weights.shape, query_weights.shape) != expected:
         raise InvalidInputError(
             f"dual must hold weights of shapes {expected[0]} on neighbours and {expected[1]} on queries, "
             f"got {neighbour_weights.shape} and {query_weights.shape}"
         )
-    weights = np.concatenate([neighbour_weights, query_weights * problem.targets])
+    weights = np.concatenate([neighbour_weights, query_weights])
     if not np.all(np.isfinite(weights)) or np.any(weights < 0):
         return 0.0, 0.0
-    moves, queries = np.flatnonzero(neighbour_weights), np.flatnonzero(query_weights)
-    if not moves.size or not queries.size:
+    if not np.any(neighbour_weights) or not np.any(query_weights):
         return 0.0, 0.0
-    # Weights are normalised before the roots are taken, so that no scale of theirs under- or overflows.
-    shares = neighbour_weights[moves] / neighbour_weights.sum()
-    spread = np.sqrt(weights[len(neighbour_weights) :][queries] / weights[len(neighbour_weights) :].sum())
-    spread /= np.sqrt(problem.targets[queries])
+    # Brought to a largest weight of 1 before anything else, so that no scale of theirs under- or overflows.
+    shares = neighbour_weights / neighbour_weights.max()
+    spread = query_weights / query_weights.max()
+    moves, queries = np.flatnonzero(shares), np.flatnonzero(spread)
+    shares = shares[moves] / shares.sum()
+    spread = np.sqrt(spread[queries] / (spread @ problem.targets))
     product = problem.geometry.differences(queries, moves) * np.sqrt(shares) * spread[:, None]
     norm, rounding = linalg.trace_norm(product)
     return norm**2, 2 * rounding / norm if norm > 0 else 0.0
+
+
+def _dual_parts(dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[Array, Array]:
+    try:
+        first, last = dual
+    except (TypeError, ValueError) as error:
+        raise InputTypeError("dual must be a pair of weights, on neighbours and on queries") from error
+    named = {"dual weights on neighbours": first}, {"dual weights on queries": last}
+    return validate.numeric(1, **named[0]), validate.numeric(1, **named[1])

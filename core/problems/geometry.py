@@ -11,10 +11,11 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.validate import Array
+from dualmech.validate import Array, Matrix
 from dualmech.workload import Workload
 
-Matrix = Array | sp.sparray
+CHUNK = 4096
+"""Neighbours whose effect on the queries is written out at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,9 +73,28 @@ class Geometry:
     @property
     def free_queries(self) -> npt.NDArray[np.intp]:
         """Indices of the queries that no neighbour changes: all-zero ones, and those released exactly."""
-        norms = np.linalg.norm(self.representation, axis=1)
-        moved = self.representation - self.representation @ self.unmoved.T @ self.unmoved
-        return np.flatnonzero(np.linalg.norm(moved, axis=1) <= linalg.SPAN_TOLERANCE * norms)
+        matrix = self.workload.matrix
+        if self.neighbours is None:
+            return np.flatnonzero(self.workload.row_norms() == 0)
+        changed, reach = np.zeros(matrix.shape[0]), np.zeros(matrix.shape[0])
+        for start in range(0, self.neighbours.shape[1], CHUNK):
+            columns = self.neighbours[:, start : start + CHUNK]
+            changed = np.maximum(changed, np.abs(linalg.to_dense(matrix @ columns)).max(axis=1))
+            reach = np.maximum(reach, linalg.to_dense(abs(matrix) @ abs(columns)).max(axis=1))
+        return np.flatnonzero(changed <= 8 * matrix.shape[1] * linalg.EPS * reach)
+
+    def released_exactly(self, covariance: Array) -> Array:
+        """Return a covariance without noise in the directions that no neighbour moves: it protects nobody.
+
+        Basis rows that lie in such a direction altogether lose theirs exactly, not up to rounding.
+        """
+        if not len(self.unmoved):
+            return covariance
+        kept = np.eye(self.rank) - self.unmoved.T @ self.unmoved
+        projected = kept @ covariance @ kept
+        still = np.diagonal(kept) <= linalg.SPAN_TOLERANCE
+        projected[still] = projected[:, still] = 0.0
+        return (projected + projected.T) / 2
 
     def differences(self, queries: npt.NDArray[np.intp], moves: npt.NDArray[np.intp]) -> Array:
         """Return the chosen rows and columns of ``W U``, from the workload itself and not from its factors."""
@@ -116,9 +136,13 @@ def _factor(dense: Array, names: tuple[str, ...], basis: npt.ArrayLike | None) -
         raise InvalidInputError(
             f"basis must have full row rank, got rank {linalg.rank(given)} of {len(given)}"
         )
-    if linalg.is_identity(given):
-        return given, dense
-    return given, linalg.represent(dense, given, names)
+    representation = dense if linalg.is_identity(given) else linalg.represent(dense, given, names)
+    if len(given) < workload_rank:
+        raise InvalidInputError(
+            f"basis must have {workload_rank} rows, the rank of the workload, got {len(given)}, "
+            f"which span it only up to rounding"
+        )
+    return given, representation
 
 
 def _neighbours(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix | None:
