@@ -120,14 +120,20 @@ class LinearGaussianMechanism:
     @property
     def rho(self) -> float:
         """The ρ of zero-concentrated differential privacy, ``Δ²/2``."""
-        return accounting.rho_from_squared_cost(self.squared_privacy_cost)
+        return self.squared_privacy_cost / 2
 
     def epsilon(self, delta: float) -> float:
-        """Return the least ε at which the mechanism is (ε, δ)-differentially private."""
+        """Return the least ε at which the mechanism is (ε, δ)-differentially private; inf where Δ is."""
+        if np.isinf(self.privacy_cost):
+            validate.probability(delta=delta)
+            return float("inf")
         return accounting.epsilon(self.privacy_cost, delta)
 
     def delta(self, epsilon: float) -> float:
-        """Return the least δ at which the mechanism is (ε, δ)-differentially private."""
+        """Return the least δ at which the mechanism is (ε, δ)-differentially private; 1 where Δ is infinite."""
+        if np.isinf(self.privacy_cost):
+            validate.nonnegative_number(epsilon=epsilon)
+            return 1.0
         return accounting.delta(self.privacy_cost, epsilon)
 
     def covariance(self, workload: Workload | None = None) -> Array:

@@ -194,7 +194,9 @@ def info() -> None:
     packages = ("dualmech", "numpy", "scipy", "cvxpy")
     out.print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages))
     out.print(f"Python {platform.python_version()} on {platform.machine()}")
-    out.print(f"backends: {', '.join(f'{name} {version}' for name, version in reference.backends().items())}")
+    out.print(
+        f"backends: {', '.join(f'{name} {version}' for name, version in reference.backends.installed().items())}"
+    )
     out.print(f"BLAS threads: {_threads()}")
 
 

@@ -31,7 +31,7 @@ def explain(out: Console, problem: FitnessForUse) -> Solution:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         sharp = fast.solve(problem, tol=CLOSE_ENOUGH)
-        answer = sharp if sharp.gap <= CLOSE_ENOUGH else fast.solve(problem)
+        answer = sharp if sharp.certificate.certifies(CLOSE_ENOUGH) else fast.solve(problem)
     _program(out, problem)
     exact = rationals.prove(sharp)
     _weights(out, answer, exact)

@@ -41,7 +41,9 @@ class Request:
         """Read workload, targets and neighbours, and state Problem 1."""
         targets = self._variances()
         workload = read_workload(self.workload)
-        return FitnessForUse(workload, targets, neighbours=read_neighbours(self.neighbours, workload.shape[1]))
+        return FitnessForUse(
+            workload, targets, neighbours=read_neighbours(self.neighbours, workload.shape[1])
+        )
 
     def _variances(self) -> Array | float:
         if self.targets is not None and self.moe is not None:

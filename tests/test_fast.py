@@ -24,6 +24,8 @@ TALL = normal(8, 5)
 DEFICIENT = normal(9, 3) @ normal(3, 7, seed=1)
 ZEROS = TALL * np.array([1, 1, 0, 1, 1, 1, 1, 1])[:, None] * np.array([1, 0, 1, 1, 1])
 GRADED = dm.workloads.prefix(8).dense() * 10.0 ** np.linspace(0, 6, 8)[:, None]
+PREFIX = dm.workloads.prefix(6).dense()
+UNITS = np.array([1e-6, 1e5, 1e2, 1.0, 1e-3, 1e6])
 HILBERT = 1 / (np.arange(8)[:, None] + np.arange(8) + 1)
 
 
@@ -58,7 +60,7 @@ GENTLE: dict[str, tuple[Any, ...]] = {
     "signs": (dm.workloads.random_signs(10, 30, rng=0).dense(),),
     "ranges": (dm.workloads.random_range(12, 40, rng=0).dense(),),
     "marginals": (dm.workloads.marginals(dm.Domain({"a": 2, "b": 3, "c": 2}), ways=(1, 2)).dense(),),
-    "one replaced": (dm.workloads.prefix(6).dense(), 1.0, None, dm.neighbours.replace_one(6)),
+    "one replaced": (PREFIX, 1.0, None, dm.neighbours.replace_one(6)),
     "one replaced, identity and total": (
         dm.workloads.identity_total(6).dense(),
         np.arange(1.0, 8.0),
@@ -74,8 +76,8 @@ GENTLE: dict[str, tuple[Any, ...]] = {
     "one replaced, rank-deficient": (DEFICIENT, 1.0, None, dm.neighbours.replace_one(7)),
     "household": (DEFICIENT, 1.0, None, dm.neighbours.household(7, 3)),
     "compositions": (TALL, 1.0, None, dm.neighbours.compositions(5, [(0, 1), (2,), (3, 4, 4)])),
-    "any neighbours": (dm.workloads.prefix(6).dense(), 1.0, None, normal(6, 9, seed=5)),
-    "few neighbours": (dm.workloads.prefix(6).dense(), 1.0, None, normal(6, 3, seed=6)),
+    "any neighbours": (PREFIX, 1.0, None, normal(6, 9, seed=5)),
+    "few neighbours": (PREFIX, 1.0, None, normal(6, 3, seed=6)),
 }
 
 HARSH: dict[str, tuple[Any, ...]] = {
@@ -83,6 +85,10 @@ HARSH: dict[str, tuple[Any, ...]] = {
     "graded columns": (GRADED.T,),
     "Hilbert matrix, itself as basis": (HILBERT, 1.0, HILBERT),
     "Vandermonde matrix": (np.vander(np.linspace(0.1, 1, 8)),),
+    "basis in many units": (TALL, 1.0, np.diag(UNITS[:5])),
+    "one replaced, basis in many units": (PREFIX, 1.0, np.diag(UNITS), dm.neighbours.replace_one(6)),
+    "few neighbours, basis in many units": (PREFIX, 1.0, np.diag(UNITS), normal(6, 3, seed=6)),
+    "one replaced, on top of a large total": (PREFIX + 1e4, 1.0, None, dm.neighbours.replace_one(6)),
 }
 for _factor in (1e-6, 1e6):
     HARSH |= {
@@ -133,6 +139,7 @@ class TestNastyCases:
     def test_the_covariance_of_one_method_never_beats_the_bound_of_another(self, case: str) -> None:
         stated = problem(*(GENTLE | HARSH)[case])
         answers = [fast.solve(stated, tol=tol, method=method) for method in METHODS for tol in (1e-3, 1e-6)]
+        assert all(each.certificate.feasible for each in answers)
         for one in answers:
             for two in answers:
                 judged = stated.certify(one.primal, two.dual)  # CertificateError if it did

@@ -1,0 +1,136 @@
+"""dualmech.reference: every problem as a CVXPY program. This folder, `reference/`, imports as `dualmech.reference`.
+
+The programs stand in `statements.py` in the order of the paper's formulas; a backend's answer is repaired to
+exact feasibility and judged by the problem, like anybody else's.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Any
+
+import cvxpy as cp
+
+from dualmech.errors import InputTypeError
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.reference import backends, fitness
+from dualmech.solution import Solution
+
+__all__ = ["backends", "formulate", "solve"]
+
+
+@singledispatch
+def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Problem:
+    """State a problem as a CVXPY program, over the problem's own arrays: to read, print, change or solve.
+
+    For `FitnessForUse`, with L the queries on B x and c the targets (Problem 1),
+
+    - ``schur``: minimise α subject to ``[[Σ, BU], [(BU)', Z]] ⪰ 0``, ``diag(Z) ≤ α``, ``diag(L Σ L') ≤ c``;
+    - ``matrix_frac``: the same with ``(B u_i)' Σ⁻¹ (B u_i) ≤ α`` for each pair of neighbours;
+    - ``logdet``: the centring problem of sharpness t on the way to it, whose minimiser is at most
+      ``(s + m + k)/t`` above the optimum;
+    - ``sum``: minimise the sum of both maxima instead (Problem 3), which Σ solves together with Problem 1 up
+      to a factor.
+
+    `PrivacyFirst` has the same four, with κ to minimise, ``cost`` for α and κ c for c (Problem 2).
+
+    Parameters
+    ----------
+    problem : FitnessForUse or PrivacyFirst
+        What is asked.
+    formulation : {"schur", "matrix_frac", "logdet", "sum"}
+        Which statement.
+    sharpness : float, default 1
+        t > 0 of ``logdet``; the parameter 1/t of the program can be changed later.
+
+    Returns
+    -------
+    cvxpy.Problem
+        Variables ``Sigma`` (k, k), ``alpha`` or ``kappa`` and, in ``schur``, ``Z`` (s, s); constraints with
+        the labels ``schur``, ``privacy`` and ``accuracy``, whose multipliers are the weights λ and μ.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        A problem that has no statement, an unknown formulation, a sharpness that is not positive.
+
+    Notes
+    -----
+    Problems 1 to 3 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially
+    private linear queries", PVLDB 14(10), 2021.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import reference
+    >>> program = reference.formulate(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
+    >>> print(program)  # doctest: +SKIP
+    minimize alpha
+    subject to schur: Vstack(Hstack(Sigma, BU), Hstack(BU.T, Z)) + Promote(-0.0, (4, 4)) >> 0
+               privacy: diag_mat(Z, 0) <= alpha
+               accuracy: Sum(L @ Sigma * L, 1, False) <= c
+    >>> round(float(program.solve(solver="CLARABEL")), 6)
+    1.333333
+    """
+    raise InputTypeError(_unknown(problem, "states"))
+
+
+@singledispatch
+def solve(problem: Any, **options: Any) -> Solution:
+    """Solve a problem with a backend of CVXPY and let the problem judge the answer.
+
+    The program of `formulate` is solved in units of order one (targets 1, a balanced basis). The covariance
+    is then symmetrised, made positive definite if it is not, and scaled to meet its constraints exactly; the
+    multipliers become the dual weights. What the backend reports of itself only enters `Solution.message`.
+
+    Parameters
+    ----------
+    problem : FitnessForUse or PrivacyFirst
+        What is asked.
+    backend : str, default "CLARABEL"
+        An installed CVXPY backend that can do the cones (`backends.installed` lists them).
+    formulation : {"schur", "matrix_frac", "logdet", "sum"}
+        Which statement; ``logdet`` follows the central path, for small sizes.
+    tol : float, optional
+        Gap to prove, relative to the lower bound: by default 1e-5 with CLARABEL, 1e-3 with SCS, 1e-4 with
+        others. CLARABEL's and SCS's own tolerances follow from it.
+    time_limit : float, optional
+        Seconds for the backend (CLARABEL and SCS).
+    **options
+        Passed to the backend as they are, over what `tol` chose.
+
+    Returns
+    -------
+    Solution
+        With ``status`` CERTIFIED where the judge proved the gap; otherwise the answer, the gap that was
+        proven, the backend's own words, and an `UncertifiedWarning`.
+
+    Raises
+    ------
+    BackendError
+        A backend that is not installed, cannot do the cones, refuses its options, fails, or returns nothing
+        to judge.
+    InvalidInputError, InputTypeError
+        A problem that has no statement, or arguments out of range.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import reference
+    >>> answer = reference.solve(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
+    >>> answer.status.name, round(answer.objective, 5), answer.solver
+    ('CERTIFIED', 1.33333, 'reference:CLARABEL:schur')
+    """
+    raise InputTypeError(_unknown(problem, "solves"))
+
+
+def _unknown(problem: Any, verb: str) -> str:
+    return (
+        f"problem must be one that the reference layer {verb} (FitnessForUse, PrivacyFirst), "
+        f"got {type(problem).__name__}"
+    )
+
+
+for _problem in (FitnessForUse, PrivacyFirst):
+    formulate.register(_problem, fitness.formulate)
+    solve.register(_problem, fitness.solve)

@@ -1,0 +1,198 @@
+"""CVXPY's backends: which are installed, which can do a cone, and the one call that runs them."""
+
+from __future__ import annotations
+
+import time
+import traceback
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import cvxpy as cp
+from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
+
+from dualmech.errors import BackendError, InputTypeError
+
+SEMIDEFINITE = frozenset({"PSD"})
+"""The cone that every statement of fitness for use needs."""
+
+TOLERANCES = {"CLARABEL": 1e-5, "SCS": 1e-3}
+"""Gap to prove unless another is asked: what a backend reaches with ease."""
+
+OTHER_TOLERANCE = 1e-4
+"""Gap to prove with a backend that has no line of its own above."""
+
+TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs"}
+"""What a backend calls its limit on seconds."""
+
+DISTRIBUTIONS = {"COPT": "coptpy", "SDPA": "sdpa-python"}
+"""Packages that are not named as the backend that they bring."""
+
+SCS_INTERRUPTED = -5
+"""The status by which SCS reports that Ctrl-C ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended: the backend's own word, whether a limit ended it, and what it took.
+
+    The values themselves stand in the program's variables and constraints.
+    """
+
+    status: str
+    exhausted: bool
+    iterations: int
+    seconds: float
+
+
+def installed(cones: frozenset[str] = SEMIDEFINITE) -> dict[str, str]:
+    """Return the installed conic backends that can do all of some cones, with their versions.
+
+    Parameters
+    ----------
+    cones : frozenset of str, default {"PSD"}
+        CVXPY's names of the cones: ``"PSD"``, ``"ExpCone"``, ``"SOC"``.
+
+    Returns
+    -------
+    dict of str to str
+        Versions by name of backend, in CVXPY's order of preference.
+
+    Examples
+    --------
+    >>> from dualmech.reference import backends
+    >>> {"CLARABEL", "SCS"} <= set(backends.installed())
+    True
+    """
+    present = set(cp.installed_solvers())
+    return {name: _version(name) for name in SOLVER_MAP_CONIC if name in present and cones <= _cones(name)}
+
+
+def checked(backend: str, cones: frozenset[str] = SEMIDEFINITE) -> str:
+    """Return a backend's name in capitals; refuse one that is not installed or cannot do the cones.
+
+    Raises
+    ------
+    BackendError
+        The message lists the backends that can.
+    InputTypeError
+        `backend` is not text.
+    """
+    if not isinstance(backend, str):
+        raise InputTypeError(f"backend must be a name such as 'CLARABEL', got {backend!r}")
+    name, able = backend.upper(), installed(cones)
+    if name in able:
+        return name
+    fault = f"cannot do the cones {_listed(cones)}" if name in cp.installed_solvers() else "is not installed"
+    raise BackendError(f"backend {backend!r} {fault}; installed ones that can: {_listed(able) or 'none'}")
+
+
+def tolerance(backend: str) -> float:
+    """Return the gap that is promised with a backend unless another is asked."""
+    return TOLERANCES.get(backend, OTHER_TOLERANCE)
+
+
+def accuracy(backend: str, tol: float) -> dict[str, float]:
+    """Return the options that make a backend accurate enough for a certified gap of `tol`.
+
+    A backend measures residuals of its own scaled program, the judge what is left after the repair to exact
+    feasibility; the factors leave room for the difference, as measured on the workloads in the tests.
+    """
+    if backend == "CLARABEL":
+        return dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-2 * tol)
+    if backend == "SCS":
+        return dict.fromkeys(("eps_abs", "eps_rel"), 3e-2 * tol)
+    return {}
+
+
+def run(
+    program: cp.Problem,
+    backend: str,
+    *,
+    tol: float,
+    time_limit: float | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Solve a program, whatever comes of it; the answer stands in its variables.
+
+    Parameters
+    ----------
+    program : cvxpy.Problem
+        What to solve.
+    backend : str
+        A name that `checked` returned.
+    tol : float
+        Gap that the judge shall be able to prove.
+    time_limit : float, optional
+        Seconds, for the backends that have such a limit.
+    options : mapping, optional
+        The backend's own options; they overrule those that `tol` chose.
+
+    Raises
+    ------
+    BackendError
+        The backend failed, refused an option, or has no limit on time.
+    KeyboardInterrupt
+        Ctrl-C.
+    """
+    settings = {**accuracy(backend, tol), **_limit(backend, time_limit), **(options or {})}
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        # An inaccurate ending becomes the solution's status, and the judge says how inaccurate it is.
+        warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+        try:
+            program.solve(solver=backend, verbose=False, warm_start=True, **settings)
+        except Exception as error:
+            if _interrupted(error):
+                raise KeyboardInterrupt from error
+            raise BackendError(f"backend {backend} failed: {_first_line(error)}") from error
+    status, count = str(program.status), program.solver_stats.num_iters
+    # SCS has no status of its own for a limit that was reached: its answer is then called inaccurate.
+    limits = {cp.USER_LIMIT, cp.OPTIMAL_INACCURATE} if backend == "SCS" else {cp.USER_LIMIT}
+    return Outcome(status, status in limits, int(count or 0), time.perf_counter() - began)
+
+
+def _limit(backend: str, seconds: float | None) -> dict[str, float]:
+    if seconds is None:
+        return {}
+    if backend not in TIME_LIMITS:
+        raise BackendError(
+            f"time_limit is known for {_listed(TIME_LIMITS)}, not for {backend}; pass that backend's own option"
+        )
+    return {TIME_LIMITS[backend]: seconds}
+
+
+def _cones(name: str) -> set[str]:
+    """Return the names of the cones that a backend takes; CVXPY calls a packed semidefinite cone SvecPSD."""
+    return {cone.__name__.removeprefix("Svec") for cone in SOLVER_MAP_CONIC[name].SUPPORTED_CONSTRAINTS}
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(DISTRIBUTIONS.get(name, name.lower()))
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _interrupted(error: Exception) -> bool:
+    """Whether Ctrl-C is behind a failure: SCS catches the signal itself and CVXPY drops its status.
+
+    What SCS returned is then only to be found in CVXPY's own frame, from which the error was raised.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        attributes = getattr(frame.f_locals.get("solution"), "attr", None) or {}
+        details = attributes.get("extra_stats")
+        if isinstance(details, dict) and details.get("info", {}).get("status_val") == SCS_INTERRUPTED:
+            return True
+    return False
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(sorted(names))

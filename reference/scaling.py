@@ -1,0 +1,174 @@
+"""Units in which a backend finds numbers of order one, and the way back to the problem's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from dualmech import linalg
+from dualmech.errors import BackendError
+from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.problems.geometry import Geometry
+from dualmech.validate import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaled:
+    """The same problem with all targets 1, on a basis in which no covariance is far from the identity.
+
+    Left out is what constrains nothing: neighbours that move no query, and queries that no neighbour moves,
+    which are released exactly.
+
+    Attributes
+    ----------
+    moves : (r, s') array
+        What the kept neighbours move, in the coordinates of the new basis.
+    queries : (m', r) array
+        The kept queries over √targets.
+    lift : (k, r) array
+        Takes a covariance back to the problem's basis, ``lift Σ lift'``.
+    unit : float
+        The squared cost that is called 1.
+    kept_moves, kept_queries : index arrays
+        Which neighbours and queries were kept.
+    """
+
+    problem: FitnessForUse | PrivacyFirst
+    moves: Array
+    queries: Array
+    lift: Array
+    unit: float
+    kept_moves: npt.NDArray[np.intp]
+    kept_queries: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(cls, problem: FitnessForUse | PrivacyFirst) -> Scaled:
+        """Balance the problem by the singular values of ``diag(c)^(-1/2) W U = X S Y'``.
+
+        With ``queries = X S^(1/2)`` and ``moves = S^(1/2) Y'`` the identity is the covariance that uniform
+        weights ask for (MATH.md section 1): its costs are ``diag(Y S Y')``, its variances ``diag(X S X')``.
+        """
+        geometry = problem.geometry
+        kept_queries = np.setdiff1d(np.arange(len(problem.targets)), geometry.free_queries)
+        kept_moves = np.flatnonzero(np.abs(geometry.moves).max(axis=0))
+        root = np.sqrt(problem.targets[kept_queries])[:, None]
+        size = geometry.rank - len(geometry.unmoved)
+        _, values, right = np.linalg.svd(
+            geometry.differences(kept_queries, kept_moves) / root, full_matrices=False
+        )
+        values = np.maximum(values[:size], linalg.EPS * values[0])
+        moves = geometry.moves[:, kept_moves]
+        lift = (moves @ right[:size].T) / np.sqrt(values)
+        # The factors are taken from the problem's own arrays: small singular vectors are not accurate enough.
+        inner_moves, inner_queries = _solve(lift, moves), geometry.representation[kept_queries] @ lift / root
+        variance = float(np.einsum("jk,jk->j", inner_queries, inner_queries).max())
+        unit = variance * float(np.einsum("ki,ki->i", inner_moves, inner_moves).max())
+        return cls(
+            problem,
+            inner_moves * np.sqrt(variance / unit),
+            inner_queries / np.sqrt(variance),
+            lift / np.sqrt(variance),
+            unit,
+            kept_moves,
+            kept_queries,
+        )
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Numbers of neighbours and queries kept, and the rank."""
+        return self.moves.shape[1], len(self.queries), len(self.moves)
+
+    @property
+    def objective_unit(self) -> float:
+        """The problem's objective that is 1 in scaled units, where a budget to spend is 1 as well."""
+        return self.unit / self.problem.cost if isinstance(self.problem, PrivacyFirst) else self.unit
+
+    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
+        """Return a backend's Σ on the problem's basis, positive definite where the problem is, and feasible.
+
+        Parameters
+        ----------
+        inner : (r, r) array or None
+            What the backend returned.
+        spare : float
+            Squared cost, in scaled units, that may be added to take back noise that hardly anyone needs.
+            With ``P = moves moves'``, ``(Σ⁻¹ + spare · P⁻¹)⁻¹ ⪯ Σ`` costs at most `spare` more, since
+            ``b_i' P⁻¹ b_i ≤ 1``. A backend leaves large variances where nothing asks for less; they drown the
+            small ones in rounding.
+
+        Raises
+        ------
+        BackendError
+            There is no Σ, or it is not finite, or it is zero.
+        """
+        if inner is None or not np.all(np.isfinite(np.asarray(inner, dtype=np.float64))):
+            raise BackendError("the backend returned no covariance to judge")
+        definite = _definite(np.asarray(inner, dtype=np.float64))
+        if spare > 0:
+            share = self.moves @ self.moves.T / spare
+            definite = definite @ np.linalg.solve(definite + share, share)
+        lifted = self.lift @ definite @ self.lift.T
+        # Exactly 0 noise where no neighbour moves anything: lifting leaves rounding there.
+        geometry = self.problem.geometry
+        exact, still = geometry.unmoved, _unmoved_coordinates(geometry)
+        lifted -= lifted @ exact.T @ exact
+        lifted -= exact.T @ (exact @ lifted)
+        lifted[still], lifted[:, still] = 0.0, 0.0
+        return self.problem.feasible((lifted + lifted.T) / 2)
+
+    def dual(self, privacy: Array, accuracy: Array) -> FitnessDual:
+        """Return multipliers as weights λ (s,) with ``Σ λ_i = 1`` and μ (m,) with ``Σ μ_j c_j = 1``.
+
+        Raises
+        ------
+        BackendError
+            Multipliers are missing, not finite, or none is positive.
+        """
+        geometry, targets = self.problem.geometry, self.problem.targets
+        neighbour_weights, query_weights = np.zeros(geometry.moves.shape[1]), np.zeros(len(targets))
+        neighbour_weights[self.kept_moves] = _shares(privacy)
+        query_weights[self.kept_queries] = _shares(accuracy) / targets[self.kept_queries]
+        return FitnessDual(neighbour_weights, query_weights)
+
+
+def _shares(multipliers: Array) -> Array:
+    """Return multipliers, clipped at 0, that sum to 1."""
+    clipped = np.maximum(multipliers, 0.0)
+    total = float(clipped.sum())
+    if not np.isfinite(total) or total <= 0:
+        raise BackendError("the backend returned no multipliers to judge")
+    return np.asarray(clipped / total)
+
+
+def _definite(inner: Array) -> Array:
+    """Return the symmetric part, moved towards the identity where it is not positive definite.
+
+    A backend that leaves the cone by δ knows Σ to about δ; so it is moved until its least eigenvalue is δ.
+    """
+    inner = (inner + inner.T) / 2
+    values = np.linalg.eigvalsh(inner)
+    if values[-1] <= 0:
+        raise BackendError("the backend returned no covariance to judge: it has no positive eigenvalue")
+    floor = max(-values[0], SMALLEST * values[-1])
+    return inner if values[0] >= floor else inner + (floor - values[0]) * np.eye(len(inner))
+
+
+SMALLEST = 1e-13
+"""Least eigenvalue of a covariance in scaled units, relative to the largest."""
+
+
+def _unmoved_coordinates(geometry: Geometry) -> npt.NDArray[np.intp]:
+    """Return the coordinates of B x that no neighbour moves by more than rounding."""
+    largest = np.abs(geometry.moves).max(axis=1)
+    return np.flatnonzero(largest <= linalg.RANGE_TOLERANCE * np.abs(geometry.basis).max(axis=1))
+
+
+def _solve(lift: Array, moves: Array) -> Array:
+    """Return the coordinates of the moves on the columns of `lift`, whatever the units of these."""
+    norms = np.linalg.norm(lift, axis=0)
+    orthonormal, triangle = scipy.linalg.qr(lift / norms, mode="economic", check_finite=False)
+    solved = scipy.linalg.solve_triangular(triangle, orthonormal.T @ moves, check_finite=False)
+    return np.asarray(solved / norms[:, None])

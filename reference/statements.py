@@ -1,0 +1,153 @@
+"""Problems 1, 2 and 3 of fitness for use, as CVXPY programs that read like the paper.
+
+Throughout, Σ (k, k) is the covariance of the noise on B x, ``BU`` (k, s) holds the moves between neighbouring
+data sets in its columns, ``L`` (m, k) the queries on B x in its rows v_j, and ``c`` (m,) the targets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cvxpy as cp
+
+from dualmech.validate import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aim:
+    """What is minimised, and what the two sides of the trade may not exceed.
+
+    Attributes
+    ----------
+    minimise : cvxpy.Expression
+        The objective.
+    cost_limit : cvxpy.Expression
+        Upper limit on ``(B u_i)' Σ⁻¹ (B u_i)`` for every pair of neighbours.
+    variance_limits : cvxpy.Expression
+        Upper limits on ``v_j Σ v_j'``, (m,).
+    """
+
+    minimise: cp.Expression
+    cost_limit: cp.Expression
+    variance_limits: cp.Expression
+
+
+def accuracy_first(targets: Array) -> Aim:
+    """Problem 1: minimise α, with cost at most α and variances at most c."""
+    alpha = cp.Variable(name="alpha")
+    return Aim(alpha, alpha, cp.Constant(targets, name="c"))
+
+
+def privacy_first(targets: Array, cost: float) -> Aim:
+    """Problem 2: minimise κ, with cost at most what may be spent and variances at most κ c."""
+    kappa = cp.Variable(name="kappa")
+    return Aim(kappa, cp.Constant(cost, name="cost"), kappa * cp.Constant(targets, name="c"))
+
+
+def sum_of_both(targets: Array) -> Aim:
+    """Problem 3 (equation 7): minimise α + κ, with cost at most α and variances at most κ c.
+
+    The objective is ``max_i (B u_i)' Σ⁻¹ (B u_i) + max_j v_j Σ v_j' / c_j``. Scaling Σ by γ > 0 turns the two
+    terms into ``α/γ + γκ``, which is least, and equal to ``2 √(α κ)``, where the two are equal. So an optimal
+    Σ has the least product α κ of all, which no scaling changes, and ``Σ / κ`` solves Problem 1 with value
+    α κ.
+    """
+    alpha, kappa = cp.Variable(name="alpha"), cp.Variable(name="kappa")
+    return Aim(alpha + kappa, alpha, kappa * cp.Constant(targets, name="c"))
+
+
+def schur(aim: Aim, moves: Array, queries: Array) -> cp.Problem:
+    """State a problem with one linear matrix inequality.
+
+    By the Schur complement, ``[[Σ, BU], [(BU)', Z]] ⪰ 0`` says that ``Z ⪰ (BU)' Σ⁻¹ (BU)``, on whose
+    diagonal the costs stand. (Where Σ is singular, it says so on the range of Σ, which holds all B u_i.)
+    """
+    BU, L = cp.Constant(moves, name="BU"), cp.Constant(queries, name="L")
+    Sigma = _symmetric("Sigma", moves.shape[0])
+    Z = _symmetric("Z", moves.shape[1])
+    return cp.Problem(
+        cp.Minimize(aim.minimise),
+        [
+            named("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
+            named("privacy", cp.diag(Z) <= aim.cost_limit),
+            named("accuracy", variances(L, Sigma) <= aim.variance_limits),
+        ],
+    )
+
+
+def matrix_frac(aim: Aim, moves: Array, queries: Array) -> cp.Problem:
+    """State a problem with one fractional constraint a pair of neighbours, as the paper does."""
+    BU, L = cp.Constant(moves, name="BU"), cp.Constant(queries, name="L")
+    Sigma = _symmetric("Sigma", moves.shape[0])
+    return cp.Problem(
+        cp.Minimize(aim.minimise),
+        [
+            *[
+                named(f"privacy[{i}]", cp.matrix_frac(BU[:, i], Sigma) <= aim.cost_limit)
+                for i in range(moves.shape[1])
+            ],
+            named("accuracy", variances(L, Sigma) <= aim.variance_limits),
+        ],
+    )
+
+
+def logdet(aim: Aim, moves: Array, queries: Array, sharpness: float) -> cp.Problem:
+    """State the centring problem of an interior-point method, with its inequalities traded for logarithms.
+
+    For Problem 1 and the sharpness t > 0 this is, divided by t,
+
+        minimise ``t α − Σ_i log(α − b_i' Σ⁻¹ b_i) − Σ_j log(c_j − v_j Σ v_j') − log det Σ``,
+
+    with b_i the columns of BU. An interior-point method sees its first sum as ``log det [[α, b_i'], [b_i, Σ]]
+    = log det Σ + log(α − b_i' Σ⁻¹ b_i)``; written with s such determinants it would count log det Σ s times,
+    and taking s − 1 of them back is not convex term by term. Here log det Σ stands once. Slack variables p
+    (s,) and q (m,) take the place of the differences:
+
+        minimise ``α − (Σ_i log p_i + Σ_j log q_j + log det Σ) / t`` subject to
+        ``[[Σ, BU], [(BU)', Z]] ⪰ 0``, ``Z_ii + p_i ≤ α``, ``v_j Σ v_j' + q_j ≤ c_j``.
+
+    Proof that the two are the same. The logarithm grows, so at fixed (α, Σ) the slacks are as large as they
+    may be: ``q_j = c_j − v_j Σ v_j'`` and ``p_i = α − Z_ii``; and Z is best where its diagonal is least. The
+    first constraint is ``Z ⪰ (BU)' Σ⁻¹ (BU)``, so the least diagonal is that of ``(BU)' Σ⁻¹ (BU)``, all
+    entries at once. What is left is the first form. Every term is convex by CVXPY's rules: a linear
+    objective, minus logarithms of variables, minus log det Σ, under linear constraints and one cone.
+
+    Proof of the bound ``(s + m + k)/t``. At the minimiser (α°, Σ°) put ``λ_i = 1 / (t p_i)`` and
+    ``μ_j = 1 / (t q_j)``, the multipliers of the two constraints, and ``Ω = Σ°⁻¹ / t``. The Lagrangian
+    ``α + Σ_i λ_i (b_i' Σ⁻¹ b_i − α) + Σ_j μ_j (v_j Σ v_j' − c_j) − ⟨Ω, Σ⟩`` is convex, and its gradient at
+    (α°, Σ°) is that of the first form above, over t, hence 0: there it is least, with the value
+    ``α° − s/t − m/t − k/t``, since every multiplier times its slack is 1/t and ``⟨Σ°⁻¹, Σ°⟩ = k``. At a
+    feasible (α, Σ) it is at most α, every other term being ≤ 0. So no feasible α is below that value.
+
+    Problem 2 stands here alike, with κ for α in the objective. The parameter 1/t may be changed in place.
+    """
+    BU, L = cp.Constant(moves, name="BU"), cp.Constant(queries, name="L")
+    Sigma = _symmetric("Sigma", moves.shape[0])
+    Z = _symmetric("Z", moves.shape[1])
+    p = cp.Variable(moves.shape[1], name="p")
+    q = cp.Variable(len(queries), name="q")
+    barrier = -cp.sum(cp.log(p)) - cp.sum(cp.log(q)) - cp.log_det(Sigma)
+    inverse_sharpness = cp.Parameter(nonneg=True, name="1/t", value=1 / sharpness)
+    return cp.Problem(
+        cp.Minimize(aim.minimise + inverse_sharpness * barrier),
+        [
+            named("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
+            named("privacy", cp.diag(Z) + p <= aim.cost_limit),
+            named("accuracy", variances(L, Sigma) + q <= aim.variance_limits),
+        ],
+    )
+
+
+def variances(L: cp.Expression, Sigma: cp.Expression) -> cp.Expression:
+    """Return ``diag(L Σ L')``, the row sums of ``(L Σ) ∘ L``: the off-diagonal entries are never formed."""
+    return cp.sum(cp.multiply(L @ Sigma, L), axis=1)
+
+
+def named(name: str, constraint: cp.Constraint) -> cp.Constraint:
+    """Give a constraint the name under which it is printed (CVXPY before labels keeps it, unprinted)."""
+    constraint.label = name
+    return constraint
+
+
+def _symmetric(name: str, size: int) -> cp.Variable:
+    return cp.Variable((size, size), symmetric=True, name=name)

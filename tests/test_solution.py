@@ -1,0 +1,180 @@
+"""Certificates, solutions and how a solver concludes: nothing that is not proven is ever claimed."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech.certificate import FEASIBLE
+from dualmech.solution import conclude
+from dualmech.validate import Array
+
+NAN, INF = math.nan, math.inf
+
+
+class TestCertificate:
+    def test_gap_charges_the_violation(self) -> None:
+        judged = dm.Certificate.of(1.5, 1.2, 1e-10, 1e-15)
+        assert judged.gap == pytest.approx((1.5 * (1 + 1e-10) - 1.2) / 1.2, rel=1e-14)
+        assert judged.interval == (1.2, 1.5 * (1 + 1e-10)) and judged.feasible
+
+    @pytest.mark.parametrize("slot", range(4))
+    @pytest.mark.parametrize("value", [NAN, INF, -INF])
+    def test_no_number_that_is_not_finite_certifies(self, slot: int, value: float) -> None:
+        given = [1.0, 1.0, 0.0, 0.0]
+        given[slot] = value
+        judged = dm.Certificate.of(*given)
+        assert not judged.certifies(1e300)
+        assert not any(math.isnan(each) for each in dataclasses.astuple(judged))
+
+    def test_no_mixture_of_them_does(self) -> None:
+        for given in itertools.product([NAN, INF, -INF, 0.0, 1.0], repeat=4):
+            try:
+                judged = dm.Certificate.of(*given)
+            except dm.CertificateError:
+                assert given[0] == 0 and given[1] == 1.0  # a value of 0 below a bound of 1
+                continue
+            assert not any(math.isnan(each) for each in dataclasses.astuple(judged)), given
+            if judged.certifies(0.5):
+                assert given == (1.0, 1.0, 0.0, 0.0), given
+
+    @pytest.mark.parametrize("tol", [NAN, -1.0])
+    def test_no_tolerance_that_is_not_positive_is_met(self, tol: float) -> None:
+        assert not dm.Certificate.of(1.0, 1.0, 0.0, 0.0).certifies(tol)
+
+    @pytest.mark.parametrize("excess", [1.1 * FEASIBLE, 1e-6, 1.0])
+    def test_an_infeasible_point_has_no_gap(self, excess: float) -> None:
+        judged = dm.Certificate.of(1.0, 1.0, excess, 0.0)
+        assert not judged.feasible and judged.gap == INF and judged.interval == (1.0, INF)
+        # Nor is its value compared with the bound, which it may well beat.
+        assert dm.Certificate.of(0.5, 1.0, excess, 0.0).gap == INF
+
+    @pytest.mark.parametrize("bound", [0.0, -1.0])
+    def test_no_bound_no_gap(self, bound: float) -> None:
+        judged = dm.Certificate.of(1.0, bound, 0.0, 0.0)
+        assert judged.lower_bound == 0 and judged.gap == INF and judged.feasible
+
+    def test_a_point_below_the_bound_is_an_error(self) -> None:
+        with pytest.raises(dm.CertificateError, match="below the proven bound"):
+            dm.Certificate.of(1 - 1e-9, 1.0, 0.0, 1e-10)
+        with pytest.raises(dm.CertificateError):
+            dm.Certificate.of(0.0, 1.0, 0.0, 1e-10)
+
+    def test_unless_rounding_explains_it(self) -> None:
+        judged = dm.Certificate.of(1 - 1e-11, 1.0, 0.0, 1e-10)
+        assert judged.gap == 0 and judged.certifies(1e-9) and not judged.certifies(1e-11)
+
+    @pytest.mark.parametrize(("objective", "bound"), [(1e308, 1e-308), (1e308, 5e-324), (5e-324, 5e-324)])
+    def test_extreme_values_do_not_overflow(self, objective: float, bound: float) -> None:
+        judged = dm.Certificate.of(objective, bound, 0.0, 0.0)
+        assert judged.gap == (INF if objective > bound else 0)
+
+    def test_cannot_be_changed(self) -> None:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            dm.Certificate.of(1.0, 0.5, 0.0, 0.0).gap = 0.0  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Stub:
+    """A problem whose judge says what the test wants."""
+
+    judged: dm.Certificate
+
+    def certify(self, primal: Any, dual: Any) -> dm.Certificate:
+        return self.judged
+
+    def mechanism(self, primal: Any) -> dm.LinearGaussianMechanism:
+        return dm.LinearGaussianMechanism(np.eye(2), primal)
+
+    def prices(self, dual: Any) -> Array:
+        return np.asarray(dual)
+
+    def binding(self, primal: Any, slack: float) -> Any:
+        return np.array([slack])
+
+
+def concluded(judged: dm.Certificate, tol: float, otherwise: dm.Status = dm.Status.STALLED) -> dm.Solution:
+    return conclude(
+        Stub(judged), np.eye(2), np.ones(2), tol=tol, otherwise=otherwise, solver="stub", iterations=3
+    )
+
+
+class TestConclude:
+    def test_certified_without_a_warning(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            answer = concluded(dm.Certificate.of(1.0 + 1e-7, 1.0, 0.0, 1e-14), 1e-6)
+        assert answer.status is dm.Status.CERTIFIED and answer.iterations == 3 and answer.tol == 1e-6
+        assert (answer.objective, answer.lower_bound) == (1.0 + 1e-7, 1.0)
+        assert answer.gap == pytest.approx(1e-7) and answer.mechanism.rho == pytest.approx(0.5)
+
+    @pytest.mark.parametrize("otherwise", [each for each in dm.Status if each is not dm.Status.CERTIFIED])
+    def test_else_it_warns_and_says_why(self, otherwise: dm.Status) -> None:
+        with pytest.warns(dm.UncertifiedWarning, match=f"stub: gap 1.0e-01 .*{otherwise.name}") as caught:
+            answer = concluded(dm.Certificate.of(1.1, 1.0, 0.0, 1e-14), 1e-6, otherwise)
+        assert answer.status is otherwise
+        assert caught[0].filename != dm.solution.__file__
+
+    def test_a_solver_cannot_certify_itself(self) -> None:
+        with pytest.raises(ValueError, match="only the judge certifies"):
+            concluded(dm.Certificate.of(1.1, 1.0, 0.0, 1e-14), 1e-6, dm.Status.CERTIFIED)
+
+    def test_rounding_is_no_proof(self) -> None:
+        with pytest.warns(dm.UncertifiedWarning, match="ROUNDING"):
+            answer = concluded(dm.Certificate.of(1.0, 1.0, 0.0, 1e-5), 1e-6)
+        assert answer.status is dm.Status.ROUNDING and answer.gap == 0
+
+    def test_rounding_on_a_real_problem(self) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(2), 1.0)
+        dual = dm.FitnessDual(np.array([2, 1]) / 3, np.array([1, 2]) / 3)
+        with pytest.warns(dm.UncertifiedWarning, match="ROUNDING"):
+            answer = conclude(
+                problem, np.array([[1, -0.5], [-0.5, 1]]), dual, tol=1e-15, otherwise=dm.Status.STALLED
+            )
+        assert answer.status is dm.Status.ROUNDING and answer.gap <= 1e-15 < answer.certificate.resolution
+
+    @pytest.mark.parametrize("violation", [1e-8, NAN, INF])
+    def test_an_infeasible_answer_yields_no_mechanism(self, violation: float) -> None:
+        with pytest.warns(dm.UncertifiedWarning):
+            answer = concluded(dm.Certificate.of(1.0, 1.0, violation, 0.0), 1e300)
+        assert answer.status is not dm.Status.CERTIFIED and answer.gap == INF
+        with pytest.raises(dm.InfeasibleAnswerError, match="STALLED"):
+            _ = answer.mechanism
+
+    @pytest.mark.parametrize("objective", [NAN, INF])
+    def test_an_answer_outside_the_domain_yields_no_mechanism(self, objective: float) -> None:
+        with pytest.warns(dm.UncertifiedWarning):
+            answer = concluded(dm.Certificate.of(objective, 1.0, 0.0, 0.0), 1e-6, dm.Status.NON_FINITE)
+        with pytest.raises(dm.InfeasibleAnswerError):
+            _ = answer.mechanism
+
+    @pytest.mark.parametrize(
+        "lie", [np.nan * np.eye(2), -np.eye(2), 2 * np.eye(2), np.zeros((2, 2))], ids=str
+    )
+    def test_nor_does_a_lie_to_a_real_problem(self, lie: Array) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(2), 1.0)
+        with pytest.warns(dm.UncertifiedWarning):
+            answer = conclude(
+                problem, lie, dm.FitnessDual(np.ones(2), np.ones(2)), tol=1.0, otherwise=dm.Status.BACKEND
+            )
+        assert answer.status is dm.Status.BACKEND
+        with pytest.raises(dm.InfeasibleAnswerError):
+            _ = answer.mechanism
+
+    def test_binding_allows_for_the_gap(self) -> None:
+        for gap, slack in ((0.0, 1e-6), (1e-14, 1e-6), (1e-6, 1e-3)):
+            answer = concluded(dm.Certificate.of(1 + gap, 1.0, 0.0, 0.0), 1.0)
+            assert answer.binding[0] == pytest.approx(slack, rel=1e-3)
+
+
+def test_every_status_says_what_to_do() -> None:
+    assert len({status.value for status in dm.Status}) == len(dm.Status) == 6
+    assert all(len(status.value) > 40 and status.value.endswith(".") for status in dm.Status)
