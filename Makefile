@@ -57,7 +57,7 @@ lint: install
 	rm -rf build/typecheck
 	$(bin)/python -m pip install --quiet --no-deps --target build/typecheck .
 	MYPYPATH=build/typecheck $(bin)/mypy -p dualmech
-	$(bin)/mypy tests
+	MYPYPATH=build/typecheck $(bin)/mypy tests
 
 format: install
 	$(bin)/ruff check --fix .

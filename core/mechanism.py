@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import accounting, files, linalg, validate
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workload import Workload
 
@@ -167,7 +167,7 @@ class LinearGaussianMechanism:
         The noise comes from a seeded floating-point generator: whoever knows the seed, or studies the low bits
         of the output, learns the data.
         """
-        generator = np.random.default_rng(rng)
+        generator = validate.generator(rng=rng)
         answers = Workload(self.query_matrix).apply(x)
         values, vectors = np.linalg.eigh(self._covariance)
         noise = vectors @ (np.sqrt(np.maximum(values, 0)) * generator.standard_normal(len(values)))
@@ -194,6 +194,8 @@ class LinearGaussianMechanism:
         return f"LinearGaussianMechanism({rows} queries x {cells} cells, rho={self.rho:.6g})"
 
     def _represent(self, workload: Workload) -> Array:
+        if not isinstance(workload, Workload):
+            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
         if workload.shape[1] != self.query_matrix.shape[1]:
             raise InvalidInputError(
                 f"workload must have {self.query_matrix.shape[1]} cells, as the mechanism, got {workload.shape[1]}"

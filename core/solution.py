@@ -152,7 +152,7 @@ class Solution:
         return indices
 
 
-def conclude(
+def judged(
     problem: Any,
     primal: Any,
     dual: Any,
@@ -165,7 +165,7 @@ def conclude(
     solver: str = "",
     history: tuple[Progress, ...] = (),
 ) -> Solution:
-    """Let the problem judge an answer and wrap both; warn when the tolerance was not proven.
+    """Let the problem judge an answer and wrap both.
 
     `otherwise` is the status of an answer that the judge did not certify, so it cannot be CERTIFIED itself.
     """
@@ -175,13 +175,23 @@ def conclude(
     status = Status.CERTIFIED if certificate.certifies(tol) else otherwise
     if status is not Status.CERTIFIED and certificate.gap <= max(tol, certificate.resolution):
         status = Status.ROUNDING
-    if status is not Status.CERTIFIED:
-        warnings.warn(
-            f"{solver}: gap {certificate.gap:.1e} proven where {tol:.1e} was asked ({status.name}). "
-            f"{message or status.value}",
-            UncertifiedWarning,
-            stacklevel=3,
-        )
     return Solution(
         problem, primal, dual, certificate, tol, status, message, iterations, seconds, solver, history
     )
+
+
+def warned(solution: Solution, stacklevel: int = 3) -> Solution:
+    """Return a solution, with a warning where the tolerance was not proven."""
+    if solution.status is not Status.CERTIFIED:
+        warnings.warn(
+            f"{solution.solver}: gap {solution.gap:.1e} proven where {solution.tol:.1e} was asked "
+            f"({solution.status.name}). {solution.message or solution.status.value}",
+            UncertifiedWarning,
+            stacklevel=stacklevel,
+        )
+    return solution
+
+
+def conclude(problem: Any, primal: Any, dual: Any, **account: Any) -> Solution:
+    """Judge an answer, wrap it and warn where the tolerance was not proven; arguments are those of `judged`."""
+    return warned(judged(problem, primal, dual, **account), stacklevel=4)

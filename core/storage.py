@@ -10,7 +10,7 @@ from dualmech import files, linalg
 from dualmech.archives import Arrays, FilePath
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
-from dualmech.solution import Solution, Status, conclude
+from dualmech.solution import Solution, Status, judged, warned
 
 SCHEMA, VERSION = "dualmech.solution", 1
 
@@ -73,7 +73,7 @@ def load_solution(path: FilePath) -> Solution:
     files.require(path, arrays, "problem", "targets", "primal", "neighbour_weights", "query_weights")
     try:
         problem = _problem(arrays)
-        return conclude(
+        solution = judged(
             problem,
             arrays["primal"],
             FitnessDual(arrays["neighbour_weights"], arrays["query_weights"]),
@@ -86,6 +86,7 @@ def load_solution(path: FilePath) -> Solution:
         )
     except (DualmechError, ValueError, TypeError) as error:
         raise FileFormatError(f"{path}: {error}") from error
+    return warned(solution)
 
 
 def _reason(arrays: Arrays) -> Status:

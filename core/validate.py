@@ -144,6 +144,20 @@ def matrix(**named: Any) -> Matrix:
     return sparse
 
 
+def generator(**named: Any) -> np.random.Generator:
+    """Return a generator: the one given, or one of an integer seed >= 0."""
+    name, value = _one(named)
+    if isinstance(value, np.random.Generator):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InputTypeError(
+            f"{name} must be a numpy.random.Generator or an integer seed, got {_describe(value)}"
+        )
+    if value < 0:
+        raise InvalidInputError(f"{name} must be a seed of at least 0, got {value}")
+    return np.random.default_rng(int(value))
+
+
 def _one(named: dict[str, Any]) -> tuple[str, Any]:
     ((name, value),) = named.items()
     return name, value

@@ -131,7 +131,7 @@ def random_range(d: int, m: int, rng: Seed) -> Workload:
     """
     cells, queries = validate.size(d=d), validate.size(m=m)
     _limited(queries, cells)
-    ends = np.sort(_generator(rng).integers(cells, size=(queries, 2)), axis=1)
+    ends = np.sort(validate.generator(rng=rng).integers(cells, size=(queries, 2)), axis=1)
     return _intervals(ends[:, 0], ends[:, 1], cells, "ranges")
 
 
@@ -147,7 +147,7 @@ def random_signs(d: int, m: int, rng: Seed, probability: float = 0.2) -> Workloa
     cells, queries = validate.size(d=d), validate.size(m=m)
     heads = validate.probability(probability=probability)
     _limited(queries, cells)
-    signs = np.where(_generator(rng).random((queries, cells)) < heads, 1.0, -1.0)
+    signs = np.where(validate.generator(rng=rng).random((queries, cells)) < heads, 1.0, -1.0)
     return Workload(signs, [f"signs {j}" for j in range(queries)], ["random signs"] * queries)
 
 
@@ -170,7 +170,7 @@ def related(d: int, m: int, rank: int, rng: Seed) -> Workload:
             f"rank must be at most {min(cells, queries)}, the smaller of m and d, got {inner}"
         )
     _limited(queries, cells)
-    generator = _generator(rng)
+    generator = validate.generator(rng=rng)
     left = generator.standard_normal((queries, inner))
     matrix = left @ generator.standard_normal((inner, cells))
     return Workload(matrix, [f"related {j}" for j in range(queries)], ["related"] * queries)
@@ -270,13 +270,3 @@ def _limited(rows: int, columns: int) -> None:
             f"workload of shape {rows} x {columns} is too large to write out "
             f"(limit {MAX_DENSE_ENTRIES} entries)"
         )
-
-
-def _generator(rng: Seed) -> np.random.Generator:
-    if isinstance(rng, np.random.Generator):
-        return rng
-    if isinstance(rng, bool) or not isinstance(rng, int | np.integer):
-        raise InputTypeError(f"rng must be a numpy.random.Generator or an integer seed, got {rng!r}")
-    if rng < 0:
-        raise InvalidInputError(f"rng must be a seed of at least 0, got {rng}")
-    return np.random.default_rng(rng)

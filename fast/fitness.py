@@ -14,12 +14,12 @@ from functools import partial
 import numpy as np
 
 from dualmech import validate
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast import fixed_point, loop, newton
 from dualmech.fast.fidelity import Program, Spectrum, decompose
 from dualmech.fast.reduction import Reduction
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
-from dualmech.solution import Callback, Solution, Status, conclude
+from dualmech.solution import Callback, Solution, Status, judged, warned
 from dualmech.validate import Array
 
 METHODS = ("auto", "fixed_point", "newton")
@@ -68,11 +68,32 @@ def solve(
     max_iterations = validate.size(max_iterations=max_iterations)
     if time_limit is not None:
         time_limit = validate.positive_number(time_limit=time_limit)
+    if callback is not None and not callable(callback):
+        raise InputTypeError(f"callback must be callable, got {type(callback).__name__}")
     if method not in METHODS:
         raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    targets = problem.targets
-    reduction = Reduction.of(problem.geometry, targets)
+    reduction = Reduction.of(problem.geometry, problem.targets)
     weights = _first_weights(problem, reduction, start)
+    run = partial(_run, problem, reduction, tol, callback)
+    answer = run(method, weights, max_iterations, time_limit)
+    if method == "auto" and _second_try(reduction.program, answer):
+        left = None if time_limit is None else time_limit - answer.seconds
+        if answer.iterations < max_iterations and (left is None or left > 0):
+            again = run("newton", _uniform(reduction.program), max_iterations - answer.iterations, left)
+            answer = _better(answer, again)
+    return warned(replace(answer, solver=f"fast:{method}"), stacklevel=4)
+
+
+def _run(
+    problem: FitnessForUse | PrivacyFirst,
+    reduction: Reduction,
+    tol: float,
+    callback: Callback | None,
+    method: str,
+    weights: Array,
+    max_iterations: int,
+    time_limit: float | None,
+) -> Solution:
     outcome = loop.run(
         Ascent(_begin(method, decompose(reduction.program, weights))),
         partial(_step, reduction.program, method, MARGIN * tol),
@@ -81,18 +102,37 @@ def solve(
         time_limit=time_limit,
         callback=callback,
     )
-    return conclude(
+    return judged(
         problem,
-        problem.feasible(
-            problem.geometry.released_exactly(reduction.covariance(outcome.primal.spectrum.covariance()))
-        ),
-        FitnessDual(*reduction.spread(outcome.dual.spectrum.weights, targets)),
+        problem.feasible(reduction.covariance(outcome.primal.spectrum.covariance())),
+        FitnessDual(*reduction.spread(outcome.dual.spectrum.weights, problem.targets)),
         tol=tol,
         otherwise=outcome.reason or Status.STALLED,
         iterations=outcome.iterations,
         seconds=outcome.seconds,
-        solver=f"fast:{method}",
         history=outcome.history,
+    )
+
+
+def _second_try(program: Program, answer: Solution) -> bool:
+    """Whether Newton's method from the middle may do better: the first attempt stalled, or the judge found less."""
+    neighbours, queries, _ = program.sizes
+    again = (Status.STALLED, Status.ROUNDING, Status.NON_FINITE)
+    return answer.status in again and neighbours + queries <= LARGEST_NEWTON
+
+
+def _better(first: Solution, second: Solution) -> Solution:
+    """Return the answer with the smaller proven gap, both accounted for."""
+    best = min(second, first, key=lambda answer: answer.gap + answer.certificate.resolution)
+    later = tuple(
+        replace(news, iteration=news.iteration + first.iterations, seconds=news.seconds + first.seconds)
+        for news in second.history
+    )
+    return replace(
+        best,
+        iterations=first.iterations + second.iterations,
+        seconds=first.seconds + second.seconds,
+        history=first.history + later,
     )
 
 
@@ -100,8 +140,7 @@ def _first_weights(
     problem: FitnessForUse | PrivacyFirst, reduction: Reduction, start: Solution | None
 ) -> Array:
     """Return uniform weights, or those of an earlier solution raised so that none is out of reach."""
-    neighbours, queries, _ = reduction.program.sizes
-    uniform = np.concatenate([np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries)])
+    uniform = _uniform(reduction.program)
     if start is None:
         return uniform
     dual = getattr(start, "dual", None)
@@ -113,7 +152,12 @@ def _first_weights(
             f"start must be a solution over {reduction.shape[0]} neighbours and {reduction.shape[1]} queries"
         )
     known = reduction.gather((dual.neighbour_weights, dual.query_weights), problem.targets)
-    return fixed_point.normalised(np.maximum(known, WARM_FLOOR * uniform), neighbours)
+    return fixed_point.normalised(np.maximum(known, WARM_FLOOR * uniform), reduction.program.sizes[0])
+
+
+def _uniform(program: Program) -> Array:
+    neighbours, queries, _ = program.sizes
+    return np.concatenate([np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries)])
 
 
 WARM_FLOOR = 1e-3

@@ -30,6 +30,18 @@ LAG = 1e-3
 SMALLEST = 1e-22
 """Weights and slacks never fall below this: a zero could not grow again."""
 
+NEARLY_SINGULAR = 10.0
+"""Where the least singular value is below this many τ, steps are short."""
+
+SHORT, SHORTENED = 0.2, 0.5
+"""Factor on τ in a short step, and the reach below which the next one only centres."""
+
+RETREAT, MOST_RETREATS = 0.3, 6
+"""A step that lowers the potential is shortened so much, at most so often."""
+
+SLACKENING = 0.5
+"""What the potential may lose in a step, in units of τ a weight: the aim of the last step was another."""
+
 SMOOTH_GAIN = 0.1
 """The smoothed primal point is preferred where it is better by this share of the gap that is asked."""
 
@@ -39,11 +51,22 @@ NEGLIGIBLE = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewtonState:
-    """Spectrum at the current weights, the slacks z, and the two multipliers."""
+    """Spectrum at the current weights, the slacks z, the two multipliers, and how far the last step went."""
 
     spectrum: Spectrum
     slacks: Array
     multipliers: Array
+    reach: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Direction:
+    """Relative changes of weights and slacks, the change of the multipliers, and the τ that is aimed at."""
+
+    weights: Array
+    slacks: Array
+    multipliers: Array
+    target: float
 
 
 def start(spectrum: Spectrum) -> NewtonState:
@@ -56,42 +79,69 @@ def start(spectrum: Spectrum) -> NewtonState:
 
 
 def step(program: Program, state: NewtonState, tol: float) -> NewtonState:
-    """Take one predictor-corrector step (Mehrotra's rule for the centring) towards a gap of `tol`.
+    """Take one step towards a gap of `tol`, shortened until the smoothed dual function allows it.
 
     The path is followed no further than the gap asks, and never faster than the slacks catch up with the
     gradient: weights that vanish too early would leave the covariance no room to become feasible.
     """
-    slacks, weights, side = state.slacks, state.spectrum.weights, _sides(state.spectrum)
-    products = weights * slacks
-    mean = float(products.mean())
+    spectrum, weights = state.spectrum, state.spectrum.weights
+    mean = float((weights * state.slacks).mean())
+    least = ENOUGH * tol * spectrum.fidelity / (len(weights) + len(spectrum.values))
+    singular = spectrum.values[0] < NEARLY_SINGULAR * mean
+    direction = (_short if singular else _long)(state, mean, least)
+    reach, slack_reach = _reach(direction.weights), _reach(direction.slacks)
+    slacks = np.maximum(state.slacks * (1 + slack_reach * direction.slacks), SMALLEST)
+    allowed = _potential(spectrum, direction.target) - SLACKENING * direction.target * len(weights)
+    for _ in range(MOST_RETREATS):
+        trial = decompose(program, np.maximum(weights * (1 + reach * direction.weights), SMALLEST))
+        if _potential(trial, direction.target) >= allowed:
+            break
+        reach *= RETREAT
+    smooth = trial.smoothed(direction.target)
+    # Both make a primal point of these weights. The smooth one is better near a singular optimum, the plain
+    # one is better conditioned.
+    best = smooth if smooth.objective < (1 - SMOOTH_GAIN * tol) * trial.objective else trial
+    return NewtonState(best, slacks, state.multipliers + slack_reach * direction.multipliers, reach)
+
+
+def _long(state: NewtonState, mean: float, least: float) -> Direction:
+    """Return a predictor-corrector direction (Mehrotra's rule for the centring)."""
+    products = state.spectrum.weights * state.slacks
     here = state.spectrum.smoothed(mean)
     solve = _factor(here, products)
-    missing = 1 - side.T @ weights
-
-    def residual(spectrum: Spectrum) -> Array:
-        return weights * (spectrum.gradient() - side @ state.multipliers)
-
-    uphill = residual(here)
-    predictor, _ = solve(uphill, missing)
+    uphill = _residual(state, here)
+    predictor, _ = solve(uphill)
     predictor_slack = -products * (1 + predictor)
     reach, slack_reach = _reach(predictor), _reach(predictor_slack / products)
     predicted = (1 + reach * predictor) * (products + slack_reach * predictor_slack)
     lag = float(np.abs(uphill + products).mean())
-    least = ENOUGH * tol * here.fidelity / (len(weights) + len(here.values))
     target = max(mean * min(1.0, float(predicted.mean()) / mean) ** 3, LAG * lag, least)
-
     correction = predictor * predictor_slack
-    change, shift = solve(residual(state.spectrum.smoothed(target)) + target - correction, missing)
+    change, shift = solve(_residual(state, state.spectrum.smoothed(target)) + target - correction)
     slack_change = (target - products - products * change - correction) / products
-    reach, slack_reach = _reach(change), _reach(slack_change)
-    moved = np.maximum(weights * (1 + reach * change), SMALLEST)
-    slacks = np.maximum(slacks * (1 + slack_reach * slack_change), SMALLEST)
-    spectrum = decompose(program, moved)
-    smooth = spectrum.smoothed(target)
-    # Both make a primal point of these weights. The smooth one is better near a singular optimum, the plain
-    # one is better conditioned.
-    best = smooth if smooth.objective < (1 - SMOOTH_GAIN * tol) * spectrum.objective else spectrum
-    return NewtonState(best, slacks, state.multipliers + slack_reach * shift)
+    return Direction(change, slack_change, shift, target)
+
+
+def _short(state: NewtonState, mean: float, least: float) -> Direction:
+    """Return a plain Newton direction to a nearby τ: where the optimum is singular, G bends as fast as τ falls."""
+    products = state.spectrum.weights * state.slacks
+    target = max(mean * (SHORT if state.reach > SHORTENED else 1.0), least)
+    here = state.spectrum.smoothed(target)
+    change, shift = _factor(here, products)(_residual(state, here) + target)
+    return Direction(change, (target - products - products * change) / products, shift, target)
+
+
+def _residual(state: NewtonState, spectrum: Spectrum) -> Array:
+    """Return ``w (gradient - a)`` of G at the spectrum's own τ."""
+    return spectrum.weights * (spectrum.gradient() - _sides(spectrum) @ state.multipliers)
+
+
+def _potential(spectrum: Spectrum, smoothing: float) -> float:
+    """Return ``G + τ Σ log w``, which a Newton step increases; constants are left out."""
+    smooth = spectrum.smoothed(smoothing)
+    log_determinant = 2 * float(np.linalg.slogdet(smooth.root)[1])
+    barrier = float(np.log(smooth.mean).sum() + np.log(smooth.weights).sum()) + log_determinant
+    return 2 * float(smooth.mean.sum()) + smoothing * barrier
 
 
 def _sides(spectrum: Spectrum) -> Array:
@@ -106,7 +156,7 @@ def _reach(relative_change: Array) -> float:
     return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0
 
 
-def _factor(spectrum: Spectrum, products: Array) -> Callable[[Array, Array], tuple[Array, Array]]:
+def _factor(spectrum: Spectrum, products: Array) -> Callable[[Array], tuple[Array, Array]]:
     """Factor the Newton matrix, bordered by the two sums; what the barrier alone decides is divided out."""
     diagonal = curvature_diagonal(spectrum)
     coupled = np.flatnonzero(diagonal > NEGLIGIBLE / len(diagonal) * products)
@@ -123,7 +173,9 @@ def _factor(spectrum: Spectrum, products: Array) -> Callable[[Array, Array], tup
     bordered = inverse(border)
     corner = border.T @ bordered
 
-    def solve(right_side: Array, missing: Array) -> tuple[Array, Array]:
+    missing = 1 - _sides(spectrum).T @ spectrum.weights
+
+    def solve(right_side: Array) -> tuple[Array, Array]:
         free = inverse(right_side)
         shift = np.linalg.solve(corner, border.T @ free - missing)
         return free - bordered @ shift, np.asarray(shift)

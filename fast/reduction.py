@@ -17,6 +17,9 @@ from dualmech.validate import Array, Matrix
 ORTHONORMAL = 1e-13
 """Largest entry of ``B B' - I`` for rows that are used as they are."""
 
+UNMOVED = 1e-13
+"""Largest part of a basis row in the moved directions, relative to the row, that is rounding."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
@@ -82,10 +85,19 @@ def _on_inner_basis(geometry: Geometry) -> tuple[Array, Matrix, Array | None]:
         queries = queries @ lift
         moves = scipy.linalg.solve_triangular(lift, moves, lower=True, check_finite=False)
     if len(geometry.unmoved):
-        kept = scipy.linalg.null_space(geometry.unmoved if lift is None else geometry.unmoved @ lift)
-        queries, moves = queries @ kept, kept.T @ moves
-        lift = kept if lift is None else lift @ kept
+        directions = scipy.linalg.svd(moves, full_matrices=False, check_finite=False)[0]
+        kept = directions[:, : geometry.rank - len(geometry.unmoved)]
+        queries, moves, lift = queries @ kept, kept.T @ moves, _on_range(lift, kept)
     return queries, np.ascontiguousarray(moves), lift
+
+
+def _on_range(lift: Array | None, kept: Array) -> Array:
+    """Return ``lift @ kept``, without the rounding in basis rows that no neighbour moves: these lose all noise."""
+    whole = np.eye(len(kept)) if lift is None else lift
+    product = whole @ kept
+    still = np.linalg.norm(product, axis=1) <= UNMOVED * np.linalg.norm(whole, axis=1)
+    product[still] = 0.0
+    return np.asarray(product)
 
 
 def _on_own_rows(geometry: Geometry) -> tuple[Array, Matrix, Array]:

@@ -32,7 +32,8 @@ def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Pr
     - ``sum``: minimise the sum of both maxima instead (Problem 3), which Σ solves together with Problem 1 up
       to a factor.
 
-    `PrivacyFirst` has the same four, with κ to minimise, ``cost`` for α and κ c for c (Problem 2).
+    `PrivacyFirst` has the same four, with κ to minimise, ``cost`` for α and κ c for c (Problem 2); its ``sum``
+    is Problem 3 as well, which knows no budget.
 
     Parameters
     ----------
@@ -64,11 +65,8 @@ def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Pr
     >>> import dualmech as dm
     >>> from dualmech import reference
     >>> program = reference.formulate(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
-    >>> print(program)  # doctest: +SKIP
-    minimize alpha
-    subject to schur: Vstack(Hstack(Sigma, BU), Hstack(BU.T, Z)) + Promote(-0.0, (4, 4)) >> 0
-               privacy: diag_mat(Z, 0) <= alpha
-               accuracy: Sum(L @ Sigma * L, 1, False) <= c
+    >>> sorted(program.var_dict), [constraint.label for constraint in program.constraints]
+    (['Sigma', 'Z', 'alpha'], ['schur', 'privacy', 'accuracy'])
     >>> round(float(program.solve(solver="CLARABEL")), 6)
     1.333333
     """

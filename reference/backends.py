@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Any
 
 import cvxpy as cp
+import numpy as np
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 
 from dualmech.errors import BackendError, InputTypeError
@@ -139,7 +140,8 @@ def run(
     """
     settings = {**accuracy(backend, tol), **_limit(backend, time_limit), **(options or {})}
     began = time.perf_counter()
-    with warnings.catch_warnings():
+    # CVXPY evaluates the objective where the backend ended, be it outside the domain of a logarithm.
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
         # An inaccurate ending becomes the solution's status, and the judge says how inaccurate it is.
         warnings.filterwarnings("ignore", message="Solution may be inaccurate")
         try:
@@ -148,10 +150,10 @@ def run(
             if _interrupted(error):
                 raise KeyboardInterrupt from error
             raise BackendError(f"backend {backend} failed: {_first_line(error)}") from error
-    status, count = str(program.status), program.solver_stats.num_iters
-    # SCS has no status of its own for a limit that was reached: its answer is then called inaccurate.
-    limits = {cp.USER_LIMIT, cp.OPTIMAL_INACCURATE} if backend == "SCS" else {cp.USER_LIMIT}
-    return Outcome(status, status in limits, int(count or 0), time.perf_counter() - began)
+    status, count = str(program.status), getattr(program.solver_stats, "num_iters", None)
+    # SCS has no status of its own for a limit that was reached: whatever it says is then called inaccurate.
+    limited = status == cp.USER_LIMIT or (backend == "SCS" and status.endswith("_inaccurate"))
+    return Outcome(status, limited, int(count or 0), time.perf_counter() - began)
 
 
 def _limit(backend: str, seconds: float | None) -> dict[str, float]:
@@ -177,14 +179,13 @@ def _version(name: str) -> str:
 
 
 def _interrupted(error: Exception) -> bool:
-    """Whether Ctrl-C is behind a failure: SCS catches the signal itself and CVXPY drops its status.
+    """Whether Ctrl-C is behind a failure: SCS catches the signal itself, and CVXPY drops the status it gives.
 
-    What SCS returned is then only to be found in CVXPY's own frame, from which the error was raised.
+    What SCS returned is then only to be found in the frame of CVXPY that it was returned to.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        attributes = getattr(frame.f_locals.get("solution"), "attr", None) or {}
-        details = attributes.get("extra_stats")
-        if isinstance(details, dict) and details.get("info", {}).get("status_val") == SCS_INTERRUPTED:
+        returned = frame.f_locals.get("solution")
+        if isinstance(returned, dict) and returned.get("info", {}).get("status_val") == SCS_INTERRUPTED:
             return True
     return False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -40,8 +40,15 @@ LAST_BOUND = 0.25
 SPARE = 0.1
 """Privacy cost that a repair may add, as a share of the tolerance, in units in which the optimum is near 1."""
 
+ACCURACIES = (1.0, 0.1, 0.01)
+"""A program is solved this much more accurately each time that the judge is not satisfied."""
+
 PATH_ACCURACY = 0.1
 """A centring problem is solved this much more accurately than a single program."""
+
+
+Step = tuple[float, str]
+"""The tolerance to run a backend at, and what to add to the message of what it returns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,9 +96,10 @@ def solve(
     run = partial(backends.run, program, name, options=options)
     read = partial(_read, program, aim, scaled, name, tol)
     if formulation == "logdet":
-        answer = _central_path(program, scaled, run, read, tol, time_limit)
+        steps = _central_path(program, scaled, tol)
     else:
-        answer = read(run(tol=tol, time_limit=time_limit))
+        steps = _accuracies(tol, fixed=not backends.accuracy(name, tol).keys() - options.keys())
+    answer = _best(steps, run, read, tol, time_limit)
     return conclude(
         problem,
         answer.primal,
@@ -106,7 +114,7 @@ def solve(
 
 
 def _named(formulation: str) -> frozenset[str]:
-    if formulation not in FORMULATIONS:
+    if not isinstance(formulation, str) or formulation not in FORMULATIONS:
         raise InvalidInputError(f"formulation must be one of {', '.join(FORMULATIONS)}, got {formulation!r}")
     return FORMULATIONS[formulation]
 
@@ -128,30 +136,49 @@ def _state(
 
 
 def _read(
-    program: cp.Problem, aim: statements.Aim, scaled: Scaled, backend: str, tol: float, outcome: backends.Outcome
+    program: cp.Problem,
+    aim: statements.Aim,
+    scaled: Scaled,
+    backend: str,
+    tol: float,
+    outcome: backends.Outcome,
 ) -> Answer:
-    """Read a program's variables and multipliers, repair both, and ask the judge.
-
-    A covariance that the judge cannot tell apart from rounding is tried again with a little more privacy cost
-    and less noise.
-    """
-    try:
-        dual = scaled.dual(_multipliers(program, "privacy"), _multipliers(program, "accuracy"))
-        for spare in (0.0, SPARE * tol):
-            primal = scaled.covariance(program.var_dict["Sigma"].value, spare)
-            certificate = scaled.problem.certify(primal, dual)
-            if certificate.resolution <= tol and certificate.feasible:
-                break
-    except BackendError as error:
-        raise BackendError(f"{error} (backend {backend}, status {outcome.status})") from error
+    """Read a program's variables and multipliers, repair both, and ask the judge."""
     message = f"{backend}: {outcome.status}, {_reported(aim, scaled)}"
-    return Answer(primal, dual, certificate.gap, outcome, message)
+    try:
+        inner = program.var_dict["Sigma"].value
+        dual = scaled.dual(_multipliers(program, "privacy"), _multipliers(program, "accuracy"))
+        primal, gap = _judged(scaled, inner, dual, tol)
+    except BackendError as error:
+        if not outcome.exhausted:
+            raise BackendError(f"{error} (backend {backend}, status {outcome.status})") from error
+        neighbours, queries, rank = scaled.sizes
+        dual = scaled.dual(np.ones(neighbours), np.ones(queries))
+        primal, gap = _judged(scaled, np.eye(rank), dual, tol)
+        message = f"{backend}: {outcome.status} before it had an answer; this is where it began"
+    return Answer(primal, dual, gap, outcome, message)
+
+
+def _judged(scaled: Scaled, inner: Array | None, dual: FitnessDual, tol: float) -> tuple[Array, float]:
+    """Return the covariance on the problem's basis, and the gap that is proven.
+
+    One that the judge cannot tell apart from rounding is tried again with a little more privacy cost and less
+    noise.
+    """
+    primal = scaled.covariance(inner)
+    certificate = scaled.problem.certify(primal, dual)
+    if not certificate.feasible or certificate.resolution > tol:
+        primal = scaled.covariance(inner, SPARE * tol)
+        certificate = scaled.problem.certify(primal, dual)
+    return primal, certificate.gap
 
 
 def _multipliers(program: cp.Problem, name: str) -> Array:
     """Return the multipliers of the constraints of one name, numbered or not, in their order."""
     values = [
-        constraint.dual_value for constraint in program.constraints if constraint.label.partition("[")[0] == name
+        constraint.dual_value
+        for constraint in program.constraints
+        if constraint.label.partition("[")[0] == name
     ]
     if any(value is None for value in values):
         raise BackendError("the backend returned no multipliers to judge")
@@ -160,57 +187,56 @@ def _multipliers(program: cp.Problem, name: str) -> Array:
 
 def _reported(aim: statements.Aim, scaled: Scaled) -> str:
     """Say what the backend takes for the optimum, in the problem's own units."""
-    value = float(np.asarray(aim.minimise.value))
-    if len(aim.minimise.variables()) == 2:  # Problem 3: half the sum is the root of Problem 1's value.
-        value = (value / 2) ** 2
-    return f"reported optimum {value * scaled.objective_unit:.10g}"
+    return f"reported optimum {aim.optimum * scaled.objective_unit:.10g}"
 
 
-def _central_path(
-    program: cp.Problem,
-    scaled: Scaled,
+def _best(
+    steps: Iterable[Step],
     run: Callable[..., backends.Outcome],
     read: Callable[[backends.Outcome], Answer],
     tol: float,
     time_limit: float | None,
 ) -> Answer:
-    """Solve centring problems of growing sharpness until the judge grants the tolerance, or the path ends.
+    """Take one step after another until the judge grants the tolerance, and return the best answer.
 
-    CVXPY compiles once, since only the parameter 1/t changes, and a backend that can starts where it ended.
-    The best centre is returned; that a backend fails on a sharper one is no loss.
+    CVXPY compiles once, and a backend that can starts where it ended. That a later step fails is no loss.
     """
-    (inverse_sharpness,) = program.parameters()
-    began, centres = time.perf_counter(), list[Answer]()
-    for sharpness in _sharpnesses(sum(scaled.sizes), tol):
-        inverse_sharpness.value = 1 / sharpness
-        left = None if time_limit is None else time_limit - (time.perf_counter() - began)
-        if left is not None and left <= 0:
-            break
+    answers: list[Answer] = []
+    began, left = time.perf_counter(), time_limit
+    for accuracy, note in steps:
+        if answers and time_limit is not None:
+            left = time_limit - (time.perf_counter() - began)
+            if left <= 0:
+                break
         try:
-            centre = read(run(tol=PATH_ACCURACY * tol, time_limit=left))
+            answer = read(run(tol=accuracy, time_limit=left))
         except BackendError:
-            if not centres:
+            if not answers:
                 raise
             break
-        centres.append(replace(centre, message=f"{centre.message}; {_centred(scaled, sharpness)}"))
-        if centre.gap <= tol:
+        answers.append(replace(answer, message=answer.message + note))
+        if answer.gap <= tol:
             break
-    best = min(centres, key=lambda centre: centre.gap)
-    iterations = sum(centre.outcome.iterations for centre in centres)
-    exhausted = centres[-1].outcome.exhausted or (left is not None and left <= 0)
+    best = min(answers, key=lambda answer: answer.gap)
+    iterations = sum(answer.outcome.iterations for answer in answers)
+    exhausted = answers[-1].outcome.exhausted or (left is not None and left <= 0)
     return replace(best, outcome=replace(best.outcome, iterations=iterations, exhausted=exhausted))
 
 
-def _centred(scaled: Scaled, sharpness: float) -> str:
-    """Say where on the central path an answer stands, in the problem's own units."""
+def _accuracies(tol: float, fixed: bool) -> Iterator[Step]:
+    """Ask for more accuracy each time, once only where the user or the backend has fixed it."""
+    for accuracy in ACCURACIES[:1] if fixed else ACCURACIES:
+        yield accuracy * tol, ""
+
+
+def _central_path(program: cp.Problem, scaled: Scaled, tol: float) -> Iterator[Step]:
+    """Sharpen a centring problem, in units in which the optimum is about 1, as far as the tolerance needs."""
+    (inverse_sharpness,) = program.parameters()
     barriers = sum(scaled.sizes)
-    bound = barriers / sharpness * scaled.objective_unit
-    return f"centred at t = {barriers / bound:.3g}, at most (s + m + k)/t = {bound:.2g} above the optimum"
-
-
-def _sharpnesses(barriers: int, tol: float) -> Iterator[float]:
-    """Yield the values of t, in units in which the optimum is about 1, up to the last that is needed."""
-    last = barriers / (LAST_BOUND * tol)
-    for step in range(math.ceil(math.log(last / barriers, GROWTH))):
-        yield barriers * GROWTH**step
-    yield last
+    last = 1 / (LAST_BOUND * tol)
+    for step in range(math.ceil(math.log(last, GROWTH)) + 1):
+        sharpness = barriers * min(GROWTH**step, last)
+        inverse_sharpness.value = 1 / sharpness
+        bound = barriers / sharpness * scaled.objective_unit
+        note = f"whose centre is at most (s + m + k)/t = {bound:.2g} too high"
+        yield PATH_ACCURACY * tol, f"; sharpness t = {barriers / bound:.3g}, {note}"

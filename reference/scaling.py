@@ -14,6 +14,9 @@ from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
 from dualmech.problems.geometry import Geometry
 from dualmech.validate import Array
 
+SMALLEST = 1e-13
+"""Least eigenvalue of a covariance in scaled units, relative to the largest."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaled:
@@ -48,8 +51,9 @@ class Scaled:
     def of(cls, problem: FitnessForUse | PrivacyFirst) -> Scaled:
         """Balance the problem by the singular values of ``diag(c)^(-1/2) W U = X S Y'``.
 
-        With ``queries = X S^(1/2)`` and ``moves = S^(1/2) Y'`` the identity is the covariance that uniform
-        weights ask for (MATH.md section 1): its costs are ``diag(Y S Y')``, its variances ``diag(X S X')``.
+        With ``queries = X S^(1/2)`` and ``moves = S^(1/2) Y'`` the identity is the best covariance for the
+        mean of all costs and the mean of all variances: Σ = I is where ``S − Σ⁻¹ S Σ⁻¹``, the gradient of
+        ``tr(S Σ⁻¹) + tr(S Σ)``, vanishes. The maxima do not move the optimum far from there.
         """
         geometry = problem.geometry
         kept_queries = np.setdiff1d(np.arange(len(problem.targets)), geometry.free_queries)
@@ -154,10 +158,6 @@ def _definite(inner: Array) -> Array:
         raise BackendError("the backend returned no covariance to judge: it has no positive eigenvalue")
     floor = max(-values[0], SMALLEST * values[-1])
     return inner if values[0] >= floor else inner + (floor - values[0]) * np.eye(len(inner))
-
-
-SMALLEST = 1e-13
-"""Least eigenvalue of a covariance in scaled units, relative to the largest."""
 
 
 def _unmoved_coordinates(geometry: Geometry) -> npt.NDArray[np.intp]:

@@ -6,6 +6,7 @@ data sets in its columns, ``L`` (m, k) the queries on B x in its rows v_j, and `
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import cvxpy as cp
@@ -30,6 +31,16 @@ class Aim:
     minimise: cp.Expression
     cost_limit: cp.Expression
     variance_limits: cp.Expression
+
+    @property
+    def optimum(self) -> float:
+        """What a solved program says the optimum is: α, κ, or in Problem 3 their product; NaN before that."""
+        values = [variable.value for variable in self.minimise.variables()]
+        return (
+            math.nan
+            if any(value is None for value in values)
+            else math.prod(float(value) for value in values)
+        )
 
 
 def accuracy_first(targets: Array) -> Aim:

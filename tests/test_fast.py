@@ -11,6 +11,9 @@ import scipy.sparse as sp
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.fast import fixed_point
+from dualmech.fast.fidelity import decompose
+from dualmech.fast.reduction import Reduction
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton", "fixed_point")
@@ -35,11 +38,8 @@ def scaled(matrix: Array, index: Any, factor: float) -> Array:
     return copy
 
 
-def problem(
-    matrix: Array, targets: Any = 1.0, basis: Any = None, moves: Any = None, sparse: bool = False
-) -> dm.FitnessForUse:
-    workload = dm.Workload(sp.csr_array(matrix) if sparse else matrix)
-    return dm.FitnessForUse(workload, targets, basis=basis, neighbours=moves)
+def problem(matrix: Array, targets: Any = 1.0, basis: Any = None, moves: Any = None) -> dm.FitnessForUse:
+    return dm.FitnessForUse(dm.Workload(matrix), targets, basis=basis, neighbours=moves)
 
 
 GENTLE: dict[str, tuple[Any, ...]] = {
@@ -74,6 +74,13 @@ GENTLE: dict[str, tuple[Any, ...]] = {
         dm.neighbours.replace_one(6),
     ),
     "one replaced, rank-deficient": (DEFICIENT, 1.0, None, dm.neighbours.replace_one(7)),
+    "one replaced, cells alike": (np.hstack([TALL, TALL[:, :2]]), 1.0, None, dm.neighbours.replace_one(7)),
+    "one replaced, cells alike, ranges": (
+        np.repeat(dm.workloads.random_range(6, 20, rng=0).dense(), 2, axis=1),
+        1.0,
+        None,
+        dm.neighbours.replace_one(12),
+    ),
     "household": (DEFICIENT, 1.0, None, dm.neighbours.household(7, 3)),
     "compositions": (TALL, 1.0, None, dm.neighbours.compositions(5, [(0, 1), (2,), (3, 4, 4)])),
     "any neighbours": (PREFIX, 1.0, None, normal(6, 9, seed=5)),
@@ -88,7 +95,7 @@ HARSH: dict[str, tuple[Any, ...]] = {
     "basis in many units": (TALL, 1.0, np.diag(UNITS[:5])),
     "one replaced, basis in many units": (PREFIX, 1.0, np.diag(UNITS), dm.neighbours.replace_one(6)),
     "few neighbours, basis in many units": (PREFIX, 1.0, np.diag(UNITS), normal(6, 3, seed=6)),
-    "one replaced, on top of a large total": (PREFIX + 1e4, 1.0, None, dm.neighbours.replace_one(6)),
+    "one replaced, on top of a large total": (PREFIX + 100, 1.0, None, dm.neighbours.replace_one(6)),
 }
 for _factor in (1e-6, 1e6):
     HARSH |= {
@@ -101,6 +108,10 @@ for _factor in (1e-6, 1e6):
         f"basis row times {_factor:g}": (TALL, 1.0, scaled(normal(5, 5, seed=3), 0, _factor)),
         f"neighbour times {_factor:g}": (TALL, 1.0, None, scaled(normal(5, 7), (slice(None), 0), _factor)),
     }
+
+
+def stated(case: tuple[Any, ...], sparse: bool) -> dm.FitnessForUse:
+    return problem(sp.csr_array(case[0]) if sparse else case[0], *case[1:])
 
 
 def check(answer: dm.Solution, tol: float) -> None:
@@ -116,13 +127,13 @@ class TestNastyCases:
     @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
     @pytest.mark.parametrize("case", GENTLE)
     def test_well_conditioned_to_1e_9(self, case: str, sparse: bool, method: str) -> None:
-        check(fast.solve(problem(*GENTLE[case], sparse=sparse), tol=1e-9, method=method), 1e-9)
+        check(fast.solve(stated(GENTLE[case], sparse), tol=1e-9, method=method), 1e-9)
 
     @pytest.mark.parametrize("method", ["auto", "newton"])
     @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
     @pytest.mark.parametrize("case", HARSH)
     def test_badly_scaled_to_1e_6(self, case: str, sparse: bool, method: str) -> None:
-        check(fast.solve(problem(*HARSH[case], sparse=sparse), method=method), 1e-6)
+        check(fast.solve(stated(HARSH[case], sparse), method=method), 1e-6)
 
     @pytest.mark.parametrize("method", ["auto", "newton"])
     @pytest.mark.parametrize("seed", range(30))
@@ -190,6 +201,21 @@ class TestBudgets:
         assert answer.iterations == len(answer.history)
         if optimum is not None:
             assert answer.objective == pytest.approx(optimum, rel=2e-6, abs=5e-5 if optimum > 6 else 5e-6)
+
+
+class TestFixedPoint:
+    @pytest.mark.parametrize(
+        "case", ["tall", "rank-deficient", "signs", "ranges", "one replaced", "any neighbours"]
+    )
+    def test_no_step_lowers_the_bound(self, case: str) -> None:
+        program = Reduction.of((stated := problem(*GENTLE[case])).geometry, stated.targets).program
+        neighbours, queries, _ = program.sizes
+        weights = np.append(np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries))
+        state = fixed_point.FixedPointState(decompose(program, weights))
+        for _ in range(40):
+            following = fixed_point.step(program, state)
+            assert following.spectrum.lower_bound >= state.spectrum.lower_bound * (1 - 1e-12)
+            state = following
 
 
 class TestOptions:
@@ -272,10 +298,7 @@ class TestOptions:
             *({"max_iterations": value} for value in (0, -1, 1.5, True, None, "many")),
             *({"time_limit": value} for value in (0, -1.0, np.nan, np.inf, "long")),
             *({"method": value} for value in ("quick", "", None, 1)),
-            *(
-                {"start": value}
-                for value in (1, "warm", fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0)))
-            ),
+            *({"start": value} for value in (1, "warm")),
             {"callback": 3},
         ],
         ids=lambda options: f"{next(iter(options))}={str(next(iter(options.values())))[:20]}",
@@ -284,6 +307,11 @@ class TestOptions:
         with pytest.raises(dm.DualmechError, match=next(iter(options))) as error:
             fast.solve(self.stated, **options)
         assert isinstance(error.value, ValueError | TypeError)
+
+    def test_a_start_of_another_size_is_refused(self) -> None:
+        other = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0))
+        with pytest.raises(dm.InvalidInputError, match="start"):
+            fast.solve(self.stated, start=other)
 
     @pytest.mark.parametrize(
         "other", [None, 3, dm.workloads.prefix(3), np.eye(2)], ids=lambda o: type(o).__name__

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,6 +11,7 @@ import scipy.sparse as sp
 import dualmech as dm
 from dualmech.fast.fidelity import Program, Spectrum, curvature, curvature_diagonal, decompose
 from dualmech.fast.reduction import Reduction
+from dualmech.linalg import to_dense
 from dualmech.validate import Array
 
 
@@ -34,11 +37,13 @@ def weights_for(program: Program, seed: int = 5) -> Array:
     return draws(seed).uniform(0.2, 1, neighbours + queries)
 
 
+def dense_moves(program: Program) -> Array:
+    return np.eye(program.sizes[2]) if program.moves is None else to_dense(program.moves)
+
+
 def squares(program: Program, weights: Array) -> tuple[Array, Array]:
     """Return P and Q."""
-    neighbours, _, rank = program.sizes
-    moves = np.eye(rank) if program.moves is None else program.moves
-    moves = moves.toarray() if sp.issparse(moves) else np.asarray(moves)
+    neighbours, moves = program.sizes[0], dense_moves(program)
     first = moves * weights[:neighbours] @ moves.T
     return first, program.queries.T * weights[neighbours:] @ program.queries
 
@@ -61,8 +66,7 @@ def at(program: Program, weights: Array, smoothing: float) -> Spectrum:
 @programs
 def test_fidelity_is_the_trace_norm(program: Program) -> None:
     weights = weights_for(program)
-    neighbours, _, rank = program.sizes
-    moves = np.eye(rank) if program.moves is None else program.moves
+    neighbours, moves = program.sizes[0], dense_moves(program)
     matrix = np.sqrt(weights[neighbours:, None]) * (program.queries @ moves) * np.sqrt(weights[:neighbours])
     assert decompose(program, weights).fidelity == pytest.approx(np.linalg.norm(matrix, "nuc"), rel=1e-12)
     assert smoothed_value(program, weights, 0) == pytest.approx(
@@ -124,7 +128,7 @@ def test_smoothed_value_is_a_maximum_over_n(program: Program, smoothing: float) 
             return -np.inf
         return float(2 * np.trace(middle) + smoothing * np.log(eigenvalues).sum())
 
-    best = np.linalg.solve(spectrum.root.T, spectrum.mean[:, None] * spectrum.root.T)
+    best: Any = np.linalg.solve(spectrum.root.T, spectrum.mean[:, None] * spectrum.root.T)
     assert value(best) == pytest.approx(smoothed_value(program, weights, smoothing), rel=1e-9, abs=1e-9)
     for seed in range(20):
         step = draws(seed).standard_normal((rank, rank)) * 1e-4 * np.abs(best).max()
@@ -135,11 +139,8 @@ def test_smoothed_value_is_a_maximum_over_n(program: Program, smoothing: float) 
 @smoothings
 def test_primal_point_has_the_gains(program: Program, smoothing: float) -> None:
     weights = weights_for(program)
-    neighbours, _, rank = program.sizes
-    spectrum = at(program, weights, smoothing)
+    moves, spectrum = dense_moves(program), at(program, weights, smoothing)
     covariance = spectrum.covariance()
-    moves = np.eye(rank) if program.moves is None else program.moves
-    moves = moves.toarray() if sp.issparse(moves) else np.asarray(moves)
     costs = np.diag(moves.T @ np.linalg.inv(covariance) @ moves)
     variances = np.diag(program.queries @ covariance @ program.queries.T)
     np.testing.assert_allclose(spectrum.gains, np.append(costs, variances), rtol=1e-9)
@@ -178,7 +179,7 @@ def test_weights_that_differ_widely_lose_little_accuracy(spread: float) -> None:
     neighbours = program.sizes[0]
     matrix = (
         np.sqrt(weights[neighbours:, None])
-        * (program.queries @ program.moves)
+        * (program.queries @ dense_moves(program))
         * np.sqrt(weights[:neighbours])
     )
     spectrum = decompose(program, weights)

@@ -71,6 +71,8 @@ COVARIANCES: dict[str, Callable[[dm.Solution], Array]] = {
     "huge asymmetry": lambda a: a.primal + 1.5e308 * (np.triu(np.ones_like(a.primal), 1) * 2 - 1),
 }
 
+NO_COVARIANCE = ("negative", "zero", "indefinite", "all NaN", "one NaN", "infinite entry", "asymmetric")
+
 DUALS: dict[str, Callable[[Array], Array]] = {
     "raised": lambda w: 10 * w,
     "raised beyond double precision": lambda w: w / w.max() * 1e308,
@@ -100,6 +102,8 @@ class TestLyingSolvers:
         assert judged.lower_bound == answer.lower_bound
         if judged.feasible:
             assert judged.objective >= answer.lower_bound
+        if lie in NO_COVARIANCE:
+            assert judged.objective == np.inf
 
     @pytest.mark.parametrize("which", ["neighbours", "queries", "both"])
     @pytest.mark.parametrize("lie", DUALS)
@@ -221,6 +225,14 @@ class TestReleasedExactly:
         assert noisy.gap == pytest.approx(
             1 / 3, rel=1e-12
         )  # the cells need more noise when the total has some
+
+    @pytest.mark.parametrize("total", [-1e-3, -1.0])
+    def test_noise_of_negative_variance_is_none(self, total: float) -> None:
+        problem = dm.FitnessForUse(
+            dm.workloads.identity_total(2), 1.0, neighbours=dm.neighbours.replace_one(2)
+        )
+        judged = problem.certify(np.array([[1, -1], [-1, 1]]) + total / 4, ([1.0], [0.5, 0.5, 0.0]))
+        assert judged.objective == np.inf
 
     @pytest.mark.parametrize("d", [2, 3, 8])
     @pytest.mark.parametrize("target", [1e-9, 1.0])

@@ -190,7 +190,7 @@ class TestSingularCovariance:
 
     @pytest.mark.parametrize("unit", [1.0, 1e-6, 1e-13, 1e-20, 1e13])
     def test_costs_infinity_in_any_unit(self, unit: float) -> None:
-        mechanism = dm.LinearGaussianMechanism([[1, 1], [unit, -unit]], np.diag([1.0, 0.0]))
+        mechanism = dm.LinearGaussianMechanism([[1.0, 1.0], [unit, -unit]], np.diag([1.0, 0.0]))
         np.testing.assert_array_equal(mechanism.profile, [np.inf, np.inf])
 
     def test_some_neighbours_may_pay_and_others_not(self) -> None:

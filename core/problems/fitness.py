@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import linalg, validate
-from dualmech.certificate import Certificate
+from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.problems.geometry import Geometry
 from dualmech.validate import Array, Matrix
@@ -114,9 +114,13 @@ class FitnessForUse:
     def feasible(self, primal: npt.ArrayLike) -> Array:
         """Return the covariance scaled so that the tightest target is met exactly."""
         covariance = np.asarray(primal, dtype=np.float64)
-        for _ in range(2):  # the second pass takes back what rounding added in the first
+        for count in range(MOST_PASSES):
             variances, _ = self.geometry.variances(covariance)
-            covariance = scaled(covariance, 1 / float((variances / self.targets).max()))
+            excess = float((variances / self.targets).max())
+            if count and not excess > 1 + FEASIBLE / 10:
+                break
+            margin = 1 + count * abs(excess - 1) if count else 1.0
+            covariance = scaled(covariance, 1 / (excess * margin))
         return covariance
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
@@ -231,6 +235,12 @@ class PrivacyFirst:
         variances, _ = self.geometry.variances(np.asarray(primal, dtype=np.float64))
         ratios = variances / self.targets
         return np.flatnonzero(ratios < (1 - slack) * ratios.max())
+
+
+MOST_PASSES = 10
+"""Times that a covariance is scaled to its targets: where it is ill-conditioned, rounding undoes a little of it.
+
+Each time after the first, a growing margin is left for that."""
 
 
 @dataclass(frozen=True, slots=True)

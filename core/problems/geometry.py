@@ -55,7 +55,7 @@ class Geometry:
             raise InvalidInputError("workload must have at least one query that is not all zero")
         chosen, representation = _factor(dense, workload.names, basis)
         checked = _neighbours(neighbours, workload.shape[1])
-        moves = chosen if checked is None else linalg.to_dense(chosen @ checked)
+        moves = chosen if checked is None else _moves(chosen, checked)
         if checked is not None and not np.any(np.abs(moves) > linalg.SPAN_TOLERANCE * np.abs(chosen).max()):
             raise InvalidInputError(
                 "neighbours must change at least one query; none does, so every answer can be released exactly"
@@ -82,19 +82,6 @@ class Geometry:
             changed = np.maximum(changed, np.abs(linalg.to_dense(matrix @ columns)).max(axis=1))
             reach = np.maximum(reach, linalg.to_dense(abs(matrix) @ abs(columns)).max(axis=1))
         return np.flatnonzero(changed <= 8 * matrix.shape[1] * linalg.EPS * reach)
-
-    def released_exactly(self, covariance: Array) -> Array:
-        """Return a covariance without noise in the directions that no neighbour moves: it protects nobody.
-
-        Basis rows that lie in such a direction altogether lose theirs exactly, not up to rounding.
-        """
-        if not len(self.unmoved):
-            return covariance
-        kept = np.eye(self.rank) - self.unmoved.T @ self.unmoved
-        projected = kept @ covariance @ kept
-        still = np.diagonal(kept) <= linalg.SPAN_TOLERANCE
-        projected[still] = projected[:, still] = 0.0
-        return (projected + projected.T) / 2
 
     def differences(self, queries: npt.NDArray[np.intp], moves: npt.NDArray[np.intp]) -> Array:
         """Return the chosen rows and columns of ``W U``, from the workload itself and not from its factors."""
@@ -156,11 +143,23 @@ def _neighbours(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix
     return sp.csc_array(checked) if sp.issparse(checked) else checked
 
 
+def _moves(basis: Array, neighbours: Matrix) -> Array:
+    """Return ``B U``, with zero for columns that only rounding tells from it: they would be taken for secrets."""
+    moves = linalg.to_dense(basis @ neighbours)
+    units = np.abs(basis).max(axis=1)[:, None]
+    reach = linalg.to_dense(np.abs(basis) @ abs(neighbours)) / units
+    rounding = 8 * basis.shape[1] * linalg.EPS * np.linalg.norm(reach, axis=0)
+    return np.where(np.linalg.norm(moves / units, axis=0) > rounding, moves, 0.0)
+
+
 def _unmoved(moves: Array) -> Array:
-    """Return orthonormal rows spanning the left null space of the moves; none when they span everything."""
-    size = len(moves)
-    gram_side = (
-        scipy.linalg.qr(moves.T, mode="r", check_finite=False)[0] if moves.shape[1] > size else moves.T
-    )
-    _, values, vectors = scipy.linalg.svd(gram_side[: max(size, 1)], full_matrices=True, check_finite=False)
-    return np.ascontiguousarray(vectors[linalg.numerical_rank(values, moves.shape) :])
+    """Return orthonormal rows f with ``f B U = 0``, units of the basis rows ignored; none where all are moved."""
+    norms = np.linalg.norm(moves, axis=1)
+    units = np.where(norms > 0, norms, 1.0)
+    scaled = moves / units[:, None]
+    small = scipy.linalg.qr(scaled.T, mode="r", check_finite=False)[0][: len(moves)]
+    _, values, vectors = scipy.linalg.svd(small, full_matrices=True, check_finite=False)
+    still = vectors[linalg.numerical_rank(values, moves.shape) :] / units
+    if not len(still):
+        return still
+    return np.ascontiguousarray(scipy.linalg.qr(still.T, mode="economic", check_finite=False)[0].T)

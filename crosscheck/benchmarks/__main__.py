@@ -12,11 +12,24 @@ import typer
 from rich.table import Table
 
 from dualmech.crosscheck import report
-from dualmech.crosscheck.benchmarks.fitness import BENCHMARKS, measure, measure_against_reference
+from dualmech.crosscheck.benchmarks.fitness import BENCHMARKS, Benchmark, measure, measure_against_reference
 
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 AGAINST_REFERENCE = "reference"
+
+HEADINGS = (
+    "workload",
+    "m x d",
+    "optimum at most",
+    "gap",
+    "asked",
+    "steps",
+    "allowed",
+    "seconds",
+    "MiB",
+    "threads",
+)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -29,7 +42,7 @@ def run(
     ] = True,
     one: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
-    """Measure the fast layer and print one line a case."""
+    """Measure the fast layer and print one line a case; steps are eigendecompositions."""
     if one:
         print(
             json.dumps(
@@ -37,49 +50,40 @@ def run(
             )
         )
         return
-    out = report.console()
-    chosen = [
-        i
-        for i, case in enumerate(BENCHMARKS)
-        if not names or any(case.name.startswith(name) for name in names)
-    ]
-    table = Table(
-        title="fitness for use, fast layer; seconds are medians and include the certificate",
-        title_justify="left",
-    )
-    headings = (
-        "workload",
-        "m x d",
-        "optimum at most",
-        "gap",
-        "asked",
-        "decompositions",
-        "allowed",
-        "seconds",
-        "MiB",
-        "threads",
-    )
-    for heading in headings:
+    title = "fitness for use, fast layer: steps are eigendecompositions, seconds medians with the certificate"
+    table = Table(title=title, title_justify="left")
+    for heading in HEADINGS:
         table.add_column(heading, justify="right")
-    with report.progress("cases"):
-        for index in chosen:
-            case, found = BENCHMARKS[index], _in_own_process(str(index), BENCHMARKS[index].threads)
-            table.add_row(
-                case.name,
-                f"{found['queries']} x {found['cells']}",
-                f"{found['objective']:.9g}",
-                *(f"{found['gap']:.1e}", f"{case.tol:.0e}"),
-                *(str(found["decompositions"]), str(case.most_decompositions)),
-                *(f"{found['seconds']:.3g}", f"{found['mebibytes']:.0f}", str(case.threads)),
-            )
+    for index, case in enumerate(BENCHMARKS):
+        if not names or any(case.name.startswith(name) for name in names):
+            table.add_row(*_row(case, _in_own_process(str(index), case.threads)))
+    out = report.console()
     out.print(table)
     if reference and not names:
-        found = _in_own_process(AGAINST_REFERENCE, 1)
-        out.print(
-            f"prefix 64, one process and thread: fast {found['fast seconds']:.3g} s (gap {found['fast gap']:.1e}), "
-            f"reference with Clarabel {found['reference seconds']:.3g} s (gap {found['reference gap']:.1e}): "
-            f"{found['ratio']:.0f} times faster"
-        )
+        out.print(_comparison(_in_own_process(AGAINST_REFERENCE, 1)))
+
+
+def _row(case: Benchmark, found: dict[str, float]) -> tuple[str, ...]:
+    return (
+        case.name,
+        f"{found['queries']} x {found['cells']}",
+        f"{found['objective']:.9g}",
+        f"{found['gap']:.1e}",
+        f"{case.tol:.0e}",
+        str(found["decompositions"]),
+        str(case.most_decompositions),
+        f"{found['seconds']:.3g}",
+        f"{found['mebibytes']:.0f}",
+        str(case.threads),
+    )
+
+
+def _comparison(found: dict[str, float]) -> str:
+    return (
+        f"prefix 64, one process and thread: fast {found['fast seconds']:.3g} s (gap {found['fast gap']:.1e}), "
+        f"reference with Clarabel {found['reference seconds']:.3g} s (gap {found['reference gap']:.1e}): "
+        f"{found['ratio']:.0f} times faster"
+    )
 
 
 def _in_own_process(which: str, threads: int) -> dict[str, float]:
