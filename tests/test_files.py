@@ -88,7 +88,7 @@ class TestOthersFiles:
     @pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia"])
     def test_scipy_npz(self, tmp_path: Path, kind: str) -> None:
         matrix = workloads.age_pyramid(20).matrix
-        sp.save_npz(tmp_path / "w.npz", sp.csr_array(matrix).asformat(kind))  # type: ignore[call-overload]
+        sp.save_npz(tmp_path / "w.npz", sp.csr_array(matrix).asformat(kind))
         workload = files.read_workload(tmp_path / "w.npz")
         assert workload.is_sparse and workload.names[0] == "q0"
         np.testing.assert_array_equal(workload.dense(), workloads.age_pyramid(20).dense())

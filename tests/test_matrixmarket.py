@@ -39,7 +39,7 @@ def test_reads_what_scipy_writes(tmp_path: Path, layout: str, field: str, symmet
     ]
     path = tmp_path / "m.mtx"
     written: Any = sp.coo_array(matrix) if layout == "sparse" else matrix
-    scipy.io.mmwrite(path, written, comment="from scipy", field=field, symmetry=symmetry)  # type: ignore[arg-type]
+    scipy.io.mmwrite(path, written, comment="from scipy", field=field, symmetry=symmetry)
     read = read_matrix_market(path)
     assert sp.issparse(read) == (layout == "sparse")
     np.testing.assert_array_equal(to_dense(read), matrix)
