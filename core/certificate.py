@@ -32,7 +32,7 @@ class Certificate:
     Examples
     --------
     >>> from dualmech import Certificate
-    >>> Certificate.of(objective=1.5, lower_bound=1.2, violation=0.0, resolution=1e-15).gap
+    >>> Certificate.of(objective=1.25, lower_bound=1.0, violation=0.0, resolution=1e-15).gap
     0.25
     """
 

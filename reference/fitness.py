@@ -215,7 +215,9 @@ def _best(
                 raise
             break
         answers.append(replace(answer, message=answer.message + note))
-        if answer.gap <= tol:
+        if answer.gap <= tol or math.isinf(
+            answer.gap
+        ):  # What the judge refuses, more accuracy will not mend.
             break
     best = min(answers, key=lambda answer: answer.gap)
     iterations = sum(answer.outcome.iterations for answer in answers)
