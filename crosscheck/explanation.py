@@ -30,10 +30,11 @@ def explain(out: Console, problem: FitnessForUse) -> Solution:
     """Print what is asked, what proves the answer, and why; return the solution that was explained."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
-        sharp = fast.solve(problem, tol=CLOSE_ENOUGH)
-        answer = sharp if sharp.certificate.certifies(CLOSE_ENOUGH) else fast.solve(problem)
+        answer = fast.solve(problem)
+        exact = None
+        if rationals.worth_trying(problem):
+            exact = rationals.prove(fast.solve(problem, tol=CLOSE_ENOUGH, start=answer))
     _program(out, problem)
-    exact = rationals.prove(sharp)
     _weights(out, answer, exact)
     _prices(out, answer, exact)
     if exact is None:

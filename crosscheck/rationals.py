@@ -37,6 +37,13 @@ class RationalProof:
     optimum: Fraction
 
 
+def worth_trying(problem: FitnessForUse) -> bool:
+    """Whether a problem is small enough for a blackboard, and stated on its cells, where numbers stay rational."""
+    moves, queries = problem.geometry.moves, problem.geometry.representation
+    small = problem.geometry.rank <= LARGEST_SIZE and max(moves.shape[1], len(queries)) <= 2 * LARGEST_SIZE
+    return small and linalg.is_identity(problem.basis)
+
+
 def prove(solution: Solution) -> RationalProof | None:
     """Look for an exact proof near a floating-point solution; None where there is none to be found.
 
@@ -45,11 +52,9 @@ def prove(solution: Solution) -> RationalProof | None:
     ``tr(Q Σ) / √t``, and its square over ``Σλ Σμc`` bounds α from below without a root to take.
     """
     problem = solution.problem
-    if not isinstance(problem, FitnessForUse) or not linalg.is_identity(problem.basis):
+    if not isinstance(problem, FitnessForUse) or not worth_trying(problem):
         return None
     moves, queries = problem.geometry.moves, problem.geometry.representation
-    if problem.geometry.rank > LARGEST_SIZE or max(moves.shape[1], len(queries)) > 2 * LARGEST_SIZE:
-        return None
     arrays = (moves, queries, problem.targets, solution.primal, *solution.dual)
     found = [_fractions(array) for array in arrays]
     if any(part is None for part in found):

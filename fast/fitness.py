@@ -15,7 +15,7 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.fast import fixed_point, loop, newton
+from dualmech.fast import fixed_point, loop, newton, threads
 from dualmech.fast.fidelity import Program, Spectrum, decompose
 from dualmech.fast.reduction import Reduction
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
@@ -72,15 +72,16 @@ def solve(
         raise InputTypeError(f"callback must be callable, got {type(callback).__name__}")
     if method not in METHODS:
         raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    reduction = Reduction.of(problem.geometry, problem.targets)
-    weights = _first_weights(problem, reduction, start)
-    run = partial(_run, problem, reduction, tol, callback)
-    answer = run(method, weights, max_iterations, time_limit)
-    if method == "auto" and _second_try(reduction.program, answer):
-        left = None if time_limit is None else time_limit - answer.seconds
-        if answer.iterations < max_iterations and (left is None or left > 0):
-            again = run("newton", _uniform(reduction.program), max_iterations - answer.iterations, left)
-            answer = _better(answer, again)
+    with threads.suited_to(problem.geometry.rank):
+        reduction = Reduction.of(problem.geometry, problem.targets)
+        weights = _first_weights(problem, reduction, start)
+        run = partial(_run, problem, reduction, tol, callback)
+        answer = run(method, weights, max_iterations, time_limit)
+        if method == "auto" and _second_try(reduction.program, answer):
+            left = None if time_limit is None else time_limit - answer.seconds
+            if answer.iterations < max_iterations and (left is None or left > 0):
+                again = run("newton", _uniform(reduction.program), max_iterations - answer.iterations, left)
+                answer = _better(answer, again)
     return warned(replace(answer, solver=f"fast:{method}"), stacklevel=4)
 
 

@@ -79,7 +79,8 @@ def solve(problem: Any, **options: Any) -> Solution:
 
     The program of `formulate` is solved in units of order one (targets 1, a balanced basis). The covariance
     is then symmetrised, made positive definite if it is not, and scaled to meet its constraints exactly; the
-    multipliers become the dual weights. What the backend reports of itself only enters `Solution.message`.
+    multipliers become the dual weights. What the backend reports of itself only enters `Solution.message`. It
+    is asked again, more accurately, up to twice while the judge is not satisfied.
 
     Parameters
     ----------
@@ -88,7 +89,8 @@ def solve(problem: Any, **options: Any) -> Solution:
     backend : str, default "CLARABEL"
         An installed CVXPY backend that can do the cones (`backends.installed` lists them).
     formulation : {"schur", "matrix_frac", "logdet", "sum"}
-        Which statement; ``logdet`` follows the central path, for small sizes.
+        Which statement; ``logdet`` follows the central path, for small sizes, and ``sum`` is the quickest: on
+        prefix 64 SCS needs a fifteenth of its time for ``schur``.
     tol : float, optional
         Gap to prove, relative to the lower bound: by default 1e-5 with CLARABEL, 1e-3 with SCS, 1e-4 with
         others. CLARABEL's and SCS's own tolerances follow from it.

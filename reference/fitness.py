@@ -215,9 +215,8 @@ def _best(
                 raise
             break
         answers.append(replace(answer, message=answer.message + note))
-        if answer.gap <= tol or math.isinf(
-            answer.gap
-        ):  # What the judge refuses, more accuracy will not mend.
+        # A gap that is infinite is one that more accuracy will not mend.
+        if answer.gap <= tol or math.isinf(answer.gap):
             break
     best = min(answers, key=lambda answer: answer.gap)
     iterations = sum(answer.outcome.iterations for answer in answers)

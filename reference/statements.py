@@ -36,11 +36,7 @@ class Aim:
     def optimum(self) -> float:
         """What a solved program says the optimum is: α, κ, or in Problem 3 their product; NaN before that."""
         values = [variable.value for variable in self.minimise.variables()]
-        return (
-            math.nan
-            if any(value is None for value in values)
-            else math.prod(float(value) for value in values)
-        )
+        return math.prod(math.nan if value is None else float(value) for value in values)
 
 
 def accuracy_first(targets: Array) -> Aim:

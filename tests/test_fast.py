@@ -232,6 +232,15 @@ class TestOptions:
         assert news[-1].gap == pytest.approx(answer.gap, rel=1e-3) and answer.seconds >= news[-1].seconds
         assert news[-1].objective == pytest.approx(answer.objective, rel=1e-12)
 
+    @pytest.mark.parametrize("case", ["row times 1e+06", "rank-deficient, row times 1e+06"])
+    def test_callback_hears_of_a_second_try(self, case: str) -> None:
+        news: list[dm.Progress] = []
+        answer = fast.solve(problem(*HARSH[case]), callback=news.append)
+        assert [each.iteration for each in news] == list(range(1, answer.iterations + 1))
+        assert tuple(news) == answer.history
+        with pytest.warns(dm.UncertifiedWarning):
+            assert fast.solve(problem(*HARSH[case]), max_iterations=8).iterations <= 8
+
     @pytest.mark.parametrize("method", METHODS)
     @pytest.mark.parametrize("steps", [1, 2, 5])
     def test_when_steps_run_out_the_gap_is_honest(self, method: str, steps: int) -> None:

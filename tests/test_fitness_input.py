@@ -162,6 +162,23 @@ def test_covariance(case: str) -> None:
     refused(error, "covariance")
 
 
+@pytest.mark.parametrize("case", POINTS)
+def test_covariance_to_be_scaled(case: str) -> None:
+    for problem in (dm.FitnessForUse(WORKLOAD, 1.0), dm.PrivacyFirst(WORKLOAD, 1.0, cost=1.0)):
+        with pytest.raises(dm.DualmechError) as error:
+            problem.feasible(POINTS[case])
+        refused(error, "covariance")
+
+
+@pytest.mark.parametrize(
+    "point", [np.zeros((2, 2)), -np.eye(2), np.full((2, 2), NAN), np.full((2, 2), INF), np.eye(2) * 1e308]
+)
+def test_what_cannot_be_scaled_is_left_for_the_judge(point: Any) -> None:
+    for problem in (dm.FitnessForUse(WORKLOAD, 1.0), dm.PrivacyFirst(WORKLOAD, 1.0, cost=1.0)):
+        judged = problem.certify(problem.feasible(point), (np.ones(3), np.ones(3)))
+        assert judged.gap == INF or point[0, 0] == 1e308
+
+
 WEIGHTS: dict[str, Any] = {
     "too few neighbours": (np.ones(2), np.ones(3)),
     "too many queries": (np.ones(3), np.ones(4)),

@@ -209,6 +209,22 @@ class TestNearSingularCovariances:
         assert judged.lower_bound == pytest.approx(1e-3)
         assert judged.interval[1] >= 1e6 * (1 - 1e-9) and not judged.certifies(1e6)
 
+    @pytest.mark.parametrize("size", [1.0, 1e3, 1e6])
+    @pytest.mark.parametrize("leak", [0.0, 1e-16, 1e-14, 1e-13])
+    @pytest.mark.parametrize("cells", [False, True], ids=["total as a row", "cells as rows"])
+    def test_noise_below_rounding_buys_nothing(self, size: float, leak: float, cells: bool) -> None:
+        # Cell 0 on top of a multiple of the total needs variance 0.01: the optimum is 100. The total has no noise,
+        # yet a covariance with cell 0, so that the matrix is indefinite by less than rounding shows.
+        basis = np.eye(2) if cells else np.array([[1.0, 0.0], [1.0, 1.0]])
+        change = np.array([[1.0, 0.0], [-1.0, 1.0]]) if cells else np.eye(2)
+        covariance = change @ [[0.01, -leak], [-leak, 0.0]] @ change.T
+        problem = dm.FitnessForUse(
+            dm.Workload([[size + 1, size], [1, 1]]), [0.01, 1], basis, dm.neighbours.replace_one(2)
+        )
+        judged = problem.certify(problem.feasible(covariance), ([1.0], [50.0, 0.5]))
+        assert judged.lower_bound == pytest.approx(50)
+        assert judged.interval[1] * (1 + judged.resolution) >= 100 * (1 - 1e-13)
+
 
 class TestReleasedExactly:
     """Under replacement the total is no secret: it costs nothing and is answered without noise."""
@@ -247,7 +263,7 @@ class TestReleasedExactly:
         alone = dm.FitnessForUse(problem.workload.select(range(d - 1)), 1.0, neighbours=problem.neighbours)
         assert fast.solve(alone, tol=1e-8).objective == pytest.approx(answer.objective, rel=2e-8)
 
-    @pytest.mark.parametrize("size", [1.0, 1e2, 1e4])
+    @pytest.mark.parametrize("size", [1.0, 1e2, 1e3])
     @pytest.mark.parametrize("basis", [None, [[1, 0], [1, 1]], [[1, 0], [0, 1]]])
     def test_a_secret_on_top_of_a_large_total(self, size: float, basis: Any) -> None:
         workload = dm.Workload([[size + 1, size], [1, 1]])
@@ -259,3 +275,11 @@ class TestReleasedExactly:
         workload = dm.Workload([[1e10 + 1, 1e10], [1, 1]])
         problem = dm.FitnessForUse(workload, [0.01, 1.0], neighbours=dm.neighbours.replace_one(2))
         np.testing.assert_array_equal(problem.geometry.free_queries, [1])
+
+    @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+    @pytest.mark.parametrize("size", [1e8, 1e10])
+    def test_what_double_precision_cannot_tell_is_not_certified(self, size: float) -> None:
+        workload = dm.Workload([[size + 1, size], [1, 1]])
+        answer = fast.solve(dm.FitnessForUse(workload, [0.01, 1.0], neighbours=dm.neighbours.replace_one(2)))
+        low, high = answer.certificate.interval
+        assert answer.status is not dm.Status.CERTIFIED or low <= 100 <= high * (1 + 1e-12)

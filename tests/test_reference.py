@@ -248,7 +248,7 @@ class TestPrograms:
 
 
 class TestCentralPath:
-    """MATH: a centre is at most ``(s + m + k)/t`` above the optimum, and its multipliers are ``1/(t slack)``."""
+    """A centre is at most ``(s + m + k)/t`` above the optimum, and its multipliers are ``1/(t slack)``."""
 
     @pytest.mark.parametrize("sharpness", [1.0, 30.0, 1000.0])
     def test_bound_and_multipliers_at_a_centre(self, sharpness: float) -> None:
