@@ -73,9 +73,9 @@ class Certificate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The proven interval of the optimum, ``(lower_bound, objective · (1 + violation))``."""
-        upper = self.objective * (1 + self.violation) if self.feasible else math.inf
-        return self.lower_bound, upper
+        """The proven interval of the optimum: both ends, the violation charged, moved out by the resolution."""
+        upper = self.objective * (1 + self.violation) * (1 + self.resolution) if self.feasible else math.inf
+        return self.lower_bound * max(1 - self.resolution, 0.0), upper
 
     def certifies(self, tol: float) -> bool:
         """Whether the gap is proven to be at most `tol`, and rounding cannot hide more than that."""

@@ -14,8 +14,9 @@ EPS = float(np.finfo(np.float64).eps)
 SPAN_TOLERANCE = 1e-9
 """Largest part of a row outside a row space, relative to the row, that counts as rounding."""
 
-RANGE_TOLERANCE = 1e-12
-"""Largest part of a vector outside the range of a singular covariance, relative to the vector."""
+
+HIGHER = 8.0
+"""Factor on the cut that tells a form which rests on the cut alone: it falls by the same factor."""
 
 UNCLEAR = 1e-7
 """Singular values below this, relative to the largest, are not taken for proof of rank without a second look."""
@@ -113,47 +114,67 @@ def cholesky(matrix: Array) -> Array | None:
     return np.asarray(factor * scale) if np.all(np.isfinite(factor)) else None
 
 
-def inverse_forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
-    """Return ``b_i' Σ⁻¹ b_i`` for the columns b_i of `vectors`, and an allowance for its rounding.
+def settled(covariance: Array, margin: float = 1.0) -> Array | None:
+    """Return the covariance that is judged in place of one that rounding leaves singular; None if indefinite.
+
+    A positive definite matrix, as Cholesky finds it, stands for itself. Otherwise coordinates without any noise
+    are set aside (their rows must be exactly zero), and the rest, brought to unit diagonal, gets its eigenvalues
+    below ``cut = margin · 8 k eps`` of the largest raised to the cut; one below -cut makes it indefinite. What
+    comes back is a covariance of its own right, within rounding of the one given, so every statement about it is
+    exact: no direction is taken for exactly known, and none for harmless, because it is small.
+    """
+    if not np.all(np.isfinite(covariance)):
+        return None
+    diagonal = np.diagonal(covariance)
+    noisy = np.flatnonzero(diagonal > 0)
+    if np.any(diagonal < 0) or np.any(covariance[diagonal == 0]) or not noisy.size:
+        return None
+    block = covariance[np.ix_(noisy, noisy)]
+    if cholesky(block) is not None:
+        return covariance
+    units = np.sqrt(diagonal[noisy])
+    values, vectors = np.linalg.eigh(block / units / units[:, None])
+    cut = margin * 8 * len(values) * EPS * values[-1]
+    if values[0] < -cut:
+        return None
+    raised = (vectors * np.maximum(values, cut)) @ vectors.T * units * units[:, None]
+    result = np.zeros_like(covariance)
+    result[np.ix_(noisy, noisy)] = (raised + raised.T) / 2
+    return result
+
+
+def inverse_forms(covariance: Array, vectors: Array) -> tuple[Array, Array, Array] | None:
+    """Return the `settled` covariance Σ, ``b_i' Σ⁻¹ b_i`` for the columns b_i of `vectors`, and an allowance.
+
+    Where Σ had to be raised, a form that falls with the height it was raised to is ``inf``: the column leaves
+    the range of the covariance that was given. None if that one is indefinite.
+    """
+    judged = settled(covariance)
+    if judged is None:
+        return None
+    forms, allowance = _forms(judged, vectors)
+    higher = None if judged is covariance else settled(covariance, HIGHER)
+    if higher is not None:
+        forms = np.where(forms > 2 * _forms(higher, vectors)[0], np.inf, forms)
+    return judged, forms, allowance
+
+
+def _forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
+    """Return the forms and their allowance for rounding, ``inf`` where a column meets no noise at all.
 
     With a Cholesky factor R of Σ and ``y = Σ⁻¹ b``, a backward error of componentwise size
     ``3 k eps |R|'|R|`` moves ``b' y`` by at most ``3 k eps ‖ |R||y| ‖²``.
-
-    A singular Σ ⪰ 0, brought to unit diagonal, is cut to its eigenvalues above ``8 k eps`` of the largest, and
-    the inverse is taken on the range that is left; a column outside that range by more than `RANGE_TOLERANCE`
-    of its length has the form ``inf``. The cut matrix is below Σ, so no form comes out too small. An indefinite
-    Σ has all of them ``inf``.
     """
-    factor = cholesky(covariance)
+    noisy = np.diagonal(covariance) > 0
+    factor = cholesky(covariance[np.ix_(noisy, noisy)])
     if factor is None:
-        return _singular_inverse_forms(covariance, vectors)
-    half = scipy.linalg.solve_triangular(factor, vectors, trans="T", check_finite=False)
+        return np.full(vectors.shape[1], np.inf), np.zeros(vectors.shape[1])
+    half = scipy.linalg.solve_triangular(factor, vectors[noisy], trans="T", check_finite=False)
     solved = scipy.linalg.solve_triangular(factor, half, check_finite=False)
     magnitudes = np.abs(factor) @ np.abs(solved)
     allowance = 3 * len(covariance) * EPS * np.einsum("ki,ki->i", magnitudes, magnitudes)
-    return np.einsum("ki,ki->i", half, half), allowance
-
-
-def _singular_inverse_forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
-    undefined = np.full(vectors.shape[1], np.inf), np.zeros(vectors.shape[1])
-    diagonal = np.diagonal(covariance)
-    if not np.all(np.isfinite(covariance)) or np.any(diagonal < 0):
-        return undefined
-    # In units of its own noise no coordinate is small; one without noise is measured by what it must not see.
-    units = np.where(diagonal > 0, np.sqrt(diagonal), np.abs(vectors).max(axis=1))
-    units = np.where(units > 0, units, 1.0)
-    values, basis = np.linalg.eigh(covariance / units / units[:, None])
-    cut = 8 * len(values) * EPS * values[-1]
-    if values[-1] <= 0 or values[0] < -cut:
-        return undefined
-    basis, values = basis[:, values > cut], values[values > cut]
-    scaled = vectors / units[:, None]
-    inside = basis.T @ scaled
-    outside = np.linalg.norm(scaled - basis @ inside, axis=0)
-    forms = np.einsum("ki,ki->i", inside, inside / values[:, None])
-    defined = outside <= RANGE_TOLERANCE * np.linalg.norm(scaled, axis=0)
-    allowance = np.where(defined, 8 * len(covariance) * EPS * values[-1] / values[0] * forms, 0.0)
-    return np.where(defined, forms, np.inf), allowance
+    forms = np.einsum("ki,ki->i", half, half)
+    return np.where(np.any(vectors[~noisy] != 0, axis=0), np.inf, forms), allowance
 
 
 def trace_norm(matrix: Array) -> tuple[float, float]:

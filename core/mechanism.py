@@ -72,12 +72,11 @@ class LinearGaussianMechanism:
             )
         if linalg.rank(queries) < queries.shape[0]:
             raise InvalidInputError("query_matrix must have linearly independent rows")
-        if linalg.cholesky(noise) is None:
-            values = np.linalg.eigvalsh(noise)
-            if values[-1] <= 0 or values[0] < -8 * len(values) * linalg.EPS * values[-1]:
-                raise InvalidInputError(
-                    f"covariance must be positive semidefinite, its smallest eigenvalue is {values[0]:.3g}"
-                )
+        if linalg.settled(noise) is None:
+            raise InvalidInputError(
+                f"covariance must be positive semidefinite and not zero, "
+                f"its smallest eigenvalue is {np.linalg.eigvalsh(noise)[0]:.3g}"
+            )
         moves = queries
         if neighbours is not None:
             neighbours = validate.matrix(neighbours=neighbours)
@@ -89,7 +88,9 @@ class LinearGaussianMechanism:
         self.query_matrix = queries
         self.neighbours = neighbours
         self._covariance = noise
-        self._profile = validate.read_only(linalg.inverse_forms(noise, moves)[0])
+        judged = linalg.inverse_forms(noise, moves)
+        assert judged is not None  # settled above
+        self._profile = validate.read_only(judged[1])
 
     @property
     def cost_matrix(self) -> Array:

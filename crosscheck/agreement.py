@@ -54,8 +54,7 @@ def compare(answers: Sequence[Solution]) -> Comparison:
         raise ValueError("answers must not be empty")
     intervals = [answer.certificate.interval for answer in answers]
     lower, upper = max(low for low, _ in intervals), min(high for _, high in intervals)
-    rounding = sum(answer.certificate.resolution for answer in answers)
-    if lower > upper * (1 + rounding):
+    if lower > upper:
         outcome = Agreement.DISAGREE
     elif all(answer.certificate.certifies(answer.tol) for answer in answers):
         outcome = Agreement.AGREE

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dualmech import fast, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError, UncertifiedWarning
-from dualmech.linalg import cholesky
+from dualmech.linalg import settled
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.validate import Array
 
@@ -78,12 +78,11 @@ def judge(
         raise InvalidInputError(
             f"covariance must have shape ({size}, {size}), as the basis, got {given.shape}"
         )
-    if cholesky(given) is None and np.linalg.eigvalsh(given)[0] < 0:
-        smallest = np.linalg.eigvalsh(given)[0]
-        if smallest < -validate.SYMMETRY_TOLERANCE * np.abs(given).max():
-            raise InvalidInputError(
-                f"covariance must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
-            )
+    smallest = float(np.linalg.eigvalsh(given)[0])
+    if settled(given) is None and smallest < -validate.SYMMETRY_TOLERANCE * np.abs(given).max():
+        raise InvalidInputError(
+            f"covariance must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         dual = fast.solve(problem, tol=tol).dual

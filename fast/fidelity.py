@@ -31,7 +31,7 @@ from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 
 NODE_SPACING = 1.2
-"""Step of the quadrature of 1/z in log z; its relative error is about exp(-π²/NODE_SPACING), 3e-4."""
+"""Step of the quadrature of 1/z in log z; its relative error is about ``2 |Γ(1 + 2πi/step)|``, 3e-3."""
 
 BLOCK_ROWS = 256
 """Rows of the Hessian that are formed at a time."""

@@ -19,7 +19,7 @@ from dualmech.fast import fixed_point, loop, newton, threads
 from dualmech.fast.fidelity import Program, Spectrum, decompose
 from dualmech.fast.reduction import Reduction
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
-from dualmech.solution import Callback, Solution, Status, judged, warned
+from dualmech.solution import Callback, Progress, Solution, Status, judged, warned
 from dualmech.validate import Array
 
 METHODS = ("auto", "fixed_point", "newton")
@@ -75,12 +75,15 @@ def solve(
     with threads.suited_to(problem.geometry.rank):
         reduction = Reduction.of(problem.geometry, problem.targets)
         weights = _first_weights(problem, reduction, start)
-        run = partial(_run, problem, reduction, tol, callback)
-        answer = run(method, weights, max_iterations, time_limit)
+        answer = _run(problem, reduction, tol, callback, method, weights, max_iterations, time_limit)
         if method == "auto" and _second_try(reduction.program, answer):
             left = None if time_limit is None else time_limit - answer.seconds
-            if answer.iterations < max_iterations and (left is None or left > 0):
-                again = run("newton", _uniform(reduction.program), max_iterations - answer.iterations, left)
+            steps = max_iterations - answer.iterations
+            if steps > 0 and (left is None or left > 0):
+                tell = None if callback is None else _following(callback, answer)
+                again = _run(
+                    problem, reduction, tol, tell, "newton", _uniform(reduction.program), steps, left
+                )
                 answer = _better(answer, again)
     return warned(replace(answer, solver=f"fast:{method}"), stacklevel=4)
 
@@ -123,18 +126,30 @@ def _second_try(program: Program, answer: Solution) -> bool:
 
 
 def _better(first: Solution, second: Solution) -> Solution:
-    """Return the answer with the smaller proven gap, both accounted for."""
-    best = min(second, first, key=lambda answer: answer.gap + answer.certificate.resolution)
-    later = tuple(
-        replace(news, iteration=news.iteration + first.iterations, seconds=news.seconds + first.seconds)
-        for news in second.history
-    )
-    return replace(
-        best,
+    """Return the better covariance with the better weights, whichever run found them, judged together."""
+    points = [answer for answer in (second, first) if answer.certificate.feasible] or [first]
+    primal = min(points, key=lambda answer: answer.objective * (1 + answer.certificate.resolution))
+    dual = max((second, first), key=lambda answer: answer.lower_bound)
+    return judged(
+        first.problem,
+        primal.primal,
+        dual.dual,
+        tol=first.tol,
+        otherwise=Status.STALLED if second.status is Status.CERTIFIED else second.status,
         iterations=first.iterations + second.iterations,
         seconds=first.seconds + second.seconds,
-        history=first.history + later,
+        history=first.history + tuple(_later(news, first) for news in second.history),
     )
+
+
+def _following(callback: Callback, first: Solution) -> Callback:
+    """Return a callback for a second run, which numbers its news on from the first."""
+    return lambda news: callback(_later(news, first))
+
+
+def _later(news: Progress, first: Solution) -> Progress:
+    """Number the news of a second run on from the first."""
+    return replace(news, iteration=news.iteration + first.iterations, seconds=news.seconds + first.seconds)
 
 
 def _first_weights(

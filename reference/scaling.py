@@ -11,7 +11,6 @@ import scipy.linalg
 from dualmech import linalg
 from dualmech.errors import BackendError
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
-from dualmech.problems.geometry import Geometry
 from dualmech.validate import Array
 
 SMALLEST = 1e-13
@@ -117,7 +116,7 @@ class Scaled:
         lifted = self.lift @ definite @ self.lift.T
         # Exactly 0 noise where no neighbour moves anything: lifting leaves rounding there.
         geometry = self.problem.geometry
-        exact, still = geometry.unmoved, _unmoved_coordinates(geometry)
+        exact, still = geometry.unmoved, ~np.any(geometry.moves, axis=1)
         lifted -= lifted @ exact.T @ exact
         lifted -= exact.T @ (exact @ lifted)
         lifted[still], lifted[:, still] = 0.0, 0.0
@@ -158,12 +157,6 @@ def _definite(inner: Array) -> Array:
         raise BackendError("the backend returned no covariance to judge: it has no positive eigenvalue")
     floor = max(-values[0], SMALLEST * values[-1])
     return inner if values[0] >= floor else inner + (floor - values[0]) * np.eye(len(inner))
-
-
-def _unmoved_coordinates(geometry: Geometry) -> npt.NDArray[np.intp]:
-    """Return the coordinates of B x that no neighbour moves by more than rounding."""
-    largest = np.abs(geometry.moves).max(axis=1)
-    return np.flatnonzero(largest <= linalg.RANGE_TOLERANCE * np.abs(geometry.basis).max(axis=1))
 
 
 def _solve(lift: Array, moves: Array) -> Array:

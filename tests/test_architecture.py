@@ -32,6 +32,7 @@ TRUSTED = (
     "domain",
     "errors",
     "linalg",
+    "problems.evaluation",
     "problems.fitness",
     "problems.geometry",
     "validate",

@@ -258,7 +258,8 @@ class TestCentralPath:
         alpha, Sigma = float(value(program, "alpha")), value(program, "Sigma")
         optimum = fast.solve(problem, tol=1e-9)
         assert optimum.lower_bound < alpha < optimum.objective + 12 / sharpness
-        profile, variances = problem.geometry.profile(Sigma)[0], problem.geometry.variances(Sigma)[0]
+        mechanism = problem.mechanism(Sigma)
+        profile, variances = mechanism.profile, mechanism.variances(problem.workload)
         weights = 1 / (sharpness * (alpha - profile)), 1 / (sharpness * (1 - variances))
         for slack_form, constraint in zip(weights, program.constraints[1:], strict=True):
             np.testing.assert_allclose(slack_form, constraint.dual_value, rtol=1e-2)

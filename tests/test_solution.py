@@ -24,7 +24,7 @@ class TestCertificate:
     def test_gap_charges_the_violation(self) -> None:
         judged = dm.Certificate.of(1.5, 1.2, 1e-10, 1e-15)
         assert judged.gap == pytest.approx((1.5 * (1 + 1e-10) - 1.2) / 1.2, rel=1e-14)
-        assert judged.interval == (1.2, 1.5 * (1 + 1e-10)) and judged.feasible
+        assert judged.interval == pytest.approx((1.2, 1.5 * (1 + 1e-10)), rel=3e-15) and judged.feasible
 
     @pytest.mark.parametrize("slot", range(4))
     @pytest.mark.parametrize("value", [NAN, INF, -INF])

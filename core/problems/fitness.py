@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import linalg, validate
-from dualmech.certificate import FEASIBLE, Certificate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech import validate
+from dualmech.certificate import Certificate
+from dualmech.problems.evaluation import (
+    FitnessDual,
+    covariance_of,
+    evaluate,
+    meeting_targets,
+    scaled,
+    weak_duality_bound,
+)
 from dualmech.problems.geometry import Geometry
 from dualmech.validate import Array, Matrix
 from dualmech.workload import Workload
 
 if TYPE_CHECKING:
     from dualmech.mechanism import LinearGaussianMechanism
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FitnessDual:
-    """Weights that prove a lower bound: λ on neighbours (s,) and μ on queries (m,), none negative.
-
-    Any two such vectors prove a bound, whatever their scale; solvers return them with ``Σ λ_i = 1`` and
-    ``Σ μ_j c_j = 1``.
-    """
-
-    neighbour_weights: Array
-    query_weights: Array
-
-    def __iter__(self) -> Iterator[Array]:
-        return iter((self.neighbour_weights, self.query_weights))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,15 +104,7 @@ class FitnessForUse:
 
     def feasible(self, primal: npt.ArrayLike) -> Array:
         """Return the covariance scaled so that the tightest target is met exactly."""
-        covariance = np.asarray(primal, dtype=np.float64)
-        for count in range(MOST_PASSES):
-            variances, _ = self.geometry.variances(covariance)
-            excess = float((variances / self.targets).max())
-            if count and not excess > 1 + FEASIBLE / 10:
-                break
-            margin = 1 + count * abs(excess - 1) if count else 1.0
-            covariance = scaled(covariance, 1 / (excess * margin))
-        return covariance
+        return meeting_targets(self, primal)
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of this covariance to B x."""
@@ -138,13 +121,11 @@ class FitnessForUse:
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the neighbours whose cost is within `slack`, relative, of the largest."""
-        profile, _ = self.geometry.profile(np.asarray(primal, dtype=np.float64))
-        return np.flatnonzero(profile >= (1 - slack) * profile.max())
+        return evaluate(self, primal).binding(slack)
 
     def loose(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the queries whose variance is below their target by more than `slack`, relative."""
-        variances, _ = self.geometry.variances(np.asarray(primal, dtype=np.float64))
-        return np.flatnonzero(variances < (1 - slack) * self.targets)
+        return np.flatnonzero(evaluate(self, primal).ratios < 1 - slack)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,15 +189,15 @@ class PrivacyFirst:
         self, primal: npt.ArrayLike, dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]
     ) -> Certificate:
         """Judge a covariance on B x (k, k) and dual weights."""
-        sides = evaluate(self.accuracy_first, primal)
-        bound, rounding = weak_duality_bound(self.accuracy_first, dual)
+        sides = evaluate(self, primal)
+        bound, rounding = weak_duality_bound(self, dual)
         violation = max(sides.cost / self.cost - 1, 0.0)
         return Certificate.of(sides.excess, bound / self.cost, violation, sides.rounding + rounding)
 
     def feasible(self, primal: npt.ArrayLike) -> Array:
         """Return the covariance scaled so that the squared privacy cost is spent exactly."""
-        profile, _ = self.geometry.profile(np.asarray(primal, dtype=np.float64))
-        return scaled(primal, float(profile.max()) / self.cost)
+        covariance = covariance_of(self, primal)
+        return scaled(covariance, self.cost / evaluate(self, covariance).cost)
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of this covariance to B x."""
@@ -232,95 +213,5 @@ class PrivacyFirst:
 
     def loose(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the queries below the common factor on their target by more than `slack`, relative."""
-        variances, _ = self.geometry.variances(np.asarray(primal, dtype=np.float64))
-        ratios = variances / self.targets
-        return np.flatnonzero(ratios < (1 - slack) * ratios.max())
-
-
-MOST_PASSES = 10
-"""Times that a covariance is scaled to its targets: where it is ill-conditioned, rounding undoes a little of it.
-
-Each time after the first, a growing margin is left for that."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """Largest cost and largest ratio of variance to target of one covariance, and their rounding, relative."""
-
-    cost: float
-    excess: float
-    rounding: float
-
-
-def evaluate(problem: FitnessForUse, primal: npt.ArrayLike) -> Sides:
-    """Evaluate both sides of Problem 1 at any matrix; one that is no covariance costs infinity."""
-    geometry, size = problem.geometry, problem.geometry.rank
-    covariance = validate.numeric(2, covariance=primal)
-    if covariance.shape != (size, size):
-        raise InvalidInputError(f"covariance must have shape ({size}, {size}), got {covariance.shape}")
-    nothing = Sides(np.inf, np.inf, 0.0)
-    if not np.all(np.isfinite(covariance)):
-        return nothing
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        if (
-            not np.abs(covariance - covariance.T).max()
-            <= validate.SYMMETRY_TOLERANCE * np.abs(covariance).max()
-        ):
-            return nothing
-        covariance = (covariance + covariance.T) / 2
-        profile, profile_rounding = geometry.profile(covariance)
-        if not np.all(np.isfinite(profile)):
-            return nothing
-        variances, variance_rounding = geometry.variances(covariance)
-        cost, excess = float(profile.max()), float((variances / problem.targets).max())
-        rounding = (profile + profile_rounding).max() / cost - 1
-        rounding += ((variances + variance_rounding) / problem.targets).max() / excess - 1
-    return Sides(cost, excess, float(rounding))
-
-
-def scaled(primal: npt.ArrayLike, factor: float) -> Array:
-    """Return ``factor · Σ``; a point without finite value is returned as it is, for the judge to refuse."""
-    covariance = np.asarray(primal, dtype=np.float64)
-    covariance = (covariance + covariance.T) / 2
-    return covariance * factor if np.isfinite(factor) and factor > 0 else covariance
-
-
-def weak_duality_bound(
-    problem: FitnessForUse, dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]
-) -> tuple[float, float]:
-    """Return ``‖diag(√μ) W U diag(√λ)‖_*² / (Σ λ_i Σ μ_j c_j)`` and its rounding, relative.
-
-    Proof that it bounds α: with S = Σ^(1/2), ``Σ_i λ_i (B u_i)'Σ⁻¹(B u_i) = ‖S⁻¹ B U diag(√λ)‖_F²`` is at
-    most ``α Σ λ_i``, and ``Σ_j μ_j v_j Σ v_j' = ‖diag(√μ) L S‖_F²`` at most ``Σ μ_j c_j``; multiply, and use
-    ``‖X Y‖_* ≤ ‖X‖_F ‖Y‖_F``. Weights that are negative or not finite prove nothing: the bound is 0.
-    """
-    neighbour_weights, query_weights = _dual_parts(dual)
-    expected = (problem.geometry.moves.shape[1],), problem.workload.shape[:1]
-    if (neighbour_weights.shape, query_weights.shape) != expected:
-        raise InvalidInputError(
-            f"dual must hold weights of shapes {expected[0]} on neighbours and {expected[1]} on queries, "
-            f"got {neighbour_weights.shape} and {query_weights.shape}"
-        )
-    weights = np.concatenate([neighbour_weights, query_weights])
-    if not np.all(np.isfinite(weights)) or np.any(weights < 0):
-        return 0.0, 0.0
-    if not np.any(neighbour_weights) or not np.any(query_weights):
-        return 0.0, 0.0
-    # Brought to a largest weight of 1 before anything else, so that no scale of theirs under- or overflows.
-    shares = neighbour_weights / neighbour_weights.max()
-    spread = query_weights / query_weights.max()
-    moves, queries = np.flatnonzero(shares), np.flatnonzero(spread)
-    shares = shares[moves] / shares.sum()
-    spread = np.sqrt(spread[queries] / (spread @ problem.targets))
-    product = problem.geometry.differences(queries, moves) * np.sqrt(shares) * spread[:, None]
-    norm, rounding = linalg.trace_norm(product)
-    return norm**2, 2 * rounding / norm if norm > 0 else 0.0
-
-
-def _dual_parts(dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[Array, Array]:
-    try:
-        first, last = dual
-    except (TypeError, ValueError) as error:
-        raise InputTypeError("dual must be a pair of weights, on neighbours and on queries") from error
-    named = {"dual weights on neighbours": first}, {"dual weights on queries": last}
-    return validate.numeric(1, **named[0]), validate.numeric(1, **named[1])
+        sides = evaluate(self, primal)
+        return np.flatnonzero(sides.ratios < (1 - slack) * sides.excess)

@@ -97,14 +97,6 @@ class Geometry:
         magnitudes = np.einsum("jk,jk->j", np.abs(rows) @ np.abs(covariance), np.abs(rows))
         return values, 2 * size * linalg.EPS * magnitudes
 
-    def profile(self, covariance: Array) -> tuple[Array, Array]:
-        """Return ``(B u_i)' Σ⁻¹ (B u_i)`` (s,) and an allowance for its rounding; ``inf`` where undefined.
-
-        Where neighbours leave directions of ``B x`` unmoved, the best covariance adds no noise there and is
-        singular; `linalg.inverse_forms` says how that is judged.
-        """
-        return linalg.inverse_forms(covariance, self.moves)
-
 
 def _factor(dense: Array, names: tuple[str, ...], basis: npt.ArrayLike | None) -> tuple[Array, Array]:
     cells = dense.shape[1]
@@ -144,12 +136,14 @@ def _neighbours(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix
 
 
 def _moves(basis: Array, neighbours: Matrix) -> Array:
-    """Return ``B U``, with zero for columns that only rounding tells from it: they would be taken for secrets."""
+    """Return ``B U``, with zero for rows and columns that are rounding alone: they would be taken for secrets."""
     moves = linalg.to_dense(basis @ neighbours)
     units = np.abs(basis).max(axis=1)[:, None]
     reach = linalg.to_dense(np.abs(basis) @ abs(neighbours)) / units
-    rounding = 8 * basis.shape[1] * linalg.EPS * np.linalg.norm(reach, axis=0)
-    return np.where(np.linalg.norm(moves / units, axis=0) > rounding, moves, 0.0)
+    for axis in (0, 1):
+        rounding = 8 * basis.shape[1] * linalg.EPS * np.linalg.norm(reach, axis=axis, keepdims=True)
+        moves = np.where(np.linalg.norm(moves / units, axis=axis, keepdims=True) > rounding, moves, 0.0)
+    return moves
 
 
 def _unmoved(moves: Array) -> Array:
