@@ -74,6 +74,12 @@ GENTLE: dict[str, tuple[Any, ...]] = {
         dm.neighbours.replace_one(6),
     ),
     "one replaced, rank-deficient": (DEFICIENT, 1.0, None, dm.neighbours.replace_one(7)),
+    "one replaced, marginals": (
+        dm.workloads.marginals((2, 3, 2), ways=2).dense(),
+        1.0,
+        None,
+        dm.neighbours.replace_one(12),
+    ),
     "one replaced, cells alike": (np.hstack([TALL, TALL[:, :2]]), 1.0, None, dm.neighbours.replace_one(7)),
     "one replaced, cells alike, ranges": (
         np.repeat(dm.workloads.random_range(6, 20, rng=0).dense(), 2, axis=1),
