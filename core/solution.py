@@ -47,7 +47,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One line of news from a running solver, handed to its `callback`."""
+    """One line of news from a running solver, handed to its `callback`; `iteration` counts decompositions."""
 
     iteration: int
     objective: float

@@ -28,7 +28,7 @@ def solve(problem: Any, **options: Any) -> Solution:
     start : Solution, optional
         A solution of the same or a similar problem (same numbers of neighbours and queries) to start from.
     max_iterations : int, default 1000
-        Most eigendecompositions to make.
+        Eigendecompositions after which to stop; the step under way is finished.
     time_limit : float, optional
         Seconds after which the best answer so far is returned.
     callback : callable, optional

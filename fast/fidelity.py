@@ -20,7 +20,7 @@ So one decomposition of a k-by-k matrix gives value, gradient, Hessian and a pri
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +74,8 @@ class Spectrum:
         ``Σ = root diag(1/n) root'``.
     neighbours : int
         s, where the queries begin.
+    decompositions : int
+        How many it took.
     gains : (s + m,) array
         ``d_i' Σ⁻¹ d_i``, then ``v_j Σ v_j'``.
     """
@@ -85,6 +87,7 @@ class Spectrum:
     factors: Array
     root: Array
     neighbours: int
+    decompositions: int = 1
     gains: Array = field(init=False)
 
     def __post_init__(self) -> None:
@@ -136,7 +139,7 @@ def decompose(program: Program, weights: Array) -> Spectrum:
     """
     spectrum = _by_gram(program, weights)
     if spectrum is None or spectrum.values[0] < GRADED * spectrum.values[-1]:
-        return _by_factors(program, weights)
+        return replace(_by_factors(program, weights), decompositions=2)
     return spectrum
 
 

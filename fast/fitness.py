@@ -45,6 +45,7 @@ class Ascent:
     """Where the solver stands: in the fixed point, or in Newton's method once that has begun."""
 
     at: fixed_point.FixedPointState | newton.NewtonState
+    decompositions: int
     gaps: tuple[float, ...] = ()
 
     @property
@@ -98,8 +99,9 @@ def _run(
     max_iterations: int,
     time_limit: float | None,
 ) -> Solution:
+    first = decompose(reduction.program, weights)
     outcome = loop.run(
-        Ascent(_begin(method, decompose(reduction.program, weights))),
+        Ascent(_begin(method, first), first.decompositions),
         partial(_step, reduction.program, method, MARGIN * tol),
         tol=MARGIN * tol,
         max_iterations=max_iterations,
@@ -186,12 +188,16 @@ def _begin(method: str, spectrum: Spectrum) -> fixed_point.FixedPointState | new
 
 def _step(program: Program, method: str, tol: float, state: Ascent) -> Ascent:
     if isinstance(state.at, newton.NewtonState):
-        return replace(state, at=newton.step(program, state.at, tol))
+        return _after(state, newton.step(program, state.at, tol))
     point = state.spectrum
     gaps = (*state.gaps, point.objective / point.lower_bound - 1)
     if method == "auto" and _newton_is_cheaper(program, gaps, tol):
-        return Ascent(newton.step(program, newton.start(point), tol))
-    return Ascent(fixed_point.step(program, state.at), gaps)
+        return _after(state, newton.step(program, newton.start(point), tol))
+    return _after(replace(state, gaps=gaps), fixed_point.step(program, state.at))
+
+
+def _after(state: Ascent, at: fixed_point.FixedPointState | newton.NewtonState) -> Ascent:
+    return Ascent(at, state.decompositions + at.decompositions, state.gaps)
 
 
 def _newton_is_cheaper(program: Program, gaps: tuple[float, ...], tol: float) -> bool:

@@ -30,10 +30,14 @@ LONGEST = 3.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedPointState:
-    """Spectrum at the current weights and, oldest first, the recent (log weights, log gains / F)."""
+    """Spectrum at the current weights and, oldest first, the recent (log weights, log gains / F).
+
+    `decompositions` counts those of the last step.
+    """
 
     spectrum: Spectrum
     trail: tuple[tuple[Array, Array], ...] = ()
+    decompositions: int = 1
 
 
 def step(program: Program, state: FixedPointState) -> FixedPointState:
@@ -44,9 +48,10 @@ def step(program: Program, state: FixedPointState) -> FixedPointState:
     trail = (*state.trail, (position, residual))[-MEMORY:]
     proposed = _evaluate(program, spectrum, _accelerated(trail, spectrum.weights))
     if proposed is not None and proposed.lower_bound >= spectrum.lower_bound:
-        return FixedPointState(proposed, trail)
+        return FixedPointState(proposed, trail, proposed.decompositions)
     plain = _evaluate(program, spectrum, position + residual)
-    return FixedPointState(plain if plain is not None else spectrum)
+    spent = sum(each.decompositions for each in (proposed, plain) if each is not None)
+    return FixedPointState(spectrum if plain is None else plain, decompositions=spent)
 
 
 def _accelerated(trail: tuple[tuple[Array, Array], ...], weights: Array) -> Array:

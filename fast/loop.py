@@ -37,6 +37,10 @@ class State(Protocol):
     def spectrum(self) -> Iterate:
         """The current point."""
 
+    @property
+    def decompositions(self) -> int:
+        """Number of matrix decompositions so far, rejected steps included: what a run is counted in."""
+
 
 S = TypeVar("S", bound=State)
 
@@ -71,8 +75,8 @@ def run(
     state = primal = dual = start
     history: list[Progress] = []
     mark, last_gain, reason = np.inf, 0, None
-    for iteration in range(1, max_iterations + 1):
-        point = state.spectrum
+    while True:
+        iteration, point = state.decompositions, state.spectrum
         if not (np.isfinite(point.objective) and np.isfinite(point.lower_bound)):
             reason = Status.NON_FINITE
             break
@@ -86,12 +90,12 @@ def run(
         if gap <= tol:
             break
         if gap < WORTHWHILE * mark:
-            mark, last_gain = gap, iteration
-        if iteration - last_gain >= PATIENCE:
+            mark, last_gain = gap, len(history)
+        if len(history) - last_gain >= PATIENCE:
             reason = Status.STALLED
             break
         out_of_time = time_limit is not None and history[-1].seconds >= time_limit
-        if iteration == max_iterations or out_of_time:
+        if iteration >= max_iterations or out_of_time:
             reason = Status.STEPS_EXHAUSTED
             break
         try:
@@ -99,4 +103,4 @@ def run(
         except np.linalg.LinAlgError:
             reason = Status.STALLED
             break
-    return Outcome(primal, dual, reason, len(history), time.perf_counter() - begun, tuple(history))
+    return Outcome(primal, dual, reason, iteration, time.perf_counter() - begun, tuple(history))

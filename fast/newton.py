@@ -51,12 +51,16 @@ NEGLIGIBLE = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewtonState:
-    """Spectrum at the current weights, the slacks z, the two multipliers, and how far the last step went."""
+    """Spectrum at the current weights, the slacks z, the two multipliers, and how far the last step went.
+
+    `decompositions` counts those of the last step.
+    """
 
     spectrum: Spectrum
     slacks: Array
     multipliers: Array
     reach: float = 1.0
+    decompositions: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,8 +96,10 @@ def step(program: Program, state: NewtonState, tol: float) -> NewtonState:
     reach, slack_reach = _reach(direction.weights), _reach(direction.slacks)
     slacks = np.maximum(state.slacks * (1 + slack_reach * direction.slacks), SMALLEST)
     allowed = _potential(spectrum, direction.target) - SLACKENING * direction.target * len(weights)
+    spent = 0
     for _ in range(MOST_RETREATS):
         trial = decompose(program, np.maximum(weights * (1 + reach * direction.weights), SMALLEST))
+        spent += trial.decompositions
         if _potential(trial, direction.target) >= allowed:
             break
         reach *= RETREAT
@@ -101,7 +107,8 @@ def step(program: Program, state: NewtonState, tol: float) -> NewtonState:
     # Both make a primal point of these weights. The smooth one is better near a singular optimum, the plain
     # one is better conditioned.
     best = smooth if smooth.objective < (1 - SMOOTH_GAIN * tol) * trial.objective else trial
-    return NewtonState(best, slacks, state.multipliers + slack_reach * direction.multipliers, reach)
+    multipliers = state.multipliers + slack_reach * direction.multipliers
+    return NewtonState(best, slacks, multipliers, reach, spent)
 
 
 def _long(state: NewtonState, mean: float, least: float) -> Direction:
