@@ -19,6 +19,9 @@ Array = npt.NDArray[np.float64]
 Matrix: TypeAlias = Any
 """A float64 array or a scipy sparse array, two-dimensional; scipy is untyped, so this is no more than a name."""
 
+LARGEST = 1e60
+"""Largest magnitude of a problem's data, and the inverse of the smallest: products of five stay doubles."""
+
 SYMMETRY_TOLERANCE = 1e-9
 """Largest |S - S'| allowed in a covariance, relative to its largest entry; beyond it the input is refused."""
 
@@ -54,8 +57,7 @@ def finite(ndim: int | None = None, /, **named: object) -> Array:
     array = numeric(ndim, **{name: value})
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
-        where = f"[{', '.join(map(str, bad[0]))}]" if array.ndim else ""
-        raise InvalidInputError(f"{name} must be finite, got {array[tuple(bad[0])]} at {name}{where}")
+        raise InvalidInputError(f"{name} must be finite, got {_entry(name, array, bad[0])}")
     return array
 
 
@@ -65,8 +67,7 @@ def positive(ndim: int | None = None, /, **named: object) -> Array:
     array = finite(ndim, **{name: value})
     bad = np.argwhere(array <= 0)
     if len(bad):
-        where = f"[{', '.join(map(str, bad[0]))}]" if array.ndim else ""
-        raise InvalidInputError(f"{name} must be positive, got {array[tuple(bad[0])]:g} at {name}{where}")
+        raise InvalidInputError(f"{name} must be positive, got {_entry(name, array, bad[0])}")
     return array
 
 
@@ -156,6 +157,23 @@ def generator(**named: Any) -> np.random.Generator:
     if value < 0:
         raise InvalidInputError(f"{name} must be a seed of at least 0, got {value}")
     return np.random.default_rng(int(value))
+
+
+def moderate(**named: Matrix) -> None:
+    """Refuse non-zero entries so large or small that their squares and products would over- or underflow."""
+    name, value = _one(named)
+    entries = np.abs(value.data if sp.issparse(value) else np.asarray(value))
+    entries = entries[entries > 0]
+    if entries.size and not (entries.min() >= 1 / LARGEST and entries.max() <= LARGEST):
+        worst = entries.max() if entries.max() > LARGEST else entries.min()
+        raise InvalidInputError(
+            f"{name} must have entries of magnitude {1 / LARGEST:g} to {LARGEST:g}, or 0, got {worst:g}"
+        )
+
+
+def _entry(name: str, array: Array, index: npt.NDArray[np.intp]) -> str:
+    where = f" at {name}[{', '.join(map(str, index))}]" if array.ndim else ""
+    return f"{array[tuple(index)]:g}{where}"
 
 
 def _one(named: dict[str, Any]) -> tuple[str, Any]:

@@ -7,6 +7,7 @@ disagree, 130 interrupted.
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import os
 import platform
 import sys
@@ -202,6 +203,9 @@ def info() -> None:
 
 def main() -> None:
     """Run the command; an error of ours is one line on standard error and exit status 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Greek letters gets question marks
     try:
         app()
     except DualmechError as error:
@@ -218,3 +222,7 @@ def _threads() -> str:
     names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
     chosen = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
     return ", ".join(chosen) or f"not set, up to {os.cpu_count()} cores"
+
+
+if __name__ == "__main__":
+    main()

@@ -24,13 +24,20 @@ from dualmech.validate import Array
 WIDTH = 132
 """Columns to write where the output is no terminal."""
 
+NARROWEST = 108
+"""Columns below which tables would lose columns of their own."""
+
 LISTED = 6
 """Most names that a line lists before it counts the rest."""
 
 
 def console() -> Console:
-    """Return a console for standard output; its width is fixed where nobody looks."""
-    return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else WIDTH)
+    """Return a console for standard output, wide enough for every table; a narrow terminal wraps its lines."""
+    wide = Console(highlight=False, soft_wrap=False)
+    if not sys.stdout.isatty():
+        wide.width = WIDTH
+    wide.width = max(wide.width, NARROWEST)
+    return wide
 
 
 @contextlib.contextmanager

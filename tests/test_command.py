@@ -174,6 +174,8 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
+            ("1e300,1\n1,1\n", "magnitude"),
+            ("1e-300,1\n", "magnitude"),
             ("", "holds no row of numbers"),
             ("1,2\n3\n", "line 2"),
             ("1,x\n", "w.csv"),
@@ -224,6 +226,14 @@ class TestBadInput:
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert status_and_error(capsys, monkeypatch, "solve", "prefix:4", "--bogus")[0] == 2
+
+
+def test_a_terminal_without_greek_letters_gets_question_marks() -> None:
+    command_line = [sys.executable, "-m", "dualmech.crosscheck.app", "explain", "prefix:2"]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "COLUMNS": "40"}
+    done = subprocess.run(command_line, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "exactly 4/3" in done.stdout
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")

@@ -87,6 +87,7 @@ class FitnessForUse:
     ) -> None:
         if isinstance(workload, Workload):
             targets = validate.per_item(workload.shape[0], targets=targets)
+            validate.moderate(targets=targets)
         geometry = Geometry.of(workload, basis, neighbours)
         object.__setattr__(self, "workload", workload)
         object.__setattr__(self, "targets", targets)

@@ -50,6 +50,7 @@ class Geometry:
         """Check the three against each other and factor the workload over the basis."""
         if not isinstance(workload, Workload):
             raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        validate.moderate(workload=workload.matrix)
         dense = workload.dense()
         if not np.any(dense):
             raise InvalidInputError("workload must have at least one query that is not all zero")
@@ -104,6 +105,7 @@ def _factor(dense: Array, names: tuple[str, ...], basis: npt.ArrayLike | None) -
         spanning = linalg.row_space(dense)
         return (np.eye(cells), dense) if len(spanning) == cells else (spanning, dense @ spanning.T)
     given = np.array(validate.finite(2, basis=basis))
+    validate.moderate(basis=given)
     if given.shape[1] != cells:
         raise InvalidInputError(f"basis must have {cells} columns, as the workload, got {given.shape[1]}")
     workload_rank = linalg.rank(dense)
@@ -128,6 +130,7 @@ def _neighbours(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix
     if neighbours is None:
         return None
     checked = validate.matrix(neighbours=neighbours)
+    validate.moderate(neighbours=checked)
     if checked.shape[0] != cells:
         raise InvalidInputError(f"neighbours must have {cells} rows, one a cell, got {checked.shape[0]}")
     if linalg.is_identity(checked):
