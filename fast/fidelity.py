@@ -36,7 +36,7 @@ NODE_SPACING = 1.2
 BLOCK_ROWS = 256
 """Rows of the Hessian that are formed at a time."""
 
-GRADED = 1e-5
+GRADED = 1e-6
 """Ratio of singular values below which squaring them in a Gram matrix loses too many digits."""
 
 
