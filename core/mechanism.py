@@ -10,6 +10,7 @@ import scipy.linalg
 
 from dualmech import accounting, files, linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.problems.geometry import moves_between
 from dualmech.validate import Array, Matrix
 from dualmech.workload import Workload
 
@@ -84,7 +85,7 @@ class LinearGaussianMechanism:
                 raise InvalidInputError(
                     f"neighbours must have {queries.shape[1]} rows, one a cell, got {neighbours.shape[0]}"
                 )
-            moves = linalg.to_dense(queries @ neighbours)
+            moves = moves_between(queries, neighbours)
         self.query_matrix = queries
         self.neighbours = neighbours
         self._covariance = noise

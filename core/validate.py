@@ -19,8 +19,8 @@ Array = npt.NDArray[np.float64]
 Matrix: TypeAlias = Any
 """A float64 array or a scipy sparse array, two-dimensional; scipy is untyped, so this is no more than a name."""
 
-SMALLEST, LARGEST = 1e-60, 1e60
-"""Magnitudes between which a problem's non-zero data must lie: products of five stay doubles."""
+SMALLEST, LARGEST = 1e-40, 1e40
+"""Magnitudes between which a problem's non-zero data must lie: products of seven stay doubles."""
 
 SYMMETRY_TOLERANCE = 1e-9
 """Largest |S - S'| allowed in a covariance, relative to its largest entry; beyond it the input is refused."""
@@ -167,7 +167,7 @@ def moderate(**named: Matrix) -> None:
     if entries.size and not (entries.min() >= SMALLEST and entries.max() <= LARGEST):
         worst = entries.max() if entries.max() > LARGEST else entries.min()
         raise InvalidInputError(
-            f"{name} must have entries of magnitude {SMALLEST:g} to {LARGEST:g}, or 0, got {worst:g}"
+            f"{name} must have non-zero entries of magnitude {SMALLEST:g} to {LARGEST:g}, got {worst:g}"
         )
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
+import numpy as np
+
+from dualmech.errors import InvalidInputError
+from dualmech.linalg import to_dense
 from dualmech.solution import Solution
 
 TOLERANCES = {"fast": 1e-6, "CLARABEL": 1e-5, "SCS": 1e-3}
@@ -37,8 +42,8 @@ def compare(answers: Sequence[Solution]) -> Comparison:
 
     Raises
     ------
-    ValueError
-        No answers.
+    InvalidInputError
+        No answers, or answers to problems that differ.
 
     Examples
     --------
@@ -51,7 +56,10 @@ def compare(answers: Sequence[Solution]) -> Comparison:
     'AGREE'
     """
     if not answers:
-        raise ValueError("answers must not be empty")
+        raise InvalidInputError("answers must not be empty")
+    first = answers[0].problem
+    if any(answer.problem is not first and not _alike(answer.problem, first) for answer in answers):
+        raise InvalidInputError("answers must be to the same problem: their workloads or targets differ")
     intervals = [answer.certificate.interval for answer in answers]
     lower, upper = max(low for low, _ in intervals), min(high for _, high in intervals)
     if lower > upper:
@@ -61,3 +69,14 @@ def compare(answers: Sequence[Solution]) -> Comparison:
     else:
         outcome = Agreement.WIDE
     return Comparison(outcome, lower, upper)
+
+
+def _alike(one: Any, two: Any) -> bool:
+    """Whether two problems ask the same: kind, workload, targets, neighbours and, where there is one, cost."""
+    if type(one) is not type(two) or getattr(one, "cost", None) != getattr(two, "cost", None):
+        return False
+    if (one.neighbours is None) != (two.neighbours is None):
+        return False
+    pairs = [(one.workload.matrix, two.workload.matrix), (one.targets, two.targets)]
+    pairs += [] if one.neighbours is None else [(one.neighbours, two.neighbours)]
+    return all(np.array_equal(to_dense(left), to_dense(right)) for left, right in pairs)

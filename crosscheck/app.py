@@ -27,6 +27,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 
@@ -90,7 +91,7 @@ def solve(
 
     request = Request(workload, targets, moe, z, rho, epsilon, delta, neighbours)
     if output is not None:
-        if not output.endswith(".npz"):
+        if not output.lower().endswith(".npz"):
             raise InvalidInputError(f"output must be a path that ends in .npz, got {output!r}")
         files.check_writable(output)
     problem = request.problem()
@@ -103,9 +104,9 @@ def solve(
             from dualmech import reference
 
             answer = reference.solve(problem, backend=backend, tol=tol)
-    report.solution_report(report.console(), answer, z, REPORTED_DELTA if delta is None else delta)
     if output is not None:
         storage.save_solution(answer, output)
+    report.solution_report(report.console(), answer, z, REPORTED_DELTA if delta is None else delta)
     _leave(answer)
 
 
@@ -208,7 +209,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without Greek letters gets question marks
     try:
         app()
-    except DualmechError as error:
+    except (DualmechError, OSError) as error:
         print(f"dualmech: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)
 

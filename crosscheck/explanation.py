@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dualmech import fast
 from dualmech.crosscheck import rationals
-from dualmech.crosscheck.report import free_lines, interval_text, spread
+from dualmech.crosscheck.report import clean, free_lines, interval_text, spread
 from dualmech.errors import UncertifiedWarning
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
@@ -90,7 +90,7 @@ def _prices(out: Console, answer: Solution, exact: rationals.RationalProof | Non
             if exact is None
             else str(exact.query_weights[j] * Fraction(answer.problem.targets[j]))
         )
-        out.print(f"  {answer.problem.workload.names[j]}: {share}", markup=False)
+        out.print(f"  {clean(answer.problem.workload.names[j])}: {share}")
     if len(prices) > LISTED:
         out.print(f"  … and {len(prices) - LISTED} more, together {100 * (1 - prices[order].sum()):.3g} %")
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from dualmech import accounting, files, naming, neighbours
+from dualmech import accounting, files, naming, neighbours, validate
 from dualmech.errors import InvalidInputError
+from dualmech.linalg import is_identity
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.validate import Array
 from dualmech.workload import Workload
@@ -31,6 +32,9 @@ class Request:
 
     def problem(self) -> FitnessForUse | PrivacyFirst:
         """Read everything and state the problem: privacy first where ρ or ε is given, else accuracy first."""
+        validate.positive_number(z=self.z)
+        if self.delta is not None:
+            validate.probability(delta=self.delta)
         cost = self._squared_cost()
         twin = self.accuracy_first()
         if cost is None:
@@ -101,10 +105,23 @@ def read_neighbours(text: str, cells: int) -> sp.csc_array | Array | None:
     )
 
 
+def _on_basis(problem: FitnessForUse | PrivacyFirst, covariance: Array) -> Array:
+    """Return a bare matrix, taken for the covariance of noise on the cells, on the problem's basis."""
+    if is_identity(problem.basis):
+        return covariance
+    cells = problem.workload.shape[1]
+    if covariance.shape != (cells, cells):
+        raise InvalidInputError(
+            f"covariance must be that of the noise on the {cells} cells, or stand in an .npz file with its rows "
+            f"(the workload has rank {problem.geometry.rank}), got shape {covariance.shape}"
+        )
+    return problem.basis @ covariance @ problem.basis.T
+
+
 def read_covariance(problem: FitnessForUse | PrivacyFirst, path: str) -> Array:
     """Return the covariance on B x in a file, of a matrix or of a mechanism or solution on the same rows."""
     if Path(path).suffix.lower() != ".npz":
-        return files.read_matrix(path, "covariance")
+        return _on_basis(problem, files.read_matrix(path, "covariance"))
     arrays = files.read_archive(path)
     key = "primal" if "primal" in arrays else "covariance"
     files.require(path, arrays, key)

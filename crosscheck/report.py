@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress as progress_bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -95,9 +96,14 @@ def free_lines(problem: FitnessForUse | PrivacyFirst) -> list[str]:
     return [f"Answered exactly at no cost (no neighbour changes them): {names(problem, free)}."]
 
 
+def clean(text: str) -> str:
+    """Return a user's text for a terminal: no markup, no control characters."""
+    return escape("".join(letter if letter.isprintable() else "?" for letter in text))
+
+
 def names(problem: FitnessForUse | PrivacyFirst, queries: npt.NDArray[np.intp]) -> str:
     """Return the names of some queries, cut after `LISTED`."""
-    listed = ", ".join(problem.workload.names[j] for j in queries[:LISTED])
+    listed = ", ".join(clean(problem.workload.names[j]) for j in queries[:LISTED])
     return listed if len(queries) <= LISTED else f"{listed} and {len(queries) - LISTED} more"
 
 
@@ -122,7 +128,7 @@ def group_table(
         inside = groups == group
         wanted, got = problem.targets[inside], variances[inside]
         table.add_row(
-            group,
+            clean(group),
             str(int(inside.sum())),
             *(spread(values) for values in (wanted, accounting.margin_from_variance(wanted, z))),
             *(spread(values) for values in (got, accounting.margin_from_variance(got, z))),

@@ -64,6 +64,18 @@ class TestSolve:
             in run("solve", "prefix:4", "--epsilon", "1", "--delta", "1e-6").output
         )
 
+    def test_rank_deficient_workloads_under_replacement_have_a_finite_price(self) -> None:
+        result = run("solve", "marginals:3x3:0,1", "--neighbours", "replace")
+        assert result.exit_code == 0
+        assert "inf" not in result.output
+
+    def test_names_are_text_and_never_markup(self, tmp_path: Path) -> None:
+        (tmp_path / "w.csv").write_text("query,group,a,b\nx,[red]g[/red],1,0\n[bold],[/x],1,1\n")
+        for command_name in ("solve", "explain"):
+            result = run(command_name, str(tmp_path / "w.csv"))
+            assert result.exit_code == 0
+        assert "[bold]" in result.output
+
     def test_the_reference_layer(self) -> None:
         result = run("solve", "prefix:4", "--layer", "reference", "--backend", "SCS")
         assert result.exit_code == 0
@@ -95,6 +107,16 @@ class TestJudge:
         answer.mechanism.save(tmp_path / "mine.npz")
         for name in ("mine.npy", "mine.npz"):
             assert run("judge", "prefix:4", "--covariance", str(tmp_path / name)).exit_code == 0
+
+    def test_a_covariance_on_the_cells_of_a_rank_deficient_workload(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "cells.npy", np.eye(4) / 4)
+        np.save(tmp_path / "rows.npy", np.eye(3))
+        assert (
+            "squared privacy cost"
+            in run("judge", "marginals:2x2:1", "--covariance", str(tmp_path / "cells.npy")).output
+        )
+        refused = run("judge", "marginals:2x2:1", "--covariance", str(tmp_path / "rows.npy"))
+        assert isinstance(refused.exception, dm.InvalidInputError)
 
     def test_infeasible_says_by_how_much(self, tmp_path: Path) -> None:
         np.save(tmp_path / "mine.npy", np.eye(4))
@@ -153,6 +175,7 @@ BAD = {
     "output folder": (["solve", "prefix:4", "-o", "no-such-folder/x.npz"], "cannot be written"),
     "output kind": (["solve", "prefix:4", "-o", "x.csv"], ".npz"),
     "neighbours": (["solve", "prefix:4", "--neighbours", "twins"], "add-remove"),
+    "delta of two": (["solve", "prefix:2", "--delta", "2", "-o", "x.npz"], "delta"),
     "judge of nothing": (["judge", "prefix:4"], "--covariance"),
     "unknown table": (["crosscheck", "nope"], "fitness/2"),
 }

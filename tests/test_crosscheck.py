@@ -37,6 +37,10 @@ class TestAgreement:
         liar = dataclasses.replace(answer, certificate=certificate)
         assert crosscheck.compare([answer, liar]).outcome is Agreement.DISAGREE
 
+    def test_different_problems_are_refused(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="same problem"):
+            crosscheck.compare([fast.solve(prefix(4)), fast.solve(prefix(5))])
+
     def test_nothing_to_compare_is_refused(self) -> None:
         with pytest.raises(ValueError, match="answers"):
             crosscheck.compare([])

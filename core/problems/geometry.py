@@ -56,7 +56,7 @@ class Geometry:
             raise InvalidInputError("workload must have at least one query that is not all zero")
         chosen, representation = _factor(dense, workload.names, basis)
         checked = _neighbours(neighbours, workload.shape[1])
-        moves = chosen if checked is None else _moves(chosen, checked)
+        moves = chosen if checked is None else moves_between(chosen, checked)
         if checked is not None and not np.any(np.abs(moves) > linalg.SPAN_TOLERANCE * np.abs(chosen).max()):
             raise InvalidInputError(
                 "neighbours must change at least one query; none does, so every answer can be released exactly"
@@ -138,7 +138,7 @@ def _neighbours(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix
     return sp.csc_array(checked) if sp.issparse(checked) else checked
 
 
-def _moves(basis: Array, neighbours: Matrix) -> Array:
+def moves_between(basis: Array, neighbours: Matrix) -> Array:
     """Return ``B U``, with zero for rows and columns that are rounding alone: they would be taken for secrets."""
     moves = linalg.to_dense(basis @ neighbours)
     units = np.abs(basis).max(axis=1)[:, None]
