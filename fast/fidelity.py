@@ -137,6 +137,8 @@ def decompose(program: Program, weights: Array) -> Spectrum:
     An eigendecomposition of the Gram matrix is quickest, but squares the singular values; where they spread
     too far, the decomposition is repeated on orthogonal factors.
     """
+    if not np.all(np.isfinite(weights)):
+        raise np.linalg.LinAlgError("weights are no longer finite")
     spectrum = _by_gram(program, weights)
     if spectrum is None or spectrum.values[0] < GRADED * spectrum.values[-1]:
         return replace(_by_factors(program, weights), decompositions=2)
@@ -159,6 +161,8 @@ def _by_gram(program: Program, weights: Array) -> Spectrum | None:
         except np.linalg.LinAlgError:
             return None
         second = lower.T @ second @ lower
+    if not np.all(np.isfinite(second)):
+        return None
     squares, vectors = scipy.linalg.eigh(second, overwrite_a=True, check_finite=False)
     if not squares[0] > 0:
         return None
@@ -187,7 +191,10 @@ def _by_factors(program: Program, weights: Array) -> Spectrum:
             scale[:, None] * to_dense(program.moves).T, mode="economic", check_finite=False
         )
         lower = triangle.T
-    left, values, right = scipy.linalg.svd(upper @ lower, check_finite=False, lapack_driver="gesdd")
+    core = upper @ lower
+    if not np.all(np.isfinite(core)):
+        raise np.linalg.LinAlgError("the weighted workload is no longer finite")
+    left, values, right = scipy.linalg.svd(core, check_finite=False, lapack_driver="gesdd")
     # Ascending order, as an eigendecomposition gives it; zeros become the smallest number that divides.
     values = np.maximum(values[::-1], np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
     left, right = left[:, ::-1], right[::-1].T

@@ -73,7 +73,7 @@ def solve(
         raise InputTypeError(f"callback must be callable, got {type(callback).__name__}")
     if method not in METHODS:
         raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    with threads.suited_to(problem.geometry.rank):
+    with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
         reduction = Reduction.of(problem.geometry, problem.targets)
         weights = _first_weights(problem, reduction, start)
         answer = _run(problem, reduction, tol, callback, method, weights, max_iterations, time_limit)

@@ -152,6 +152,12 @@ class TestNastyCases:
             check(fast.solve(problem(matrix, moves=moves), tol=1e-8, method=method), 1e-8)
 
     @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+    @pytest.mark.parametrize("ratio", [1e12, 1e16, 1e20, 1e40])
+    def test_targets_worlds_apart_end_with_an_honest_status(self, ratio: float) -> None:
+        answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2), [ratio, 1 / ratio]))
+        assert answer.certificate.certifies(1e-6) is (answer.status is dm.Status.CERTIFIED)
+
+    @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
     @pytest.mark.parametrize("case", [*GENTLE, *HARSH])
     def test_the_covariance_of_one_method_never_beats_the_bound_of_another(self, case: str) -> None:
         stated = problem(*(GENTLE | HARSH)[case])
