@@ -78,7 +78,9 @@ def solve(
     layer: Annotated[
         Layer, typer.Option(help="The library's own solver, or the CVXPY program.")
     ] = Layer.FAST,
-    backend: Annotated[str, typer.Option(help="CVXPY backend of the reference layer.")] = "CLARABEL",
+    backend: Annotated[
+        str | None, typer.Option(help="CVXPY backend of the reference layer. [default: CLARABEL]")
+    ] = None,
     tol: Annotated[
         float | None, typer.Option(help="Gap to prove. [default: 1e-6 fast, by backend otherwise]")
     ] = None,
@@ -90,6 +92,8 @@ def solve(
     from dualmech.crosscheck import report
 
     request = Request(workload, targets, moe, z, rho, epsilon, delta, neighbours)
+    if backend is not None and layer is Layer.FAST:
+        raise InvalidInputError("--backend belongs to --layer reference; the fast layer has none")
     if output is not None:
         if not output.lower().endswith(".npz"):
             raise InvalidInputError(f"output must be a path that ends in .npz, got {output!r}")
@@ -103,7 +107,7 @@ def solve(
         else:
             from dualmech import reference
 
-            answer = reference.solve(problem, backend=backend, tol=tol)
+            answer = reference.solve(problem, backend=backend or "CLARABEL", tol=tol)
     if output is not None:
         storage.save_solution(answer, output)
     report.solution_report(report.console(), answer, z, REPORTED_DELTA if delta is None else delta)

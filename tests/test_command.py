@@ -176,6 +176,7 @@ BAD = {
     "output kind": (["solve", "prefix:4", "-o", "x.csv"], ".npz"),
     "neighbours": (["solve", "prefix:4", "--neighbours", "twins"], "add-remove"),
     "delta of two": (["solve", "prefix:2", "--delta", "2", "-o", "x.npz"], "delta"),
+    "backend of the fast layer": (["solve", "prefix:2", "--backend", "SCS"], "--layer reference"),
     "judge of nothing": (["judge", "prefix:4"], "--covariance"),
     "unknown table": (["crosscheck", "nope"], "fitness/2"),
 }
