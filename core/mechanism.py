@@ -73,11 +73,6 @@ class LinearGaussianMechanism:
             )
         if linalg.rank(queries) < queries.shape[0]:
             raise InvalidInputError("query_matrix must have linearly independent rows")
-        if linalg.settled(noise) is None:
-            raise InvalidInputError(
-                f"covariance must be positive semidefinite and not zero, "
-                f"its smallest eigenvalue is {np.linalg.eigvalsh(noise)[0]:.3g}"
-            )
         moves = queries
         if neighbours is not None:
             neighbours = validate.matrix(neighbours=neighbours)
@@ -90,7 +85,11 @@ class LinearGaussianMechanism:
         self.neighbours = neighbours
         self._covariance = noise
         judged = linalg.inverse_forms(noise, moves)
-        assert judged is not None  # settled above
+        if judged is None:
+            raise InvalidInputError(
+                f"covariance must be positive semidefinite and not zero, "
+                f"its smallest eigenvalue is {np.linalg.eigvalsh(noise)[0]:.3g}"
+            )
         self._profile = validate.read_only(judged[1])
 
     @property

@@ -78,11 +78,12 @@ def judge(
         raise InvalidInputError(
             f"covariance must have shape ({size}, {size}), as the basis, got {given.shape}"
         )
-    smallest = float(np.linalg.eigvalsh(given)[0])
-    if settled(given) is None and smallest < -validate.SYMMETRY_TOLERANCE * np.abs(given).max():
-        raise InvalidInputError(
-            f"covariance must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
-        )
+    if settled(given) is None:
+        smallest = float(np.linalg.eigvalsh(given)[0])
+        if smallest < -validate.SYMMETRY_TOLERANCE * np.abs(given).max():
+            raise InvalidInputError(
+                f"covariance must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
+            )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         dual = fast.solve(problem, tol=tol).dual
