@@ -133,10 +133,10 @@ class Solution:
 
     @property
     def prices(self) -> Array:
-        """Share of the privacy bill of each query (m,); sums to 1.
+        """Share of the bill of each query (m,); sums to 1.
 
         To first order, a target loosened by the small fraction t lowers the squared privacy cost by the
-        fraction ``prices[j] · t``.
+        fraction ``prices[j] · t``; a weight raised by it raises the total variance by that fraction.
         """
         prices: Array = self.problem.prices(self.dual)
         return prices

@@ -10,6 +10,7 @@ from dualmech import files, linalg
 from dualmech.archives import Arrays, FilePath
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.solution import Solution, Status, judged, warned
 
 SCHEMA, VERSION = "dualmech.solution", 1
@@ -41,22 +42,21 @@ def save_solution(solution: Solution, path: FilePath) -> None:
     (True, 'CERTIFIED')
     """
     problem = solution.problem
-    if not isinstance(problem, FitnessForUse | PrivacyFirst):
+    if not isinstance(problem, FitnessForUse | PrivacyFirst | TotalVariance):
         raise InputTypeError(
             f"solution of a {type(problem).__name__} cannot be written: it has no schema yet"
         )
     arrays: dict[str, Any] = files.workload_arrays(problem.workload)
-    arrays |= {"problem": type(problem).__name__, "targets": problem.targets, "basis": problem.basis}
-    if isinstance(problem, PrivacyFirst):
-        arrays["cost"] = problem.cost
+    arrays |= {"problem": type(problem).__name__, "basis": problem.basis}
+    for name in ("targets", "cost", "weights"):
+        if hasattr(problem, name):
+            arrays[name] = getattr(problem, name)
     if problem.neighbours is not None:
         arrays["neighbours"] = linalg.to_dense(problem.neighbours)
-    arrays |= {
-        "primal": solution.primal,
-        "neighbour_weights": solution.dual.neighbour_weights,
-        "query_weights": solution.dual.query_weights,
-        "status": solution.status.name,
-    }
+    arrays |= {"primal": solution.primal, "neighbour_weights": solution.dual.neighbour_weights}
+    if isinstance(solution.dual, FitnessDual):
+        arrays["query_weights"] = solution.dual.query_weights
+    arrays["status"] = solution.status.name
     arrays |= {key: getattr(solution, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
     files.write_npz(path, SCHEMA, VERSION, **arrays)
 
@@ -70,13 +70,15 @@ def load_solution(path: FilePath) -> Solution:
         The file cannot be read, follows another schema, lacks an array, or holds an impossible problem.
     """
     arrays = files.read_npz(path, SCHEMA, (VERSION,))
-    files.require(path, arrays, "problem", "targets", "primal", "neighbour_weights", "query_weights")
+    files.require(path, arrays, "problem", "primal", "neighbour_weights")
+    weighted = str(arrays["problem"]) == TotalVariance.__name__
+    files.require(path, arrays, *(["weights"] if weighted else ["targets", "query_weights"]))
     try:
         problem = _problem(arrays)
         solution = judged(
             problem,
             arrays["primal"],
-            FitnessDual(arrays["neighbour_weights"], arrays["query_weights"]),
+            _dual(problem, arrays),
             tol=float(arrays.get("tol", np.array(1e-6))),
             otherwise=_reason(arrays),
             iterations=int(arrays.get("iterations", np.array(0))),
@@ -95,7 +97,13 @@ def _reason(arrays: Arrays) -> Status:
     return Status.STALLED if claimed is Status.CERTIFIED else claimed
 
 
-def _problem(arrays: Arrays) -> FitnessForUse | PrivacyFirst:
+def _dual(problem: Any, arrays: Arrays) -> FitnessDual | VarianceDual:
+    if isinstance(problem, TotalVariance):
+        return VarianceDual(arrays["neighbour_weights"])
+    return FitnessDual(arrays["neighbour_weights"], arrays["query_weights"])
+
+
+def _problem(arrays: Arrays) -> FitnessForUse | PrivacyFirst | TotalVariance:
     workload = files.workload_from_arrays(arrays)
     shared = {key: arrays[key] for key in ("basis", "neighbours") if key in arrays}
     kind = str(arrays["problem"])
@@ -103,4 +111,8 @@ def _problem(arrays: Arrays) -> FitnessForUse | PrivacyFirst:
         return PrivacyFirst(workload, arrays["targets"], float(arrays["cost"]), **shared)
     if kind == "FitnessForUse":
         return FitnessForUse(workload, arrays["targets"], **shared)
-    raise FileFormatError(f"problem must be FitnessForUse, or PrivacyFirst with a cost, got {kind!r}")
+    if kind == "TotalVariance":
+        return TotalVariance(workload, arrays["weights"], **shared)
+    raise FileFormatError(
+        f"problem must be FitnessForUse, PrivacyFirst with a cost, or TotalVariance, got {kind!r}"
+    )

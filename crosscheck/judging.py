@@ -13,6 +13,7 @@ from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.linalg import settled
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
 
 BOUND_TOLERANCE = 1e-9
@@ -42,13 +43,15 @@ class Verdict(Certificate):
 
 
 def judge(
-    problem: FitnessForUse | PrivacyFirst, covariance: npt.ArrayLike, tol: float = BOUND_TOLERANCE
+    problem: FitnessForUse | PrivacyFirst | TotalVariance,
+    covariance: npt.ArrayLike,
+    tol: float = BOUND_TOLERANCE,
 ) -> Verdict:
     """Judge a covariance (k, k) of noise on B x, with a bound that the judge finds for itself.
 
     Parameters
     ----------
-    problem : FitnessForUse or PrivacyFirst
+    problem : FitnessForUse, PrivacyFirst or TotalVariance
         What the covariance is meant to solve.
     covariance : (k, k) array
         Σ, on the problem's basis.
@@ -101,7 +104,9 @@ def judge(
     )
 
 
-def covariance_of_strategy(problem: FitnessForUse | PrivacyFirst, strategy: npt.ArrayLike) -> Array:
+def covariance_of_strategy(
+    problem: FitnessForUse | PrivacyFirst | TotalVariance, strategy: npt.ArrayLike
+) -> Array:
     """Return the covariance on B x of a matrix-mechanism strategy A: unit noise on A x, least squares.
 
     Raises

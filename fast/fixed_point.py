@@ -75,9 +75,10 @@ def _evaluate(program: Program, spectrum: Spectrum, position: Array) -> Spectrum
 
 
 def normalised(weights: Array, neighbours: int) -> Array:
-    """Return positive weights whose two parts each sum to 1."""
+    """Return positive weights whose two parts each sum to 1; the second is empty where Q is fixed."""
     parts = []
     for part in (weights[:neighbours], weights[neighbours:]):
-        floored = np.maximum(part, FLOOR * part.mean())
-        parts.append(floored / floored.sum())
+        if part.size:
+            floored = np.maximum(part, FLOOR * part.mean())
+            parts.append(floored / floored.sum())
     return np.concatenate(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -55,17 +55,34 @@ class Reduction:
         )
         return cls(program, kept_moves, kept_queries, lift, (moves.shape[1], len(queries)))
 
+    @classmethod
+    def of_sum(cls, geometry: Geometry, weights: Array) -> Reduction:
+        """Reduce likewise where only the weighted sum of the variances counts: the queries become a triangle.
+
+        ``V' V`` is all that matters of the queries V (m, k), so their triangular factor (k, k) stands for them.
+        """
+        apart = cls.of(geometry, 1 / weights)
+        queries = apart.program.queries
+        # Long rows first: a factorisation by reflections then keeps the short ones accurate.
+        order = np.argsort(-np.linalg.norm(queries, axis=1), kind="stable")
+        triangle = scipy.linalg.qr(queries[order], mode="r", check_finite=False)[0][: queries.shape[1]]
+        return replace(apart, program=Program(triangle, apart.program.moves, fixed=True))
+
     def covariance(self, inner: Array) -> Array:
         """Return the covariance on the problem's basis."""
         return inner if self.lift is None else self.lift @ inner @ self.lift.T
 
     def spread(self, weights: Array, targets: Array) -> tuple[Array, Array]:
         """Return (λ, μ) over all neighbours and queries, with ``Σ λ_i = 1`` and ``Σ μ_j c_j = 1``."""
-        count = len(self.neighbours)
-        first, last = np.zeros(self.shape[0]), np.zeros(self.shape[1])
-        first[self.neighbours] = weights[:count] / weights[:count].sum()
+        count, last = len(self.neighbours), np.zeros(self.shape[1])
         last[self.queries] = weights[count:] / weights[count:].sum() / targets[self.queries]
-        return first, last
+        return self.spread_neighbours(weights[:count]), last
+
+    def spread_neighbours(self, weights: Array) -> Array:
+        """Return λ over all neighbours, with ``Σ λ_i = 1``."""
+        spread = np.zeros(self.shape[0])
+        spread[self.neighbours] = weights / weights.sum()
+        return spread
 
     def gather(self, dual: tuple[Array, Array], targets: Array) -> Array:
         """Return the program's weights from the problem's, the reverse of `spread`."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,7 @@ import scipy.linalg
 from dualmech import linalg
 from dualmech.errors import BackendError
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
 
 SMALLEST = 1e-13
@@ -19,7 +22,7 @@ SMALLEST = 1e-13
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaled:
-    """The same problem with all targets 1, on a basis in which no covariance is far from the identity.
+    """The same problem with all targets, or weights, 1, on a basis in which no covariance is far from the identity.
 
     Left out is what constrains nothing: neighbours that move no query, and queries that no neighbour moves,
     which are released exactly.
@@ -29,16 +32,16 @@ class Scaled:
     moves : (r, s') array
         What the kept neighbours move, in the coordinates of the new basis.
     queries : (m', r) array
-        The kept queries over √targets.
+        The kept queries over √targets, or times √weights.
     lift : (k, r) array
         Takes a covariance back to the problem's basis, ``lift Σ lift'``.
     unit : float
-        The squared cost that is called 1.
+        What the product of squared cost and variance is that is called 1.
     kept_moves, kept_queries : index arrays
         Which neighbours and queries were kept.
     """
 
-    problem: FitnessForUse | PrivacyFirst
+    problem: Any
     moves: Array
     queries: Array
     lift: Array
@@ -48,6 +51,19 @@ class Scaled:
 
     @classmethod
     def of(cls, problem: FitnessForUse | PrivacyFirst) -> Scaled:
+        """Balance a problem with targets; in scaled units the identity has a largest cost and variance of 1."""
+        return cls._balanced(problem, problem.targets, np.max)
+
+    @classmethod
+    def of_sum(cls, problem: TotalVariance) -> Scaled:
+        """Balance a problem with weights; in scaled units the identity has the total variance r and cost 1."""
+        rank = problem.geometry.rank - len(problem.geometry.unmoved)
+        return cls._balanced(
+            problem, 1 / problem.weights[problem.asked], lambda variances: variances.sum() / rank
+        )
+
+    @classmethod
+    def _balanced(cls, problem: Any, targets: Array, summary: Callable[[Array], np.floating[Any]]) -> Scaled:
         """Balance the problem by the singular values of ``diag(c)^(-1/2) W U = X S Y'``.
 
         With ``queries = X S^(1/2)`` and ``moves = S^(1/2) Y'`` the identity is the best covariance for the
@@ -55,9 +71,9 @@ class Scaled:
         ``tr(S Σ⁻¹) + tr(S Σ)``, vanishes. The maxima do not move the optimum far from there.
         """
         geometry = problem.geometry
-        kept_queries = np.setdiff1d(np.arange(len(problem.targets)), geometry.free_queries)
+        kept_queries = np.setdiff1d(np.arange(len(targets)), geometry.free_queries)
         kept_moves = np.flatnonzero(np.abs(geometry.moves).max(axis=0))
-        root = np.sqrt(problem.targets[kept_queries])[:, None]
+        root = np.sqrt(targets[kept_queries])[:, None]
         size = geometry.rank - len(geometry.unmoved)
         _, values, right = np.linalg.svd(
             geometry.differences(kept_queries, kept_moves) / root, full_matrices=False
@@ -67,7 +83,7 @@ class Scaled:
         lift = (moves @ right[:size].T) / np.sqrt(values)
         # The factors are taken from the problem's own arrays: small singular vectors are not accurate enough.
         inner_moves, inner_queries = _solve(lift, moves), geometry.representation[kept_queries] @ lift / root
-        variance = float(np.einsum("jk,jk->j", inner_queries, inner_queries).max())
+        variance = float(summary(np.einsum("jk,jk->j", inner_queries, inner_queries)))
         unit = variance * float(np.einsum("ki,ki->i", inner_moves, inner_moves).max())
         return cls(
             problem,
@@ -109,11 +125,11 @@ class Scaled:
         """
         if inner is None or not np.all(np.isfinite(np.asarray(inner, dtype=np.float64))):
             raise BackendError("the backend returned no covariance to judge")
-        definite = _definite(np.asarray(inner, dtype=np.float64))
+        noise = definite(np.asarray(inner, dtype=np.float64))
         if spare > 0:
             share = self.moves @ self.moves.T / spare
-            definite = definite @ np.linalg.solve(definite + share, share)
-        lifted = self.lift @ definite @ self.lift.T
+            noise = noise @ np.linalg.solve(noise + share, share)
+        lifted = self.lift @ noise @ self.lift.T
         # Exactly 0 noise where no neighbour moves anything: lifting leaves rounding there.
         geometry = self.problem.geometry
         exact, still = geometry.unmoved, ~np.any(geometry.moves, axis=1)
@@ -130,14 +146,19 @@ class Scaled:
         BackendError
             Multipliers are missing, not finite, or none is positive.
         """
-        geometry, targets = self.problem.geometry, self.problem.targets
-        neighbour_weights, query_weights = np.zeros(geometry.moves.shape[1]), np.zeros(len(targets))
-        neighbour_weights[self.kept_moves] = _shares(privacy)
-        query_weights[self.kept_queries] = _shares(accuracy) / targets[self.kept_queries]
-        return FitnessDual(neighbour_weights, query_weights)
+        targets = self.problem.targets
+        query_weights = np.zeros(len(targets))
+        query_weights[self.kept_queries] = shares(accuracy) / targets[self.kept_queries]
+        return FitnessDual(self.neighbour_weights(privacy), query_weights)
+
+    def neighbour_weights(self, privacy: Array) -> Array:
+        """Return multipliers as weights λ (s,) with ``Σ λ_i = 1``; `BackendError` where they are none."""
+        weights = np.zeros(self.problem.geometry.moves.shape[1])
+        weights[self.kept_moves] = shares(privacy)
+        return weights
 
 
-def _shares(multipliers: Array) -> Array:
+def shares(multipliers: Array) -> Array:
     """Return multipliers, clipped at 0, that sum to 1."""
     clipped = np.maximum(multipliers, 0.0)
     total = float(clipped.sum())
@@ -146,7 +167,7 @@ def _shares(multipliers: Array) -> Array:
     return np.asarray(clipped / total)
 
 
-def _definite(inner: Array) -> Array:
+def definite(inner: Array) -> Array:
     """Return the symmetric part, moved towards the identity where it is not positive definite.
 
     A backend that leaves the cone by δ knows Σ to about δ; so it is moved until its least eigenvalue is δ.

@@ -1,0 +1,128 @@
+"""Total variance through CVXPY: the matrix mechanism's program stated, handed to a backend, repaired and judged.
+
+Throughout, X (k, k) is ``Σ⁻¹``, the inverse of the covariance of the noise on B x, so that ``B' X B`` is the
+cost matrix of the strategy; ``BU`` (k, s) holds the moves between neighbouring data sets in its columns, and
+``V`` (m, k) the queries on B x in its rows, ``√w_j v_j``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.linalg
+
+from dualmech import linalg
+from dualmech.errors import BackendError, InvalidInputError
+from dualmech.problems.variance import TotalVariance, VarianceDual
+from dualmech.reference import attempts
+from dualmech.reference.scaling import Scaled, definite
+from dualmech.reference.statements import named, variances
+from dualmech.solution import Solution, warned
+from dualmech.validate import Array
+
+FORMULATIONS = ("gram", "schur", "matrix_frac")
+"""The statements by name; all need the semidefinite cone."""
+
+
+def formulate(problem: TotalVariance, formulation: str = "gram") -> cp.Problem:
+    """State the problem over its own arrays; see `dualmech.reference.formulate`."""
+    _named(formulation)
+    geometry, weights = problem.geometry, problem.weights[problem.asked]
+    moves, queries = geometry.moves, geometry.representation * np.sqrt(weights)[:, None]
+    if len(geometry.unmoved):
+        # X would be infinite on what no neighbour moves: it is released exactly, and left out here.
+        moved = scipy.linalg.null_space(geometry.unmoved)
+        moves, queries = moved.T @ moves, queries @ moved
+    return _state(formulation, moves, queries)
+
+
+def solve(
+    problem: TotalVariance,
+    *,
+    backend: str = "CLARABEL",
+    formulation: str = "gram",
+    tol: float | None = None,
+    time_limit: float | None = None,
+    **options: Any,
+) -> Solution:
+    """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
+    _named(formulation)
+    request = attempts.Request.of(backend, frozenset({"PSD"}), tol, time_limit, options)
+    scaled = Scaled.of_sum(problem)
+    program = _state(formulation, scaled.moves, scaled.queries)
+    reading = attempts.Reading(
+        program,
+        scaled,
+        covariance=lambda: _inverse(program.var_dict["X"].value),
+        dual=lambda privacy: VarianceDual(scaled.neighbour_weights(privacy)),
+        constraints=("privacy",),
+        optimum=lambda: math.nan if program.value is None else float(program.value),
+    )
+    answer = attempts.solve(reading, request)
+    return warned(replace(answer, solver=f"{answer.solver}:{formulation}"), stacklevel=4)
+
+
+def _named(formulation: str) -> str:
+    if not isinstance(formulation, str) or formulation not in FORMULATIONS:
+        raise InvalidInputError(f"formulation must be one of {', '.join(FORMULATIONS)}, got {formulation!r}")
+    return formulation
+
+
+def _state(formulation: str, moves: Array, queries: Array) -> cp.Problem:
+    if formulation == "matrix_frac":
+        return matrix_frac(moves, queries)
+    return schur(moves, queries) if formulation == "schur" else gram(moves, queries)
+
+
+def schur(moves: Array, queries: Array) -> cp.Problem:
+    """State the problem with one linear matrix inequality, as the papers do.
+
+    By the Schur complement, ``[[X, V'], [V, Y]] ⪰ 0`` says that ``Y ⪰ V X⁻¹ V'``, on whose diagonal the
+    weighted variances stand. (Where X is singular, it says so on the range of X, which holds all of them.)
+    """
+    BU, V = cp.Constant(moves, name="BU"), cp.Constant(queries, name="V")
+    X = cp.Variable((len(moves), len(moves)), symmetric=True, name="X")
+    Y = cp.Variable((len(queries), len(queries)), symmetric=True, name="Y")
+    return cp.Problem(
+        cp.Minimize(cp.trace(Y)),
+        [
+            named("schur", cp.bmat([[X, V.T], [V, Y]]) >> 0),
+            named("privacy", variances(BU.T, X) <= 1),
+        ],
+    )
+
+
+def gram(moves: Array, queries: Array) -> cp.Problem:
+    """State the problem on the Gram matrix of the queries alone: its size knows nothing of their number.
+
+    With ``V = Q R``, the columns of Q (m, k) orthonormal, ``tr(V X⁻¹ V') = tr(R X⁻¹ R')``: the triangle R
+    takes the place of V.
+    """
+    return schur(moves, scipy.linalg.qr(queries, mode="r", check_finite=False)[0][: queries.shape[1]])
+
+
+def matrix_frac(moves: Array, queries: Array) -> cp.Problem:
+    """State the problem with the total variance ``tr(V X⁻¹ V')`` as a matrix fraction."""
+    BU, V = cp.Constant(moves, name="BU"), cp.Constant(queries, name="V")
+    X = cp.Variable((len(moves), len(moves)), symmetric=True, name="X")
+    return cp.Problem(
+        cp.Minimize(cp.matrix_frac(V.T, X)),
+        [
+            named("privacy", variances(BU.T, X) <= 1),
+        ],
+    )
+
+
+def _inverse(cost: Array | None) -> Array:
+    """Return ``Σ = X⁻¹``, X moved towards the identity where a backend left it indefinite."""
+    if cost is None or not np.all(np.isfinite(cost)):
+        raise BackendError("the backend returned no covariance to judge")
+    factor = linalg.cholesky(definite(np.asarray(cost, dtype=np.float64)))
+    if factor is None:
+        raise BackendError("the backend returned no covariance to judge")
+    half = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), check_finite=False)
+    return np.asarray(half @ half.T)
