@@ -34,7 +34,7 @@ def is_identity(matrix: Matrix) -> bool:
         return False
     if sp.issparse(matrix):
         return bool((abs(matrix - sp.eye_array(rows)) > 0).nnz == 0)
-    return bool(np.array_equal(matrix, np.eye(rows)))
+    return bool(np.all(np.diagonal(matrix) == 1) and np.count_nonzero(matrix) == rows)
 
 
 def equilibrated(matrix: Array) -> Array:
@@ -58,6 +58,8 @@ def numerical_rank(singular_values: Array, shape: tuple[int, int]) -> int:
 
 def rank(matrix: Array) -> int:
     """Return the numerical rank of a matrix, units ignored."""
+    if is_identity(matrix):
+        return int(matrix.shape[0])
     scaled = equilibrated(matrix)
     return numerical_rank(scipy.linalg.svdvals(scaled, check_finite=False), scaled.shape)
 

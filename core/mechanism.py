@@ -7,9 +7,11 @@ from os import PathLike
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
+import scipy.sparse as sp
 
-from dualmech import accounting, files, linalg, validate
+from dualmech import accounting, files, free, linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.geometry import moves_between
 from dualmech.validate import Array, Matrix
 from dualmech.workload import Workload
@@ -148,7 +150,79 @@ class LinearGaussianMechanism:
     def variances(self, workload: Workload) -> Array:
         """Return the variance of each answer to a workload (m,); a query outside the row space is refused."""
         coordinates = self._represent(workload)
-        return np.einsum("jk,jk->j", coordinates @ self._covariance, coordinates)
+        spread = coordinates @ self._covariance
+        if sp.issparse(coordinates):
+            return np.asarray(coordinates.multiply(spread).sum(axis=1)).ravel()
+        return np.einsum("jk,jk->j", spread, coordinates)
+
+    def free_budget(self, alpha: float | None = None) -> Array:
+        """Return what is left to spend on each pair of neighbours (s,): ``α - profile``, none of it negative.
+
+        Any further release of cost matrix G with ``u_i' G u_i ≤ α - profile_i`` for every pair of neighbours
+        u_i leaves the squared privacy cost of both together at α or below: cost matrices of independent
+        noise add up, and so do profiles (FFU, section 3.2.1).
+
+        Parameters
+        ----------
+        alpha : float, optional
+            Squared privacy cost allowed, at least that of the mechanism (up to 1e-9, relative); by default that.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            An α below the cost, or a mechanism that releases something exactly, whose cost is infinite.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> dm.LinearGaussianMechanism([[1, 1, 0], [0, 1, 1]], [[1, 0], [0, 1]]).free_budget()
+        array([1., 0., 1.])
+        """
+        return free.budget(self._profile, alpha)
+
+    def extra_for_free(
+        self, workload: Workload, targets: npt.ArrayLike = 1.0, alpha: float | None = None
+    ) -> PrivacyFirst:
+        """State the problem of answering further queries as well as the free budget allows.
+
+        Minimise the common factor κ of the variances on the targets, over the covariance S of noise on
+        ``F x``, where the rows of F span the workload, subject to ``(F u_i)' S⁻¹ (F u_i) ≤ α - profile_i`` for
+        every pair of neighbours: the problem of `PrivacyFirst` at cost 1 with neighbours
+        ``u_i / √(α - profile_i)``. Either layer solves it. Its profile is in shares of the free budget; for
+        the extra release in ordinary units, state ``LinearGaussianMechanism(basis, S, neighbours)`` anew.
+
+        Parameters
+        ----------
+        workload : Workload
+            The further queries, (m, d).
+        targets : float or (m,) array
+            How their variances shall relate.
+        alpha : float, optional
+            As for `free_budget`.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            A query that differs between neighbours without any budget left (at most 1e-9 of α), named with
+            them; queries that no neighbour changes, which need no noise; what `free_budget` refuses.
+
+        Notes
+        -----
+        Section 3.2.1 of Xiao et al., PVLDB 14(10), 2021.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> from dualmech import fast
+        >>> mechanism = dm.LinearGaussianMechanism([[1, 1, 0], [0, 1, 1]], [[1, 0], [0, 1]])
+        >>> extra = fast.solve(mechanism.extra_for_free(dm.Workload([[1, 0, 1]])))
+        >>> round(extra.objective, 6)
+        1.0
+        """
+        left = self.free_budget(alpha)
+        self._check_cells(workload)
+        allowed = float((self._profile + left).max())
+        return free.further(workload, targets, left, allowed, self.neighbours)
 
     def rebase(self, query_matrix: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the same mechanism stated on other rows with the same span (Theorem 2)."""
@@ -194,13 +268,17 @@ class LinearGaussianMechanism:
         rows, cells = self.query_matrix.shape
         return f"LinearGaussianMechanism({rows} queries x {cells} cells, rho={self.rho:.6g})"
 
-    def _represent(self, workload: Workload) -> Array:
+    def _represent(self, workload: Workload) -> Matrix:
+        """Return L with ``L B = W``, sparse where B is the identity and W is sparse."""
+        self._check_cells(workload)
+        if linalg.is_identity(self.query_matrix):
+            return workload.matrix
+        return linalg.represent(workload.dense(), np.asarray(self.query_matrix), workload.names)
+
+    def _check_cells(self, workload: Workload) -> None:
         if not isinstance(workload, Workload):
             raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
         if workload.shape[1] != self.query_matrix.shape[1]:
             raise InvalidInputError(
                 f"workload must have {self.query_matrix.shape[1]} cells, as the mechanism, got {workload.shape[1]}"
             )
-        if linalg.is_identity(self.query_matrix):
-            return workload.dense()
-        return linalg.represent(workload.dense(), np.asarray(self.query_matrix), workload.names)
