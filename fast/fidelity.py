@@ -16,6 +16,10 @@ and Q is diagonal with entries s², N is diagonal with the entries n that solve 
   and ``C = Σ_i δ_i t_i t_i'``.
 
 So one decomposition of a k-by-k matrix gives value, gradient, Hessian and a primal point, at every τ.
+
+Where Q is fixed, as in total variance, λ alone varies: F is a function of λ, and ``tr(Q Σ)`` takes the place of
+the largest variance. Where neighbours have offsets o, costs that no Σ changes, the dual function is
+``o'λ + 2F - Σ μ_j``: with no freedom left to scale Σ, the scale of μ is part of the answer.
 """
 
 from __future__ import annotations
@@ -42,16 +46,23 @@ GRADED = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """The reduced data of one problem: V (m, k), and D (k, s), dense, sparse, or None for the identity."""
+    """The reduced data of one problem: V (m, k), and D (k, s), dense, sparse, or None for the identity.
+
+    Where `fixed`, the queries have no weights μ of their own to vary: ``Q = V' V``. `offsets` (s,) are costs
+    that come on top, whatever Σ is; None where there are none and the scale of Σ is free.
+    """
 
     queries: Array
     moves: Matrix | None
+    fixed: bool = False
+    offsets: Array | None = None
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Number of neighbours s, of queries m, and rank k."""
+        """Number of weights on neighbours s, of weights on queries (m, or 0 where fixed), and rank k."""
         queries, rank = self.queries.shape
-        return (rank if self.moves is None else self.moves.shape[1]), queries, rank
+        neighbours = rank if self.moves is None else self.moves.shape[1]
+        return neighbours, 0 if self.fixed else queries, rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +72,7 @@ class Spectrum:
     Attributes
     ----------
     weights : (s + m,) array
-        λ, then μ.
+        λ, then μ; where Q is fixed, there is no μ, here and below.
     values : (k,) array
         Singular values s, ascending; their sum is F.
     mean : (k,) array
@@ -76,6 +87,8 @@ class Spectrum:
         s, where the queries begin.
     decompositions : int
         How many it took.
+    offsets : (s,) array or None
+        o, costs that come on top.
     gains : (s + m,) array
         ``d_i' Σ⁻¹ d_i``, then ``v_j Σ v_j'``.
     """
@@ -88,6 +101,7 @@ class Spectrum:
     root: Array
     neighbours: int
     decompositions: int = 1
+    offsets: Array | None = None
     gains: Array = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,30 +114,53 @@ class Spectrum:
 
     @property
     def lower_bound(self) -> float:
-        """``F² / (Σλ Σμ)``, a bound on the optimum (the judge recomputes it)."""
-        first, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :].sum()
-        return float(self.fidelity**2 / (first * last))
+        """``F² / (Σλ Σμ)``, or ``F² / Σλ``, a bound on the optimum (the judge recomputes it)."""
+        first, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
+        bound = float(self.fidelity**2 / (first * last.sum() if last.size else first))
+        return (
+            bound
+            if self.offsets is None
+            else bound + float(self.weights[: self.neighbours] @ self.offsets) / first
+        )
 
     @property
     def objective(self) -> float:
-        """Squared privacy cost of Σ once it is scaled to its targets (the judge recomputes it)."""
-        return float(self.gains[: self.neighbours].max() * self.gains[self.neighbours :].max())
+        """Largest cost of Σ times its largest variance, or ``tr(Q Σ)``: no scale matters (the judge recomputes)."""
+        costs, variances = self.gains[: self.neighbours], self.gains[self.neighbours :]
+        last = variances.max() if variances.size else (self.values**2 / self.mean).sum()
+        return float((costs * last if self.offsets is None else costs * last + self.offsets).max())
 
     def gradient(self) -> Array:
-        """Return the gradient of G (s + m,)."""
+        """Return the gradient of the dual function (s + m,): of G, and of what is linear beside it."""
+        gradient = self.gains if self.offsets is None else self.gains + self.linear
         if not self.smoothing:
-            return self.gains
+            return gradient
         first = np.einsum("ik,ik->i", self.factors[: self.neighbours], self.factors[: self.neighbours])
-        gradient = self.gains.copy()
+        gradient = gradient.copy()
         gradient[: self.neighbours] += self.smoothing * first / self.weights[: self.neighbours]
         return gradient
+
+    def gradient_slope(self) -> Array:
+        """Return the derivative of `gradient` by τ (s + m,), from that of n, ``-n / (2n + τ)``."""
+        slope = -self.mean / (2 * self.mean + self.smoothing)
+        changes = self.factors**2 @ np.stack([1 + slope, -slope], axis=1)
+        first = np.arange(len(self.weights)) < self.neighbours
+        return np.asarray(np.where(first, changes[:, 0], changes[:, 1]) / self.weights)
+
+    @property
+    def linear(self) -> Array:
+        """Coefficients of what is linear in the weights beside G (s + m,): the offsets, and -1 for every query."""
+        linear = np.zeros(len(self.weights))
+        if self.offsets is not None:
+            linear[: self.neighbours], linear[self.neighbours :] = self.offsets, -1.0
+        return linear
 
     def smoothed(self, smoothing: float) -> Spectrum:
         """Return the same decomposition at another τ."""
         mean = 2 * self.values**2 / (smoothing + np.sqrt(smoothing**2 + 4 * self.values**2))
         factors = self.factors.copy()
         factors[self.neighbours :] *= self.mean / mean
-        return Spectrum(self.weights, self.values, mean, smoothing, factors, self.root, self.neighbours)
+        return replace(self, mean=mean, smoothing=smoothing, factors=factors, decompositions=1)
 
     def covariance(self) -> Array:
         """Return Σ (k, k), unscaled."""
@@ -141,15 +178,15 @@ def decompose(program: Program, weights: Array) -> Spectrum:
         raise np.linalg.LinAlgError("weights are no longer finite")
     spectrum = _by_gram(program, weights)
     if spectrum is None or spectrum.values[0] < GRADED * spectrum.values[-1]:
-        return replace(_by_factors(program, weights), decompositions=2)
-    return spectrum
+        spectrum = replace(_by_factors(program, weights), decompositions=2)
+    return spectrum if program.offsets is None else replace(spectrum, offsets=program.offsets)
 
 
 def _by_gram(program: Program, weights: Array) -> Spectrum | None:
     neighbours, _, _ = program.sizes
     scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:, None])
     queries, moves = program.queries, program.moves
-    half = spread * queries
+    half = queries if program.fixed else spread * queries
     second = half.T @ half
     if moves is None:
         second *= scale
@@ -174,16 +211,15 @@ def _by_gram(program: Program, weights: Array) -> Spectrum | None:
         first = half.T @ scipy.linalg.solve_triangular(
             lower, vectors, trans="T", lower=True, check_finite=False
         )
-    last = (queries @ root) * (spread / values)
+    last = (queries[: len(spread)] @ root) * (spread / values)
     return _spectrum(weights, values, first, last, root)
 
 
 def _by_factors(program: Program, weights: Array) -> Spectrum:
     neighbours, _, _ = program.sizes
-    scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:])
-    last_basis, upper = scipy.linalg.qr(
-        spread[:, None] * program.queries, mode="economic", check_finite=False
-    )
+    scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:, None])
+    weighted = program.queries if program.fixed else spread * program.queries
+    last_basis, upper = scipy.linalg.qr(weighted, mode="economic", check_finite=False)
     if program.moves is None:
         first_basis, lower = None, np.diag(scale)
     else:
@@ -199,7 +235,7 @@ def _by_factors(program: Program, weights: Array) -> Spectrum:
     values = np.maximum(values[::-1], np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
     left, right = left[:, ::-1], right[::-1].T
     first = right if first_basis is None else first_basis @ right
-    return _spectrum(weights, values, first, last_basis @ left, lower @ right)
+    return _spectrum(weights, values, first, last_basis[: len(spread)] @ left, lower @ right)
 
 
 def _spectrum(weights: Array, values: Array, first: Array, last: Array, root: Array) -> Spectrum:

@@ -33,8 +33,11 @@ SMALLEST = 1e-22
 NEARLY_SINGULAR = 10.0
 """Where the least singular value is below this many τ, steps are short."""
 
-SHORT, SHORTENED = 0.2, 0.5
+SHORT, SHORTENED = 0.1, 0.5
 """Factor on τ in a short step, and the reach below which the next one only centres."""
+
+OFF_CENTRE, CAREFULLY = 3e-3, 2e-2
+"""Least product of a weight and its slack, relative to the mean, below which a short step only centres."""
 
 RETREAT, MOST_RETREATS = 0.3, 6
 """A step that lowers the potential is shortened so much, at most so often."""
@@ -51,7 +54,7 @@ NEGLIGIBLE = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewtonState:
-    """Spectrum at the current weights, the slacks z, the two multipliers, and how far the last step went.
+    """Spectrum at the current weights, the slacks z, the multipliers of the sums, and how far the last step went.
 
     `decompositions` counts those of the last step.
     """
@@ -75,24 +78,29 @@ class Direction:
 
 def start(spectrum: Spectrum) -> NewtonState:
     """Begin at the weights of a spectrum, with slacks that are neither too small nor negative."""
-    fidelity = spectrum.fidelity
-    natural = fidelity - spectrum.gains
+    sides, gradient = _sides(spectrum), spectrum.gradient()
+    multipliers = sides.T @ (spectrum.weights * gradient) / (sides.T @ spectrum.weights)
+    natural = sides @ multipliers - gradient
     centre = float(np.mean(spectrum.weights * np.abs(natural)))
-    slacks = np.maximum(natural, np.minimum(0.3 * fidelity, centre / spectrum.weights))
-    return NewtonState(spectrum, slacks, np.full(2, fidelity))
+    slacks = np.maximum(natural, np.minimum(0.3 * spectrum.fidelity, centre / spectrum.weights))
+    return NewtonState(spectrum, slacks, multipliers)
 
 
-def step(program: Program, state: NewtonState, tol: float) -> NewtonState:
+def step(program: Program, state: NewtonState, tol: float, careful: bool = False) -> NewtonState:
     """Take one step towards a gap of `tol`, shortened until the smoothed dual function allows it.
 
     The path is followed no further than the gap asks, and never faster than the slacks catch up with the
-    gradient: weights that vanish too early would leave the covariance no room to become feasible.
+    gradient: weights that vanish too early would leave the covariance no room to become feasible. A `careful`
+    step stays near the path whatever the spectrum: slower, and the way out where bolder steps got stuck.
     """
     spectrum, weights = state.spectrum, state.spectrum.weights
     mean = float((weights * state.slacks).mean())
     least = ENOUGH * tol * spectrum.fidelity / (len(weights) + len(spectrum.values))
     singular = spectrum.values[0] < NEARLY_SINGULAR * mean
-    direction = (_short if singular else _long)(state, mean, least)
+    if careful or singular:
+        direction = _short(state, mean, least, CAREFULLY if careful else OFF_CENTRE)
+    else:
+        direction = _long(state, mean, least)
     reach, slack_reach = _reach(direction.weights), _reach(direction.slacks)
     slacks = np.maximum(state.slacks * (1 + slack_reach * direction.slacks), SMALLEST)
     allowed = _potential(spectrum, direction.target) - SLACKENING * direction.target * len(weights)
@@ -129,12 +137,18 @@ def _long(state: NewtonState, mean: float, least: float) -> Direction:
     return Direction(change, slack_change, shift, target)
 
 
-def _short(state: NewtonState, mean: float, least: float) -> Direction:
-    """Return a plain Newton direction to a nearby τ: where the optimum is singular, G bends as fast as τ falls."""
+def _short(state: NewtonState, mean: float, least: float, margin: float) -> Direction:
+    """Return a direction to a nearby τ, along the path: where the optimum is singular, G bends as fast as τ falls.
+
+    There small weights, slacks and n are proportional to τ, so the gradient's own dependence on τ must be followed
+    too; Newton's method at the aim alone would be off by the whole change.
+    """
     products = state.spectrum.weights * state.slacks
-    target = max(mean * (SHORT if state.reach > SHORTENED else 1.0), least)
-    here = state.spectrum.smoothed(target)
-    change, shift = _factor(here, products)(_residual(state, here) + target)
+    central = products.min() > margin * mean and state.reach > SHORTENED
+    target = max(SHORT * mean if central else mean, least)
+    here = state.spectrum.smoothed(mean)
+    drift = here.weights * here.gradient_slope() * (target - mean)
+    change, shift = _factor(here, products)(_residual(state, here) + drift + target)
     return Direction(change, (target - products - products * change) / products, shift, target)
 
 
@@ -144,17 +158,18 @@ def _residual(state: NewtonState, spectrum: Spectrum) -> Array:
 
 
 def _potential(spectrum: Spectrum, smoothing: float) -> float:
-    """Return ``G + τ Σ log w``, which a Newton step increases; constants are left out."""
+    """Return the dual function with G, and ``τ Σ log w``, which a Newton step increases; constants are left out."""
     smooth = spectrum.smoothed(smoothing)
     log_determinant = 2 * float(np.linalg.slogdet(smooth.root)[1])
     barrier = float(np.log(smooth.mean).sum() + np.log(smooth.weights).sum()) + log_determinant
-    return 2 * float(smooth.mean.sum()) + smoothing * barrier
+    return float(smooth.linear @ smooth.weights) + 2 * float(smooth.mean.sum()) + smoothing * barrier
 
 
 def _sides(spectrum: Spectrum) -> Array:
-    """Return the (s + m, 2) indicator of neighbours and queries."""
+    """Return the indicators of what sums to 1: neighbours, and queries where these have weights of free scale."""
     first = np.arange(len(spectrum.weights)) < spectrum.neighbours
-    return np.stack([first, ~first], axis=1).astype(np.float64)
+    sides = [first] if first.all() or spectrum.offsets is not None else [first, ~first]
+    return np.stack(sides, axis=1).astype(np.float64)
 
 
 def _reach(relative_change: Array) -> float:

@@ -1,0 +1,148 @@
+"""The refined privacy ordering through CVXPY: one small program a stage, on the face that the stages before left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.linalg
+
+from dualmech import validate
+from dualmech.errors import BackendError, InvalidInputError
+from dualmech.problems.evaluation import FitnessDual
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.refinement import RefinementStage
+from dualmech.reference import attempts, backends, statements
+from dualmech.reference.scaling import Scaled, definite, shares
+from dualmech.refinement import Refinement, accuracy_first
+from dualmech.refinement import refine as refine_by_stages
+from dualmech.validate import Array
+
+STAGE_TOLERANCES = {"CLARABEL": 1e-10, "SCS": 1e-8}
+"""Gap that a backend is asked for in a stage: what the next stage inherits."""
+
+OTHER_STAGE_TOLERANCE = 1e-8
+"""The same for other backends."""
+
+PASSES = 3
+"""Times that a stage is solved, each in coordinates in which the answer before is the identity."""
+
+TOLERANCES = {"CLARABEL": 1e-6}
+"""Gap to prove in every stage unless another is asked; with others, that of `backends.tolerance`."""
+
+
+def refine(
+    problem: FitnessForUse | PrivacyFirst,
+    *,
+    backend: str = "CLARABEL",
+    tol: float | None = None,
+    **options: Any,
+) -> Refinement:
+    """Return the one optimal covariance that is least in the refined privacy ordering, stage by stage.
+
+    Among all optimal covariances, the one whose privacy profile, sorted in decreasing order, comes first in
+    dictionary order (Definition 5). Capping each tight cost at its value and minimising the next would leave no
+    strictly feasible point; instead each stage is stated on the face of all optima of the stage before.
+
+    Parameters
+    ----------
+    problem : FitnessForUse or PrivacyFirst
+        What is asked.
+    backend : str, default "CLARABEL"
+        An installed CVXPY backend that can do semidefinite cones.
+    tol : float, optional
+        Gap to prove in every stage: by default 1e-6 with CLARABEL. Stages are solved more accurately than that.
+    **options
+        Passed to the backend as they are.
+
+    Returns
+    -------
+    Refinement
+        With the covariance, its profile, and a judged `Solution` for every stage.
+
+    Raises
+    ------
+    BackendError
+        A backend that is not installed, cannot do the cones, fails, or returns nothing to judge.
+    InvalidInputError, InputTypeError
+        Another problem, or a tolerance that is not positive.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import reference
+    >>> problem = dm.FitnessForUse(dm.Workload([[1, 0, 0], [1, 1, 0], [0, 0, 1]]), targets=[1, 1, 4])
+    >>> answer = reference.refine(problem)
+    >>> answer.profile.round(6), len(answer.stages), answer.certified
+    (array([1.333333, 1.333333, 0.25    ]), 2, True)
+    """
+    name = backends.checked(backend)
+    if tol is None:
+        tol = TOLERANCES.get(name, backends.tolerance(name))
+    tol = validate.positive_number(tol=tol)
+    accuracy = min(tol, STAGE_TOLERANCES.get(name, OTHER_STAGE_TOLERANCE))
+
+    def solve(stage: RefinementStage) -> tuple[Array, FitnessDual]:
+        return _solve(stage, name, accuracy, options)
+
+    directions = Scaled.of(accuracy_first(problem)).lift
+    return refine_by_stages(problem, directions, solve, tol=tol, solver=f"reference:{name}:refine")
+
+
+def formulate(stage: RefinementStage, formulation: str = "schur") -> cp.Problem:
+    """State one stage over M (r, r), called ``Sigma`` there: costs beyond the offsets, variances within the slack."""
+    if formulation != "schur":
+        raise InvalidInputError(f"formulation of a stage must be schur, got {formulation!r}")
+    moves, rows = stage.moves[:, stage.neighbours], stage.rows[stage.queries]
+    return _stated(stage.costs[stage.neighbours], stage.slack[stage.queries], moves, rows)
+
+
+def _stated(offsets: Array, slack: Array, moves: Array, rows: Array) -> cp.Problem:
+    alpha = cp.Variable(name="alpha")
+    aim = statements.Aim(alpha, alpha - cp.Constant(offsets, name="o"), cp.Constant(slack, name="c - a"))
+    return statements.schur(aim, moves, rows)
+
+
+def _solve(
+    stage: RefinementStage, backend: str, accuracy: float, options: dict[str, Any]
+) -> tuple[Array, FitnessDual]:
+    """Solve a stage, and again in coordinates in which the answer is the identity, while that proves more."""
+    best: tuple[Array, FitnessDual] | None = None
+    gap, factor = np.inf, np.eye(stage.open.shape[1])
+    for _ in range(PASSES):
+        try:
+            inner, dual = _once(stage, factor, backend, accuracy, options)
+        except BackendError:
+            if best is None:
+                raise
+            break
+        proven = stage.certify(stage.covariance(inner), dual).gap
+        if best is None or proven < gap:
+            best, gap = (inner, dual), proven
+        factor = np.linalg.cholesky(inner)
+    assert best is not None
+    return best
+
+
+def _once(
+    stage: RefinementStage, factor: Array, backend: str, accuracy: float, options: dict[str, Any]
+) -> tuple[Array, FitnessDual]:
+    """Run a backend on a stage in coordinates in which ``factor factor'`` is I, costs and variances of it near 1."""
+    offsets, slack = stage.costs[stage.neighbours], stage.slack[stage.queries]
+    moves = scipy.linalg.solve_triangular(factor, stage.moves[:, stage.neighbours], lower=True)
+    rows = stage.rows[stage.queries] @ factor / np.sqrt(slack)[:, None]
+    variance = float(np.einsum("jk,jk->j", rows, rows).max())
+    unit = float((np.einsum("ki,ki->i", moves, moves) * variance + offsets).max())
+    inner_moves, inner_rows = moves * np.sqrt(variance / unit), rows / np.sqrt(variance)
+    program = _stated(offsets / unit, np.ones(len(rows)), inner_moves, inner_rows)
+    backends.run(program, backend, tol=accuracy, options=options)
+    noise = program.var_dict["Sigma"].value
+    if noise is None or not np.all(np.isfinite(noise)):
+        raise BackendError(f"the backend {backend} returned no covariance to judge (status {program.status})")
+    noise = definite(np.asarray(noise, dtype=np.float64))
+    noise = factor @ (noise / np.einsum("jk,jk->j", inner_rows @ noise, inner_rows).max()) @ factor.T / variance
+    first, last = np.zeros(stage.moves.shape[1]), np.zeros(len(stage.rows))
+    first[stage.neighbours] = shares(attempts.multipliers(program, "privacy"))
+    last[stage.queries] = shares(attempts.multipliers(program, "accuracy")) / slack
+    return (noise + noise.T) / 2, FitnessDual(first, last)
