@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +21,8 @@ from dualmech.validate import Array
 if TYPE_CHECKING:
     from dualmech.mechanism import LinearGaussianMechanism
 
-StageSolver = Callable[[RefinementStage], tuple[Array, FitnessDual]]
-"""Returns an optimal M (r, r) of a stage, scaled to its targets, and weights that prove it."""
+StageSolver = Callable[[RefinementStage], tuple[Array, FitnessDual, int]]
+"""Returns an optimal M (r, r) of a stage, scaled to its targets, weights that prove it, and the steps it took."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,18 +91,20 @@ def refine(
     solver : str
         Name for the solutions.
     """
-    whole = accuracy_first(problem)
+    began, whole = time.perf_counter(), accuracy_first(problem)
     stage = RefinementStage(whole, np.zeros((len(directions), 0)), directions)
-    solved: list[tuple[RefinementStage, FitnessDual]] = []
+    solved: list[tuple[RefinementStage, FitnessDual, int]] = []
     while not stage.finished:
-        inner, dual = solve(stage)
-        solved.append((stage, dual))
+        inner, dual, steps = solve(stage)
+        solved.append((stage, dual, steps))
         stage = stage.settle(inner, dual, stage.certify(stage.covariance(inner), dual).gap)
     covariance = whole.feasible(stage.covariance())
-    account = {"tol": tol, "otherwise": Status.STALLED, "solver": solver}
-    stages = tuple(judged(each, covariance, dual, **account) for each, dual in solved)
+    judge = partial(judged, tol=tol, otherwise=Status.STALLED, solver=solver)
+    stages = tuple(judge(each, covariance, dual, iterations=steps) for each, dual, steps in solved)
+    total, seconds = sum(steps for _, _, steps in solved), time.perf_counter() - began
+    first = solved[0][1]
     answer = Refinement(
-        judged(problem, problem.feasible(covariance), solved[0][1], iterations=len(stages), **account), stages
+        judge(problem, problem.feasible(covariance), first, iterations=total, seconds=seconds), stages
     )
     if not answer.certified:
         warnings.warn(

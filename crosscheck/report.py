@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +76,16 @@ def solution_report(out: Console, solution: Solution, z: float, delta: float) ->
     out.print(group_table(problem, mechanism, solution.prices, max(1e-6, solution.gap**0.5), z))
     out.print(privacy_line(mechanism, delta))
     out.print(f"{len(solution.binding)} of {len(mechanism.profile)} neighbours bind.")
+
+
+def stage_lines(out: Console, stages: Sequence[Solution]) -> None:
+    """Print what every stage of the refined privacy ordering settled."""
+    for count, stage in enumerate(stages, start=1):
+        neighbours = len(stage.problem.neighbours)
+        out.print(
+            f"Stage {count}: {stage.status.name}, worst squared cost of {neighbours} open neighbours "
+            f"{stage.objective:.9g} (gap {stage.gap:.1e})"
+        )
 
 
 def interval_text(interval: tuple[float, float]) -> str:

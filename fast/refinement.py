@@ -70,8 +70,8 @@ def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refin
         return refine_by_stages(problem, directions, solve_stage, tol=tol, solver="fast:refine")
 
 
-def solve_stage(stage: RefinementStage) -> tuple[Array, FitnessDual]:
-    """Return an optimal M of a stage, and the weights that prove it."""
+def solve_stage(stage: RefinementStage) -> tuple[Array, FitnessDual, int]:
+    """Return an optimal M of a stage, the weights that prove it, and the decompositions it took."""
     budgets = stage.slack[stage.queries]
     queries = stage.rows[stage.queries] / np.sqrt(budgets)[:, None]
     moves = np.ascontiguousarray(stage.moves[:, stage.neighbours])
@@ -84,7 +84,7 @@ def solve_stage(stage: RefinementStage) -> tuple[Array, FitnessDual]:
     first, last = np.zeros(stage.moves.shape[1]), np.zeros(len(stage.rows))
     first[stage.neighbours] = weights[:count] / weights[:count].sum()
     last[stage.queries] = weights[count:] / weights[count:].sum() / budgets
-    return spectrum.covariance() / spectrum.gains[count:].max(), FitnessDual(first, last)
+    return spectrum.covariance() / spectrum.gains[count:].max(), FitnessDual(first, last), outcome.iterations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,9 +106,7 @@ def _run(program: Program, careful: bool) -> loop.Outcome[Counted]:
         return Counted(at, state.decompositions + at.decompositions)
 
     begin = newton.start(_balanced(program))
-    return loop.run(
-        Counted(begin, begin.decompositions), step, tol=STAGE_GAP, max_iterations=MOST_STEPS
-    )
+    return loop.run(Counted(begin, begin.decompositions), step, tol=STAGE_GAP, max_iterations=MOST_STEPS)
 
 
 def _balanced(program: Program) -> Spectrum:

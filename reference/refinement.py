@@ -83,7 +83,7 @@ def refine(
     tol = validate.positive_number(tol=tol)
     accuracy = min(tol, STAGE_TOLERANCES.get(name, OTHER_STAGE_TOLERANCE))
 
-    def solve(stage: RefinementStage) -> tuple[Array, FitnessDual]:
+    def solve(stage: RefinementStage) -> tuple[Array, FitnessDual, int]:
         return _solve(stage, name, accuracy, options)
 
     directions = Scaled.of(accuracy_first(problem)).lift
@@ -106,28 +106,29 @@ def _stated(offsets: Array, slack: Array, moves: Array, rows: Array) -> cp.Probl
 
 def _solve(
     stage: RefinementStage, backend: str, accuracy: float, options: dict[str, Any]
-) -> tuple[Array, FitnessDual]:
+) -> tuple[Array, FitnessDual, int]:
     """Solve a stage, and again in coordinates in which the answer is the identity, while that proves more."""
-    best: tuple[Array, FitnessDual] | None = None
-    gap, factor = np.inf, np.eye(stage.open.shape[1])
+    answers: list[tuple[Array, FitnessDual]] = []
+    gaps: list[float] = []
+    iterations = 0
+    factor: Array = np.eye(stage.open.shape[1])
     for _ in range(PASSES):
         try:
-            inner, dual = _once(stage, factor, backend, accuracy, options)
+            inner, dual, count = _once(stage, factor, backend, accuracy, options)
         except BackendError:
-            if best is None:
+            if not answers:
                 raise
             break
-        proven = stage.certify(stage.covariance(inner), dual).gap
-        if best is None or proven < gap:
-            best, gap = (inner, dual), proven
-        factor = np.linalg.cholesky(inner)
-    assert best is not None
-    return best
+        iterations += count
+        answers.append((inner, dual))
+        gaps.append(stage.certify(stage.covariance(inner), dual).gap)
+        factor = scipy.linalg.cholesky(inner, lower=True)
+    return *answers[int(np.argmin(gaps))], iterations
 
 
 def _once(
     stage: RefinementStage, factor: Array, backend: str, accuracy: float, options: dict[str, Any]
-) -> tuple[Array, FitnessDual]:
+) -> tuple[Array, FitnessDual, int]:
     """Run a backend on a stage in coordinates in which ``factor factor'`` is I, costs and variances of it near 1."""
     offsets, slack = stage.costs[stage.neighbours], stage.slack[stage.queries]
     moves = scipy.linalg.solve_triangular(factor, stage.moves[:, stage.neighbours], lower=True)
@@ -136,13 +137,15 @@ def _once(
     unit = float((np.einsum("ki,ki->i", moves, moves) * variance + offsets).max())
     inner_moves, inner_rows = moves * np.sqrt(variance / unit), rows / np.sqrt(variance)
     program = _stated(offsets / unit, np.ones(len(rows)), inner_moves, inner_rows)
-    backends.run(program, backend, tol=accuracy, options=options)
+    outcome = backends.run(program, backend, tol=accuracy, options=options)
     noise = program.var_dict["Sigma"].value
     if noise is None or not np.all(np.isfinite(noise)):
         raise BackendError(f"the backend {backend} returned no covariance to judge (status {program.status})")
     noise = definite(np.asarray(noise, dtype=np.float64))
-    noise = factor @ (noise / np.einsum("jk,jk->j", inner_rows @ noise, inner_rows).max()) @ factor.T / variance
+    noise = (
+        factor @ (noise / np.einsum("jk,jk->j", inner_rows @ noise, inner_rows).max()) @ factor.T / variance
+    )
     first, last = np.zeros(stage.moves.shape[1]), np.zeros(len(stage.rows))
     first[stage.neighbours] = shares(attempts.multipliers(program, "privacy"))
     last[stage.queries] = shares(attempts.multipliers(program, "accuracy")) / slack
-    return (noise + noise.T) / 2, FitnessDual(first, last)
+    return (noise + noise.T) / 2, FitnessDual(first, last), outcome.iterations
