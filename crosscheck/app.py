@@ -12,23 +12,32 @@ import os
 import platform
 import sys
 import warnings
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from dualmech import fast, files, storage
 from dualmech.crosscheck.inputs import Request, read_covariance
 from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
-from dualmech.solution import Progress, Solution
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.refinement import Refinement
+from dualmech.solution import Callback, Progress, Solution
+
+if TYPE_CHECKING:
+    from dualmech.crosscheck.agreement import Agreement
+    from dualmech.crosscheck.tables import Computed
 
 app = typer.Typer(
-    help="Optimal mechanisms for private linear queries, with a certificate beside every number.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+Posed: TypeAlias = FitnessForUse | PrivacyFirst
 
 
 class Layer(StrEnum):
@@ -65,6 +74,21 @@ Neighbours = Annotated[
 REPORTED_DELTA = 1e-9
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dualmech {importlib.metadata.version('dualmech')}")
+        raise typer.Exit
+
+
+@app.callback()
+def command(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Optimal mechanisms for private linear queries, with a certificate beside every number."""
+
+
 @app.command()
 def solve(
     workload: Workload,
@@ -84,6 +108,9 @@ def solve(
     tol: Annotated[
         float | None, typer.Option(help="Gap to prove. [default: 1e-6 fast, by backend otherwise]")
     ] = None,
+    refine: Annotated[
+        bool, typer.Option("--refine", help="Break ties: the optimum with the least sorted privacy profile.")
+    ] = False,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Write the solution to this .npz file.")
     ] = None,
@@ -99,19 +126,19 @@ def solve(
             raise InvalidInputError(f"output must be a path that ends in .npz, got {output!r}")
         files.check_writable(output)
     problem = request.problem()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), report.progress("eigendecompositions") as callback:
         warnings.simplefilter("ignore", UncertifiedWarning)
-        if layer is Layer.FAST:
-            with report.progress("eigendecompositions") as callback:
-                answer = fast.solve(problem, tol=1e-6 if tol is None else tol, callback=callback)
+        if refine:
+            found = _refined(problem, layer, backend, tol)
+            answer, stages = found.solution, found.stages
         else:
-            from dualmech import reference
-
-            answer = reference.solve(problem, backend=backend or "CLARABEL", tol=tol)
+            answer, stages = _solved(problem, layer, backend, tol, callback), ()
     if output is not None:
         storage.save_solution(answer, output)
-    report.solution_report(report.console(), answer, z, REPORTED_DELTA if delta is None else delta)
-    _leave(answer)
+    out = report.console()
+    report.solution_report(out, answer, z, REPORTED_DELTA if delta is None else delta)
+    report.stage_lines(out, stages)
+    _leave(answer, *stages)
 
 
 @app.command()
@@ -162,32 +189,57 @@ def explain(workload: Workload, targets: Targets = None, neighbours: Neighbours 
 @app.command()
 def crosscheck(
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]...", help="Tables to print. [default: fitness/2]")
+        list[str] | None,
+        typer.Argument(
+            metavar="[TABLE]...",
+            help="fitness/table2 to fitness/table11, fitness/figure1 to fitness/figure3, fitness/all. "
+            "[default: fitness/table2]",
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Rows to solve at a time.")] = 1,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Draw figures into this folder, as SVG and PNG.")
+    ] = None,
 ) -> None:
-    """Print a paper's table beside certified values of both layers."""
-    from dualmech.crosscheck import report
+    """Print a paper's tables and figures beside certified values, with a verdict on what it printed."""
+    from dualmech.crosscheck import plots, report
     from dualmech.crosscheck.agreement import Agreement
-    from dualmech.crosscheck.tables import TABLES, crosscheck_table
+    from dualmech.crosscheck.tables import chosen, compute
 
-    wanted = tables or [next(iter(TABLES))]
-    unknown = [name for name in wanted if name not in TABLES]
-    if unknown:
-        raise InvalidInputError(f"unknown table {unknown[0]!r}; known are {', '.join(TABLES)}")
-    out, outcomes = report.console(), set()
-    for name in wanted:
-        with report.progress("rows") as tick:
-            rows = []
-            for count, row in enumerate(TABLES[name](quick, jobs), start=1):
-                rows.append(row)
-                tick(Progress(count, row.comparison.objective, row.comparison.lower_bound, 0.0, 0.0))
-        out.print(crosscheck_table(rows, f"{name}: {rows[0].case.source} (squared privacy cost)"))
-        outcomes |= {row.comparison.outcome for row in rows}
+    sheets = chosen(tables or [])
+    if output is not None:
+        if not any(sheet.picture for sheet in sheets.values()):
+            raise InvalidInputError("--output takes the pictures of figures; no figure was named")
+        plots.check_drawable(output)
+    out = report.console()
+    outcomes: set[Agreement] = set()
+    batches = compute(list(sheets.values()), quick, jobs)
+    for (name, sheet), rows in zip(sheets.items(), batches, strict=True):
+        sheet.show(out, f"{name}: {sheet.source}", _watched(rows, outcomes))
+        if output is not None and sheet.picture:
+            for path in plots.draw(sheet.picture, output):
+                out.print(f"written: {path}", markup=False, soft_wrap=True)
     if Agreement.DISAGREE in outcomes:
         raise typer.Exit(4)
     raise typer.Exit(3 if Agreement.WIDE in outcomes else 0)
+
+
+def _watched(rows: Iterator[Computed], outcomes: set[Agreement]) -> Iterator[Computed]:
+    """Yield rows as they are computed, with a line of progress in between, and note how each came out."""
+    from dualmech.crosscheck import report
+
+    done, widest = 0, 0.0
+    while True:
+        with report.progress("rows") as tell:
+            if done:
+                tell(Progress(done, 0.0, 0.0, widest, 0.0))
+            row = next(rows, None)
+        if row is None:
+            return
+        done, widest = done + 1, max(widest, row.gap)
+        outcomes.add(row.outcome)
+        yield row
 
 
 @app.command()
@@ -208,18 +260,44 @@ def info() -> None:
 
 def main() -> None:
     """Run the command; an error of ours is one line on standard error and exit status 1."""
+    # A stream that was closed before the start is None.
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Greek letters gets question marks
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # a full disk, or a reader that left, shows here and not in a traceback at the end
     except (DualmechError, OSError) as error:
         print(f"dualmech: {' '.join(str(error).split())}", file=sys.stderr)
+        if isinstance(error, OSError):
+            # What could not be written is dropped: Python would try, and fail, once more at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 
-def _leave(answer: Solution) -> None:
-    raise typer.Exit(0 if answer.certificate.certifies(answer.tol) else 3)
+def _solved(
+    problem: Posed, layer: Layer, backend: str | None, tol: float | None, callback: Callback
+) -> Solution:
+    if layer is Layer.FAST:
+        return fast.solve(problem, tol=1e-6 if tol is None else tol, callback=callback)
+    from dualmech import reference
+
+    return reference.solve(problem, backend=backend or "CLARABEL", tol=tol)
+
+
+def _refined(problem: Posed, layer: Layer, backend: str | None, tol: float | None) -> Refinement:
+    if layer is Layer.FAST:
+        return fast.refine(problem, tol=1e-9 if tol is None else tol)
+    from dualmech import reference
+
+    return reference.refine(problem, backend=backend or "CLARABEL", tol=tol)
+
+
+def _leave(*answers: Solution) -> None:
+    raise typer.Exit(0 if all(each.certificate.certifies(each.tol) for each in answers) else 3)
 
 
 def _threads() -> str:

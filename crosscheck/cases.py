@@ -1,4 +1,4 @@
-"""Printed numbers with their sources, and the problems they were printed for."""
+"""Problems with a number that a paper prints for their optimum."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dualmech import workloads
+from dualmech.crosscheck.printed import FFU, PRIVACY_COSTS, rounded_from
 from dualmech.problems.fitness import FitnessForUse
-
-FFU = "Xiao et al., PVLDB 14(10), 2021"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +36,8 @@ class Case:
 
         Half a unit of the last printed digit is allowed on either side.
         """
-        text = self.printed[column]
-        half = 0.5 * 10.0 ** -len(text.partition(".")[2])
-        low, high = interval
-        return float(text) - half <= high and low <= float(text) + half
+        (low, high), (least, largest) = interval, rounded_from(self.printed[column])
+        return least <= high and low <= largest
 
 
 def _prefix(d: int) -> Callable[[], FitnessForUse]:
@@ -49,6 +46,6 @@ def _prefix(d: int) -> Callable[[], FitnessForUse]:
 
 TABLE_2 = tuple(
     Case(f"prefix {d}", _prefix(d), {"interior point": value, "SM-II": value}, f"{FFU}, Table 2")
-    for d, value in ((2, "1.33"), (4, "1.76"), (8, "2.28"), (16, "2.91"), (64, "4.46"))
+    for d, value in PRIVACY_COSTS.items()
 )
 """Squared privacy cost of the prefix workload at variance targets 1."""

@@ -1,23 +1,116 @@
-"""Papers' tables, by name, and how they look in a terminal."""
+"""Papers' tables and figures, by name: what each asks to be computed, and how it looks in a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from functools import partial
+from itertools import islice
+from typing import Any, Protocol
 
+from joblib import Parallel, delayed
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
+from dualmech.crosscheck import fitness, ratio_report, report
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.fitness import BACKENDS, Entry, Row, table_2
+from dualmech.crosscheck.cases import TABLE_2
+from dualmech.crosscheck.figures import COSTS, EPSILONS, FIGURE_2, FIGURE_3, Curve, Figure, Point, curve
+from dualmech.crosscheck.fitness import BACKENDS, Entry, RaceRow, RatioRow, Row
+from dualmech.crosscheck.printed import CONVERGENCE, FFU, RATIO_TABLES, RatioTable
+from dualmech.crosscheck.ratios import CA_WEIGHTINGS
+from dualmech.errors import InvalidInputError
 
-TABLES: dict[str, Callable[[bool, int], Iterator[Row]]] = {"fitness/2": table_2}
-"""Tables by name; each takes whether to be quick and how many rows to solve at a time. The first is the default."""
+QUICK_CELLS = 16
+"""Largest size of Table 2 in a quick run."""
+
+QUICK_ROWS = {5: 64, 6: 64, 7: 64, 8: 64, 10: 6, 11: 64}
+"""Largest parameter of a ratio table's rows in a quick run."""
+
+QUICK_SEEDS = 3
+
+RACE_SECONDS, QUICK_RACE_SECONDS = 30.0, 2.0
+"""Limit of each run of Table 3; the paper let gradient descent run for minutes."""
+
+EVERYTHING = "fitness/all"
 
 VERDICTS = {Agreement.AGREE: "yes", Agreement.WIDE: "wide", Agreement.DISAGREE: "NO"}
 
 DIGITS = 9
 """Significant digits of an interval's ends; they are rounded outwards, so what is printed is still proven."""
+
+
+class Computed(Protocol):
+    """What every computed row tells: whether certified answers agree, and the widest gap among them."""
+
+    @property
+    def outcome(self) -> Agreement:
+        """How the row's certified answers compare."""
+
+    @property
+    def gap(self) -> float:
+        """The widest certified gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table or figure.
+
+    Attributes
+    ----------
+    source : str
+        Paper and number.
+    tasks : callable
+        Takes whether to be quick; returns what to compute, a row each, none depending on another.
+    show : callable
+        Prints the rows, as they come where their form allows.
+    picture : str
+        Name of the picture that `plots` draws of it; empty for a table.
+    """
+
+    source: str
+    tasks: Callable[[bool], Sequence[Callable[[], Computed]]]
+    show: Callable[[Console, str, Iterator[Any]], None]
+    picture: str = ""
+
+
+def chosen(names: Sequence[str]) -> dict[str, Sheet]:
+    """Return sheets by name, all of them for ``fitness/all``, the first where none is named.
+
+    Raises
+    ------
+    InvalidInputError
+        An unknown name.
+    """
+    wanted: dict[str, Sheet] = {}
+    for name in names or [next(iter(SHEETS))]:
+        if name != EVERYTHING and name not in SHEETS:
+            raise InvalidInputError(f"unknown table {name!r}; known are {', '.join(SHEETS)}, {EVERYTHING}")
+        wanted |= SHEETS if name == EVERYTHING else {name: SHEETS[name]}
+    return wanted
+
+
+def compute(sheets: Sequence[Sheet], quick: bool = False, jobs: int = 1) -> Iterator[Iterator[Computed]]:
+    """Yield the rows of each sheet, in order, computed `jobs` at a time across sheets, each on one BLAS thread.
+
+    The rows of a sheet must be taken before those of the next.
+    """
+    batches = [sheet.tasks(quick) for sheet in sheets]
+    pool = Parallel(n_jobs=jobs, return_as="generator", backend="loky", inner_max_num_threads=1)
+    rows = iter(pool(delayed(task)() for batch in batches for task in batch))
+    for batch in batches:
+        yield islice(rows, len(batch))
+
+
+def _privacy_costs(quick: bool) -> list[Callable[[], Row]]:
+    cases = [case for case in TABLE_2 if not quick or case.problem().workload.shape[1] <= QUICK_CELLS]
+    return [partial(fitness.solve_case, case) for case in cases]
+
+
+def _show_privacy_costs(out: Console, title: str, rows: Iterator[Row]) -> None:
+    out.print(crosscheck_table(list(rows), f"{title} (squared privacy cost)"))
 
 
 def crosscheck_table(rows: Sequence[Row], title: str) -> Table:
@@ -35,7 +128,7 @@ def crosscheck_table(rows: Sequence[Row], title: str) -> Table:
             str(row.size),
             *(row.case.printed[column] for column in printed),
             *(_entry(entry) for entry in row.entries),
-            VERDICTS[row.comparison.outcome],
+            VERDICTS[row.outcome],
             "yes" if all(row.confirmed(column) for column in printed) else "NO",
         )
     return table
@@ -49,3 +142,87 @@ def _entry(entry: Entry) -> str:
 
 def _rounded(value: float, rounding: str) -> str:
     return str(Context(prec=DIGITS, rounding=rounding).create_decimal(Decimal(value)))
+
+
+def _race(quick: bool) -> list[Callable[[], RaceRow]]:
+    limit = QUICK_RACE_SECONDS if quick else RACE_SECONDS
+    return [partial(fitness.race, size, limit) for size in CONVERGENCE]
+
+
+def _show_race(out: Console, title: str, rows: Iterator[RaceRow]) -> None:
+    table = Table(title=f"{title}: seconds, and the gap proven", title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("d", "descent, printed", "SM-II, printed", "descent", "SM-II", "dual, certified"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        found = (
+            f"{'> ' if entry.seconds >= row.limit else ''}{entry.seconds:.2g} s, {entry.gap:.0e}"
+            for entry in row.entries
+        )
+        table.add_row(str(row.size), *(f"{seconds} s" for seconds in row.printed), *found)
+    out.print(table)
+
+
+def _ratios(table: RatioTable, quick: bool) -> list[Callable[[], RatioRow]]:
+    rows = [row for row in table.rows if not quick or row <= QUICK_ROWS.get(table.number, row)]
+    return [partial(fitness.solve_row, table, row, QUICK_SEEDS if quick else None) for row in rows]
+
+
+def _show_ratios(subject: str, out: Console, title: str, rows: Iterator[RatioRow]) -> None:
+    for line in (title, f"{subject[0].upper()}{subject[1:]}.", ratio_report.LEGEND):
+        out.print(line, markup=False)
+    for row in rows:
+        for line in ("", *ratio_report.lines(row)):
+            out.print(line, markup=False, soft_wrap=True)
+    out.print()
+
+
+def _show_points(figure: Figure, out: Console, title: str, rows: Iterator[Point]) -> None:
+    table = Table(title=f"{title}: {figure.subject}", title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in (figure.varied, "squared cost", *CA_WEIGHTINGS, "certified squared cost", "certified"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        certified = ("", "")
+        if row.reading:
+            held = ", ".join(ratio_report.settled(row.reading.ratio(name)) for name in CA_WEIGHTINGS)
+            certified = (report.interval_text(row.reading.cost), f"{held}: {VERDICTS[row.outcome]}")
+        numbers = (row.squared_cost, *(row.curves[name] for name in CA_WEIGHTINGS))
+        x = row.cells if figure.varied == "d" else row.total_target
+        table.add_row(str(x), *(f"{number:.6f}" for number in numbers), *certified)
+    out.print(table)
+
+
+def _show_curves(out: Console, title: str, rows: Iterator[Curve]) -> None:
+    table = Table(title=f"{title}: δ by ε", title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("Δ", *(f"ε = {epsilon:g}" for epsilon in EPSILONS), "ε found again"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        deltas = (f"{delta:.4e}" for delta in row.deltas)
+        table.add_row(f"{row.privacy_cost:g}", *deltas, VERDICTS[row.outcome])
+    out.print(table)
+
+
+def _curves(quick: bool) -> list[Callable[[], Curve]]:
+    return [partial(curve, cost) for cost in COSTS]
+
+
+SHEETS: dict[str, Sheet] = {
+    "fitness/table2": Sheet(f"{FFU}, Table 2", _privacy_costs, _show_privacy_costs),
+    "fitness/table3": Sheet(f"{FFU}, Table 3", _race, _show_race),
+    **{
+        f"fitness/table{table.number}": Sheet(
+            table.source, partial(_ratios, table), partial(_show_ratios, table.subject)
+        )
+        for table in RATIO_TABLES
+    },
+    "fitness/figure1": Sheet(f"{FFU}, Figure 1", _curves, _show_curves, "figure1"),
+    **{
+        f"fitness/figure{figure.number}": Sheet(
+            f"{FFU}, Figure {figure.number}",
+            figure.tasks,
+            partial(_show_points, figure),
+            f"figure{figure.number}",
+        )
+        for figure in (FIGURE_2, FIGURE_3)
+    },
+}
+"""Tables and figures by name; the first is the default."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -51,6 +53,16 @@ class TestSolve:
         result = run("solve", str(tmp_path / "w.csv"), "--targets", str(tmp_path / "t.csv"))
         assert result.exit_code == 0
         assert "1 to 4" in result.output
+
+    @pytest.mark.parametrize("layer", ["fast", "reference"])
+    def test_refine_breaks_ties(self, layer: str, tmp_path: Path) -> None:
+        (tmp_path / "w.csv").write_text("query,a,b\nwhole,1,0\nhalf,0,0.5\n")
+        path = tmp_path / "refined.npz"
+        result = run("solve", str(tmp_path / "w.csv"), "--refine", "--layer", layer, "-o", str(path))
+        assert result.exit_code == 0
+        assert "Stage 2: CERTIFIED, worst squared cost of 1 open neighbours 0.25" in result.output
+        profile = dm.load_solution(path).mechanism.profile
+        assert profile == pytest.approx([1, 0.25], rel=1e-6)
 
     def test_margins_of_error_are_targets(self) -> None:
         by_margin = run("solve", "prefix:4", "--moe", "3.29", "--z", "1.645")
@@ -178,7 +190,7 @@ BAD = {
     "delta of two": (["solve", "prefix:2", "--delta", "2", "-o", "x.npz"], "delta"),
     "backend of the fast layer": (["solve", "prefix:2", "--backend", "SCS"], "--layer reference"),
     "judge of nothing": (["judge", "prefix:4"], "--covariance"),
-    "unknown table": (["crosscheck", "nope"], "fitness/2"),
+    "unknown table": (["crosscheck", "nope"], "fitness/table2"),
 }
 
 
@@ -279,3 +291,27 @@ def test_an_interrupt_leaves_no_file_and_status_130(tmp_path: Path) -> None:
     assert done.returncode in (130, -signal.SIGINT)
     assert not list(tmp_path.iterdir())
     assert "Traceback" not in done.stderr
+
+
+class TestOutputThatCannotBeWritten:
+    def shell(self, line: str) -> subprocess.CompletedProcess[str]:
+        command = f"{shlex.quote(sys.executable)} -m dualmech.crosscheck.app {line}"
+        return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+    def test_a_full_disk_is_one_line(self) -> None:
+        done = self.shell("solve prefix:4 > /dev/full")
+        assert done.returncode == 1
+        assert done.stderr.startswith("dualmech: ") and len(done.stderr.splitlines()) == 1
+
+    def test_a_closed_output_is_no_traceback(self) -> None:
+        done = self.shell("solve prefix:4 >&-")
+        assert done.returncode == 0 and not done.stderr
+
+    def test_a_reader_that_leaves_is_no_traceback(self) -> None:
+        done = self.shell("solve prefix:4 | true")
+        assert "Traceback" not in done.stderr
+
+
+def test_version() -> None:
+    assert run("--version").output == f"dualmech {importlib.metadata.version('dualmech')}\n"
