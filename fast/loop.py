@@ -9,6 +9,8 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from dualmech import validate
+from dualmech.errors import InputTypeError
 from dualmech.solution import Callback, Progress, Status
 
 PATIENCE = 30
@@ -16,6 +18,30 @@ PATIENCE = 30
 
 WORTHWHILE = 0.9
 """A gap counts as smaller when it is below this share of the last one that did."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limits:
+    """What a user asks of a run: the gap, when to give up, and who hears of its progress."""
+
+    tol: float
+    max_iterations: int
+    time_limit: float | None
+    callback: Callback | None
+
+    @classmethod
+    def checked(
+        cls, tol: float, max_iterations: int, time_limit: float | None, callback: Callback | None
+    ) -> Limits:
+        """Refuse what cannot be meant."""
+        if callback is not None and not callable(callback):
+            raise InputTypeError(f"callback must be callable, got {type(callback).__name__}")
+        return cls(
+            validate.positive_number(tol=tol),
+            validate.size(max_iterations=max_iterations),
+            None if time_limit is None else validate.positive_number(time_limit=time_limit),
+            callback,
+        )
 
 
 class Iterate(Protocol):

@@ -1,4 +1,7 @@
-"""Measure from the command line: ``python -m dualmech.crosscheck.benchmarks [NAME …] [--no-reference]``."""
+"""Measure from the command line: ``python -m dualmech.crosscheck.benchmarks [NAME …] [--no-reference]``.
+
+The name ``softmax`` compares SM-II with other solvers instead; ``--plots FOLDER`` draws that comparison.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,20 @@ import json
 import os
 import subprocess
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from dualmech.crosscheck import report
+from dualmech.crosscheck import plots, report
+from dualmech.crosscheck.benchmarks import softmax
 from dualmech.crosscheck.benchmarks.fitness import BENCHMARKS, Benchmark, measure, measure_against_reference
 
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 AGAINST_REFERENCE = "reference"
+
+SOFTMAX = "softmax"
 
 HEADINGS = (
     "workload",
@@ -36,19 +42,21 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def run(
-    names: Annotated[list[str] | None, typer.Argument(help="Only cases whose name begins so.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Only cases whose name begins so; or: softmax.")
+    ] = None,
     reference: Annotated[
         bool, typer.Option(help="Also time the reference layer on prefix 64 (minutes).")
     ] = True,
+    folder: Annotated[str, typer.Option("--plots", help="Draw `softmax` into this folder.")] = "",
     one: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Measure the fast layer and print one line a case; steps are eigendecompositions."""
     if one:
-        print(
-            json.dumps(
-                measure_against_reference() if one == AGAINST_REFERENCE else measure(BENCHMARKS[int(one)])
-            )
-        )
+        print(json.dumps(_measured(one)))
+        return
+    if names == [SOFTMAX]:
+        _compare_softmax(folder)
         return
     title = "fitness for use, fast layer: steps are eigendecompositions, seconds medians with the certificate"
     table = Table(title=title, title_justify="left")
@@ -61,6 +69,23 @@ def run(
     out.print(table)
     if reference and not names:
         out.print(_comparison(_in_own_process(AGAINST_REFERENCE, 1)))
+
+
+def _measured(which: str) -> Any:
+    if which == SOFTMAX:
+        return softmax.measure()
+    return measure_against_reference() if which == AGAINST_REFERENCE else measure(BENCHMARKS[int(which)])
+
+
+def _compare_softmax(folder: str) -> None:
+    """Print the comparison of SM-II with other solvers, and draw it where a folder is given."""
+    if folder:
+        plots.check_drawable(folder)
+    entries = [softmax.Entry(**found) for found in _in_own_process(SOFTMAX, 1)]
+    out = report.console()
+    out.print(softmax.table(entries))
+    for path in softmax.draw(entries, folder) if folder else []:
+        out.print(f"drawn: {path}")
 
 
 def _row(case: Benchmark, found: dict[str, float]) -> tuple[str, ...]:
@@ -86,13 +111,12 @@ def _comparison(found: dict[str, float]) -> str:
     )
 
 
-def _in_own_process(which: str, threads: int) -> dict[str, float]:
+def _in_own_process(which: str, threads: int) -> Any:
     """Measure in a fresh process, so that threads can be set and peak memory is the case's own."""
     environment = os.environ | {name: str(threads) for name in THREADS}
     command = [sys.executable, "-m", "dualmech.crosscheck.benchmarks", "--one", which]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    result: dict[str, float] = json.loads(done.stdout)
-    return result
+    return json.loads(done.stdout)
 
 
 if __name__ == "__main__":
