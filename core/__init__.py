@@ -19,7 +19,12 @@ from dualmech.errors import (
     UncertifiedWarning,
 )
 from dualmech.mechanism import LinearGaussianMechanism
+from dualmech.ordering import compare_privacy
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.problems.refinement import RefinementStage
+from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
+from dualmech.problems.variance import TotalVariance, VarianceDual
+from dualmech.refinement import Refinement
 from dualmech.solution import Progress, Solution, Status
 from dualmech.storage import load_solution, save_solution
 from dualmech.workload import Workload
@@ -39,11 +44,18 @@ __all__ = [
     "LinearGaussianMechanism",
     "PrivacyFirst",
     "Progress",
+    "SoftmaxDual",
+    "SoftmaxFitness",
+    "Refinement",
+    "RefinementStage",
     "Solution",
     "Status",
+    "TotalVariance",
     "UncertifiedWarning",
+    "VarianceDual",
     "Workload",
     "accounting",
+    "compare_privacy",
     "files",
     "load_solution",
     "naming",

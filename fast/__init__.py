@@ -6,11 +6,15 @@ from functools import singledispatch
 from typing import Any
 
 from dualmech.errors import InputTypeError
-from dualmech.fast import fitness
+from dualmech.fast import fitness, softmax, variance
+from dualmech.fast.refinement import refine
+from dualmech.fast.softmax_newton import SoftmaxOptions
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
 
-__all__ = ["solve"]
+__all__ = ["SoftmaxOptions", "refine", "solve"]
 
 
 @singledispatch
@@ -19,16 +23,22 @@ def solve(problem: Any, **options: Any) -> Solution:
 
     Parameters
     ----------
-    problem : FitnessForUse or PrivacyFirst
+    problem : FitnessForUse, PrivacyFirst, TotalVariance or SoftmaxFitness
         What is asked.
     tol : float, default 1e-6
         Gap to prove, relative to the lower bound.
     method : {"auto", "fixed_point", "newton"}
-        ``auto`` begins with the fixed point and finishes with Newton's method where that is cheaper.
+        ``auto`` begins with the fixed point and finishes with Newton's method where that is cheaper; for
+        `SoftmaxFitness` it is Newton's method at once. `FitnessForUse` and `PrivacyFirst` have two more:
+        ``softmax_newton`` is the paper's own algorithm, SM-II, and ``softmax_gradient`` the gradient descent
+        that the paper compares it with.
+    options : SoftmaxOptions, optional
+        The parameters of these two.
     start : Solution, optional
         A solution of the same or a similar problem (same numbers of neighbours and queries) to start from.
     max_iterations : int, default 1000
-        Eigendecompositions after which to stop; the step under way is finished.
+        Eigendecompositions, or steps of Newton's method on a soft max, after which to stop; the one under way
+        is finished.
     time_limit : float, optional
         Seconds after which the best answer so far is returned.
     callback : callable, optional
@@ -52,11 +62,16 @@ def solve(problem: Any, **options: Any) -> Solution:
     >>> answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(64), targets=1.0))
     >>> answer.status.name, round(answer.objective, 4)
     ('CERTIFIED', 4.4579)
+    >>> round(fast.solve(dm.TotalVariance(dm.workloads.prefix(64))).objective, 3)
+    282.202
     """
     raise InputTypeError(
-        f"problem must be one that the fast layer solves (FitnessForUse, PrivacyFirst), got {type(problem).__name__}"
+        f"problem must be one that the fast layer solves (FitnessForUse, PrivacyFirst, TotalVariance, "
+        f"SoftmaxFitness), got {type(problem).__name__}"
     )
 
 
 solve.register(FitnessForUse, fitness.solve)
 solve.register(PrivacyFirst, fitness.solve)
+solve.register(TotalVariance, variance.solve)
+solve.register(SoftmaxFitness, softmax.solve)

@@ -13,10 +13,14 @@ import cvxpy as cp
 
 from dualmech.errors import InputTypeError
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.reference import backends, fitness
+from dualmech.problems.refinement import RefinementStage
+from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.variance import TotalVariance
+from dualmech.reference import backends, fitness, refinement, softmax, variance
+from dualmech.reference.refinement import refine
 from dualmech.solution import Solution
 
-__all__ = ["backends", "formulate", "solve"]
+__all__ = ["backends", "formulate", "refine", "solve"]
 
 
 @singledispatch
@@ -35,20 +39,35 @@ def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Pr
     `PrivacyFirst` has the same four, with κ to minimise, ``cost`` for α and κ c for c (Problem 2); its ``sum``
     is Problem 3 as well, which knows no budget.
 
+    For `TotalVariance`, with V the queries on B x times √w and ``X = Σ⁻¹``,
+
+    - ``schur``: minimise ``tr Y`` subject to ``[[X, V'], [V, Y]] ⪰ 0``, ``diag((BU)' X BU) ≤ 1``;
+    - ``gram``, its default: the same with a triangle R for V, ``R'R = V'V``, whose size is the rank;
+    - ``matrix_frac``: minimise ``tr(V X⁻¹ V')`` under the second constraint.
+
+    Directions that no neighbour moves are left out of X, where they would be infinite.
+
+    For `SoftmaxFitness` (Problem 4), with limits g on the costs and h on the variances over their targets,
+
+    - ``schur``: minimise ``(1/t₁) log Σ exp(t₁ g_i) + (1/t₂) log Σ exp(t₂ h_j) + w Σ v_j Σ v_j'`` subject to
+      ``[[Σ, BU], [(BU)', Z]] ⪰ 0``, ``diag(Z) ≤ g``, ``diag(L Σ L')/c ≤ h``;
+    - ``matrix_frac``: the same with ``(B u_i)' Σ⁻¹ (B u_i) ≤ g_i``.
+
     Parameters
     ----------
-    problem : FitnessForUse or PrivacyFirst
+    problem : FitnessForUse, PrivacyFirst, TotalVariance or SoftmaxFitness
         What is asked.
-    formulation : {"schur", "matrix_frac", "logdet", "sum"}
-        Which statement.
+    formulation : str
+        Which statement; by default ``schur``, for `TotalVariance` ``gram``.
     sharpness : float, default 1
         t > 0 of ``logdet``; the parameter 1/t of the program can be changed later.
 
     Returns
     -------
     cvxpy.Problem
-        Variables ``Sigma`` (k, k), ``alpha`` or ``kappa`` and, in ``schur``, ``Z`` (s, s); constraints with
-        the labels ``schur``, ``privacy`` and ``accuracy``, whose multipliers are the weights λ and μ.
+        Variables ``Sigma`` (k, k), ``alpha`` or ``kappa`` and, in ``schur``, ``Z`` (s, s), or ``X`` (k, k)
+        and ``Y``; constraints with the labels ``schur``, ``privacy`` and ``accuracy``, whose multipliers are
+        the weights λ and μ.
 
     Raises
     ------
@@ -57,7 +76,7 @@ def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Pr
 
     Notes
     -----
-    Problems 1 to 3 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially
+    Problems 1 to 4 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially
     private linear queries", PVLDB 14(10), 2021.
 
     Examples
@@ -84,13 +103,13 @@ def solve(problem: Any, **options: Any) -> Solution:
 
     Parameters
     ----------
-    problem : FitnessForUse or PrivacyFirst
+    problem : FitnessForUse, PrivacyFirst, TotalVariance or SoftmaxFitness
         What is asked.
     backend : str, default "CLARABEL"
         An installed CVXPY backend that can do the cones (`backends.installed` lists them).
-    formulation : {"schur", "matrix_frac", "logdet", "sum"}
-        Which statement; ``logdet`` follows the central path, for small sizes, and ``sum`` is the quickest: on
-        prefix 64 SCS needs a fifteenth of its time for ``schur``.
+    formulation : str
+        Which statement of `formulate`. For fitness for use ``logdet`` follows the central path, for small
+        sizes, and ``sum`` is the quickest: on prefix 64 SCS needs a fifteenth of its time for ``schur``.
     tol : float, optional
         Gap to prove, relative to the lower bound: by default 1e-5 with CLARABEL, 1e-3 with SCS, 1e-4 with
         others. CLARABEL's and SCS's own tolerances follow from it.
@@ -126,11 +145,16 @@ def solve(problem: Any, **options: Any) -> Solution:
 
 def _unknown(problem: Any, verb: str) -> str:
     return (
-        f"problem must be one that the reference layer {verb} (FitnessForUse, PrivacyFirst), "
-        f"got {type(problem).__name__}"
+        f"problem must be one that the reference layer {verb} (FitnessForUse, PrivacyFirst, TotalVariance, "
+        f"SoftmaxFitness), got {type(problem).__name__}"
     )
 
 
 for _problem in (FitnessForUse, PrivacyFirst):
     formulate.register(_problem, fitness.formulate)
     solve.register(_problem, fitness.solve)
+formulate.register(TotalVariance, variance.formulate)
+solve.register(TotalVariance, variance.solve)
+formulate.register(SoftmaxFitness, softmax.formulate)
+solve.register(SoftmaxFitness, softmax.solve)
+formulate.register(RefinementStage, refinement.formulate)
