@@ -261,7 +261,10 @@ def info() -> None:
 def main() -> None:
     """Run the command; an error of ours is one line on standard error and exit status 1."""
     # A stream that was closed before the start is None.
-    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))
+    sys.stdout, sys.stderr = (
+        stream or open(os.devnull, "w")  # noqa: SIM115
+        for stream in (sys.stdout, sys.stderr)
+    )
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Greek letters gets question marks
