@@ -10,11 +10,12 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.mechanism import LinearGaussianMechanism
+from dualmech.refinement import Refinement
 from dualmech.solution import Solution
 from dualmech.validate import Array
 
-Profiled: TypeAlias = LinearGaussianMechanism | Solution | npt.ArrayLike
-"""A mechanism, a solution that has one, or a privacy profile itself (s,)."""
+Profiled: TypeAlias = LinearGaussianMechanism | Solution | Refinement | npt.ArrayLike
+"""A mechanism, a solution or refinement that has one, or a privacy profile itself (s,)."""
 
 
 def compare_privacy(a: Profiled, b: Profiled, tol: float = 1e-9) -> int:
@@ -26,7 +27,7 @@ def compare_privacy(a: Profiled, b: Profiled, tol: float = 1e-9) -> int:
 
     Parameters
     ----------
-    a, b : LinearGaussianMechanism, Solution or (s,) array
+    a, b : LinearGaussianMechanism, Solution, Refinement or (s,) array
         The mechanisms, or their profiles. Profiles of one length, over the same kind of neighbours.
     tol : float
         Entries differ if they do by more than this, relative to the larger of the two; infinite ones are
@@ -72,7 +73,7 @@ def compare_privacy(a: Profiled, b: Profiled, tol: float = 1e-9) -> int:
 
 
 def _profile(argument: str, given: Profiled) -> Array:
-    if isinstance(given, Solution):
+    if isinstance(given, Solution | Refinement):
         given = given.mechanism
     if isinstance(given, LinearGaussianMechanism):
         return given.profile

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -94,17 +95,25 @@ def refine(
     began, whole = time.perf_counter(), accuracy_first(problem)
     stage = RefinementStage(whole, np.zeros((len(directions), 0)), directions)
     solved: list[tuple[RefinementStage, FitnessDual, int]] = []
-    while not stage.finished:
-        inner, dual, steps = solve(stage)
-        solved.append((stage, dual, steps))
-        stage = stage.settle(inner, dual, stage.certify(stage.covariance(inner), dual).gap)
-    covariance = whole.feasible(stage.covariance())
+    with np.errstate(all="ignore"):
+        while not stage.finished:
+            inner, dual, steps = solve(stage)
+            solved.append((stage, dual, steps))
+            point = stage.covariance(inner)
+            try:
+                stage = stage.settle(inner, dual, stage.certify(point, dual).gap)
+            except np.linalg.LinAlgError:
+                # Numerically singular noise has no square root to go on with; the judge says what that is worth.
+                break
+            point = stage.covariance()
+        covariance = whole.feasible(point)
     judge = partial(judged, tol=tol, otherwise=Status.STALLED, solver=solver)
     stages = tuple(judge(each, covariance, dual, iterations=steps) for each, dual, steps in solved)
     total, seconds = sum(steps for _, _, steps in solved), time.perf_counter() - began
     first = solved[0][1]
     answer = Refinement(
-        judge(problem, problem.feasible(covariance), first, iterations=total, seconds=seconds), stages
+        judge(problem, problem.feasible(covariance), first, iterations=total, seconds=seconds),
+        _proven_in_order(stages, stage.finished),
     )
     if not answer.certified:
         warnings.warn(
@@ -113,6 +122,20 @@ def refine(
             stacklevel=3,
         )
     return answer
+
+
+def _proven_in_order(stages: tuple[Solution, ...], finished: bool) -> tuple[Solution, ...]:
+    """Return the stages, those after the first that is not proven called unproven too: their face is in doubt."""
+    proven = list(itertools.takewhile(lambda stage: stage.status is Status.CERTIFIED, stages))
+    rest = list(stages[len(proven) :])
+    if not rest and not finished:
+        proven, rest = proven[:-1], proven[-1:]
+    message = "An earlier stage is not proven, so the face of this one is in doubt."
+    doubtful = [
+        replace(stage, status=Status.STALLED, message=message) if stage.status is Status.CERTIFIED else stage
+        for stage in rest
+    ]
+    return (*proven, *doubtful)
 
 
 def accuracy_first(problem: FitnessForUse | PrivacyFirst) -> FitnessForUse:

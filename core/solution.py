@@ -32,8 +32,8 @@ class Status(Enum):
         "found and its gap is proven; ask for a larger tolerance, or rescale targets that differ widely."
     )
     ROUNDING = (
-        "The gap is as small as asked, but rounding in its evaluation may hide more than that. Ask for a "
-        "tolerance above the certificate's resolution."
+        "What is left of the gap is no more than was asked, or no more than rounding in its evaluation may hide. "
+        "Ask for a tolerance above the certificate's resolution, or rescale what differs widely."
     )
     BACKEND = (
         "The backend ended its own way; what it returned was repaired to feasibility and judged. Tighten the "

@@ -137,7 +137,7 @@ def solve(
         storage.save_solution(answer, output)
     out = report.console()
     report.solution_report(out, answer, z, REPORTED_DELTA if delta is None else delta)
-    report.stage_lines(out, stages)
+    report.stage_lines(out, answer, stages)
     _leave(answer, *stages)
 
 

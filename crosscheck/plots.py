@@ -13,7 +13,7 @@ import numpy as np
 from dualmech import accounting, files
 from dualmech.crosscheck.figures import COSTS, FIGURE_2, FIGURE_3, Figure, point
 from dualmech.crosscheck.ratios import CA_WEIGHTINGS
-from dualmech.errors import BackendError, FileFormatError
+from dualmech.errors import BackendError, FileFormatError, InvalidInputError
 
 KINDS = ("svg", "png")
 
@@ -47,11 +47,15 @@ def check_drawable(folder: str) -> Path:
         matplotlib, of the extra ``plots``, is not installed.
     FileFormatError
         The folder cannot be made or written to.
+    InvalidInputError
+        An empty path.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise BackendError(
             "pictures need matplotlib, which the extra `plots` brings: pip install 'dualmech[plots]'"
         )
+    if not folder:
+        raise InvalidInputError("output must be the path of a folder, got an empty one")
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -78,14 +78,24 @@ def solution_report(out: Console, solution: Solution, z: float, delta: float) ->
     out.print(f"{len(solution.binding)} of {len(mechanism.profile)} neighbours bind.")
 
 
-def stage_lines(out: Console, stages: Sequence[Solution]) -> None:
-    """Print what every stage of the refined privacy ordering settled."""
+def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> None:
+    """Print what every stage of the refined privacy ordering settled, in the units of the answer, and what is left."""
+    if not stages or not answer.certificate.feasible:
+        return
+    mechanism = answer.mechanism
+    unit = mechanism.squared_privacy_cost / stages[0].objective
     for count, stage in enumerate(stages, start=1):
-        neighbours = len(stage.problem.neighbours)
+        still = len(stage.problem.neighbours)
         out.print(
-            f"Stage {count}: {stage.status.name}, worst squared cost of {neighbours} open neighbours "
-            f"{stage.objective:.9g} (gap {stage.gap:.1e})"
+            f"Stage {count}: {stage.status.name}, worst squared cost of {still} open neighbour{'s'[: still != 1]} "
+            f"{unit * stage.objective:.9g} (gap {stage.gap:.1e})"
         )
+    budget = mechanism.free_budget()
+    left = int((budget > stages[0].tol * mechanism.squared_privacy_cost).sum())
+    out.print(
+        f"Left for later queries at no further cost: up to {budget.max():.6g} "
+        f"for {left} of {len(budget)} neighbours."
+    )
 
 
 def interval_text(interval: tuple[float, float]) -> str:

@@ -91,6 +91,7 @@ def run(
     max_iterations: int,
     time_limit: float | None = None,
     callback: Callback | None = None,
+    patience: int = PATIENCE,
 ) -> Outcome[S]:
     """Step from `start` until the gap between the best primal and the best dual state is at most `tol`.
 
@@ -117,7 +118,7 @@ def run(
             break
         if gap < WORTHWHILE * mark:
             mark, last_gain = gap, len(history)
-        if len(history) - last_gain >= PATIENCE:
+        if len(history) - last_gain >= patience:
             reason = Status.STALLED
             break
         out_of_time = time_limit is not None and history[-1].seconds >= time_limit

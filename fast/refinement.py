@@ -25,8 +25,9 @@ from dualmech.validate import Array
 STAGE_GAP = 1e-13
 """Gap to which a stage is solved, in doubles about the least that can be asked."""
 
-MOST_STEPS = 200
-"""Decompositions that a stage may take."""
+MOST_STEPS, PATIENCE = 400, 100
+"""Decompositions that a stage may take, and steps without a smaller gap: far along the path the weights still
+improve while the covariance waits for a step that ends in its middle."""
 
 
 def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refinement:
@@ -106,7 +107,13 @@ def _run(program: Program, careful: bool) -> loop.Outcome[Counted]:
         return Counted(at, state.decompositions + at.decompositions)
 
     begin = newton.start(_balanced(program))
-    return loop.run(Counted(begin, begin.decompositions), step, tol=STAGE_GAP, max_iterations=MOST_STEPS)
+    return loop.run(
+        Counted(begin, begin.decompositions),
+        step,
+        tol=STAGE_GAP,
+        max_iterations=MOST_STEPS,
+        patience=PATIENCE,
+    )
 
 
 def _balanced(program: Program) -> Spectrum:

@@ -60,7 +60,8 @@ class TestSolve:
         path = tmp_path / "refined.npz"
         result = run("solve", str(tmp_path / "w.csv"), "--refine", "--layer", layer, "-o", str(path))
         assert result.exit_code == 0
-        assert "Stage 2: CERTIFIED, worst squared cost of 1 open neighbours 0.25" in result.output
+        assert "Stage 2: CERTIFIED, worst squared cost of 1 open neighbour 0.25" in result.output
+        assert "up to 0.75 for 1 of 2 neighbours" in result.output
         profile = dm.load_solution(path).mechanism.profile
         assert profile == pytest.approx([1, 0.25], rel=1e-6)
 

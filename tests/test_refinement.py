@@ -280,19 +280,70 @@ class TestCertificates:
         for solution in answer.stages:
             assert solution.prices.sum() == pytest.approx(1)
             assert set(solution.binding) <= set(solution.problem.neighbours)
-            np.testing.assert_array_equal(solution.mechanism.profile, answer.mechanism.profile)
+            np.testing.assert_allclose(solution.mechanism.profile, answer.mechanism.profile, rtol=1e-9)
             program = reference.formulate(solution.problem)
             assert float(program.solve(solver="CLARABEL")) == pytest.approx(solution.objective, rel=1e-5)
 
-    def test_weights_of_the_wrong_number_are_refused(self) -> None:
+    def test_an_almost_parallel_direction_hides_nothing(self) -> None:
+        # Settled noise halved, beside an open direction that is nearly the same: far off the face all the same.
+        problem = dm.FitnessForUse(dm.Workload(np.eye(3)), [2.0, 1.0, 1.0])
+        for epsilon in (1e-3, 1e-5, 1e-7, 1e-9):
+            open_direction = np.array([[1.0], [0.0], [epsilon]])
+            stage = dm.RefinementStage(problem, np.eye(3)[:, :2], open_direction, neighbours=np.array([2]))
+            lie = stage.covariance()
+            lie[1, 1] = 0.5
+            judged = stage.certify(lie, ([0, 0, 1.0], [1.0, 0, 0]))
+            assert judged.violation > 0.1 and not judged.certifies(1e-6)
+
+    @pytest.mark.parametrize("scale", [1e-300, 1e300])
+    def test_the_scale_of_weights_is_immaterial(self, scale: float) -> None:
+        for solution in fast.refine(coupled(3)).stages:
+            weights = tuple(scale * part / part.max() for part in solution.dual)
+            judged = solution.problem.certify(solution.primal, weights)
+            assert judged.lower_bound == pytest.approx(solution.lower_bound, rel=1e-12)
+
+    def test_what_is_no_dual_or_no_stage_is_refused(self) -> None:
         answer = fast.refine(coupled(3))
+        stage, ones = answer.stages[0].problem, np.ones(5)
         with pytest.raises(dm.InvalidInputError, match="dual must hold"):
-            answer.stages[0].problem.certify(answer.covariance, (np.ones(1), np.ones(1)))
+            stage.certify(answer.covariance, (np.ones(1), np.ones(1)))
+        for bad in ("text", (ones, ones, ones), (ones, ["a"] * 5), 3.0):
+            with pytest.raises((dm.InputTypeError, dm.InvalidInputError)):
+                stage.certify(answer.covariance, bad)
+        with pytest.raises(dm.InvalidInputError, match="neighbours must be indices"):
+            dm.RefinementStage(stage.problem, stage.settled, stage.open, neighbours=np.array([7]))
+        with pytest.raises(dm.InvalidInputError, match="settled and open must have"):
+            dm.RefinementStage(stage.problem, np.ones((1, 1)), stage.open)
 
     def test_says_so_where_a_stage_is_not_proven(self) -> None:
         with pytest.warns(dm.UncertifiedWarning, match="a stage is proven to"):
             answer = fast.refine(dm.FitnessForUse(dm.workloads.prefix(6), 1.0), tol=1e-16)
         assert not answer.certified
+
+
+class TestHardStages:
+    """Found by users: a stage that was given up too early, and problems on the edge of double precision."""
+
+    def test_a_path_whose_covariance_comes_late(self) -> None:
+        matrix = [[1.0042, 0, -0.0092, -0.0561], [0, 0.5, 0, 0.0355], [-0.026, 0, 0.9, 0], [0, 0, 0, 1]]
+        problem = dm.FitnessForUse(dm.Workload(matrix), [1, 1.0397, 1, 1])
+        answer = fast.refine(problem)
+        assert answer.certified
+        assert answer.solution.objective == pytest.approx(fast.solve(problem, tol=1e-9).objective, rel=1e-8)
+
+    @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+    @pytest.mark.parametrize("layer", [fast, reference])
+    def test_units_worlds_apart_end_honestly(self, layer: object) -> None:
+        matrix = np.diag(10.0 ** np.linspace(-6, 6, 6)) @ np.tril(np.ones((6, 6)))
+        for problem in (
+            dm.FitnessForUse(dm.Workload(matrix), 1.0),
+            dm.PrivacyFirst(dm.Workload(matrix), 1.0, cost=2.0),
+            dm.FitnessForUse(dm.workloads.prefix(6), 10.0 ** np.linspace(4, -4, 6)),
+        ):
+            answer = layer.refine(problem)  # type: ignore[attr-defined]
+            statuses = [stage.status is dm.Status.CERTIFIED for stage in answer.stages]
+            assert statuses == sorted(statuses, reverse=True)  # nothing is proven after what is not
+            assert answer.certified is (all(statuses) and answer.solution.status is dm.Status.CERTIFIED)
 
 
 class TestPrivacyFirst:

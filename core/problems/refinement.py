@@ -24,9 +24,8 @@ import scipy.linalg
 from dualmech import linalg
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
-from dualmech.problems.evaluation import FitnessDual, covariance_of, evaluate
+from dualmech.problems.evaluation import FitnessDual, covariance_of, dual_weights, evaluate, proving
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.geometry import Geometry
 from dualmech.validate import Array
 
 if TYPE_CHECKING:
@@ -101,15 +100,27 @@ class RefinementStage:
         neighbours: Indices | None = None,
         queries: Indices | None = None,
     ) -> None:
-        geometry, count = problem.geometry, settled.shape[1]
-        directions = np.hstack([settled, open])
-        coordinates, condition = _coordinates(geometry, directions, geometry.moves)
+        settled, open = np.asarray(settled, dtype=np.float64), np.asarray(open, dtype=np.float64)
+        geometry = problem.geometry
+        if not settled.ndim == open.ndim == 2 or not len(settled) == len(open) == geometry.rank:
+            raise InvalidInputError(
+                f"settled and open must have {geometry.rank} rows, one a row of the basis, "
+                f"got shapes {settled.shape} and {open.shape}"
+            )
+        directions, count = np.hstack([settled, open]), settled.shape[1]
+        coordinates, condition = _coordinates(directions, geometry.moves)
         coefficients = geometry.representation @ directions
         moves, rows = coordinates[count:], coefficients[:, count:]
         if neighbours is None:
             neighbours = np.flatnonzero(np.abs(geometry.moves).max(axis=0))
         if queries is None:
             queries = np.setdiff1d(np.arange(len(rows)), geometry.free_queries)
+        for name, chosen, size in (
+            ("neighbours", neighbours, moves.shape[1]),
+            ("queries", queries, len(rows)),
+        ):
+            if not np.isin(chosen, np.arange(size)).all():
+                raise InvalidInputError(f"{name} must be indices from 0 to {size - 1}, got {chosen}")
         for name, value in {
             "problem": problem,
             "settled": settled,
@@ -143,13 +154,16 @@ class RefinementStage:
     def certify(
         self, primal: npt.ArrayLike, dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]
     ) -> Certificate:
-        """Judge a covariance on B x (k, k), which must lie on the face, and weights (s,) and (m,)."""
-        sides = evaluate(self.problem, primal)
-        violation = max(sides.excess - 1, 0.0)
-        if np.isfinite(violation):
-            violation = max(violation, self._departure(covariance_of(self.problem, primal)))
-        bound, rounding = self._bound(*(np.asarray(part, dtype=np.float64) for part in dual))
-        objective = float(sides.profile[self.neighbours].max())
+        """Judge a covariance on B x (k, k), which must lie on the face, and weights (s,) and (m,).
+
+        What is evaluated is the nearest point of the face. How far the covariance is from it, relative to its
+        own standard deviations, counts as violation. Weights on closed neighbours and queries are left out.
+        """
+        face, departure = self._nearest(covariance_of(self.problem, primal))
+        sides = evaluate(self.problem, face)
+        bound, rounding = self._bound(*dual_weights(self.problem, dual))
+        objective = float(sides.profile[self.neighbours].max(initial=0.0))
+        violation = max(sides.excess - 1, departure)
         return Certificate.of(objective, bound, violation, sides.rounding + rounding)
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
@@ -206,16 +220,12 @@ class RefinementStage:
         Proof: ``Σ λ_i β_i' M⁻¹ β_i · Σ μ_j ν_j M ν_j'`` is at least the squared trace norm, as for the whole
         problem, the second factor is at most ``Σ μ_j (c_j - a_j)``, and a maximum is at least any mean.
         """
-        expected = (self.moves.shape[1],), (len(self.rows),)
-        if (neighbour_weights.shape, query_weights.shape) != expected:
-            raise InvalidInputError(
-                f"dual must hold {expected[0][0]} neighbour weights and {expected[1][0]} query weights, "
-                f"got shapes {neighbour_weights.shape} and {query_weights.shape}"
-            )
         first, last = neighbour_weights[self.neighbours], query_weights[self.queries]
+        if not (proving(first) and proving(last)):
+            return 0.0, 0.0
+        first, last = first / first.max(), last / last.max()  # no sum or product then overflows
         budget, mass = float(last @ self.slack[self.queries]), float(first.sum())
-        weights = np.concatenate([first, last])
-        if not np.all(np.isfinite(weights)) or np.any(weights < 0) or not (mass > 0 and budget > 0):
+        if not budget > 0:
             return 0.0, 0.0
         between = self.rows[self.queries] @ self.moves[:, self.neighbours]
         norm, allowance = linalg.trace_norm(np.sqrt(last)[:, None] * between * np.sqrt(first))
@@ -223,25 +233,25 @@ class RefinementStage:
         rounding = 2 * (allowance / norm if norm > 0 else 0.0) + 4 * self.rounding
         return float(first @ self.costs[self.neighbours]) / mass + free, rounding
 
-    def _departure(self, covariance: Array) -> float:
-        """Return how far a covariance is from the face: what it changes in settled noise, whose size is 1."""
-        directions, count = np.hstack([self.settled, self.open]), self.settled.shape[1]
-        half, condition = _coordinates(self.problem.geometry, directions, covariance)
-        inner, _ = _coordinates(self.problem.geometry, directions, half.T)
-        units = np.sqrt(np.maximum(np.diagonal(inner), np.finfo(np.float64).tiny))
-        change = (inner / units / units[:, None])[:count]
-        change[:, :count] -= np.eye(count)
-        change[np.diag_indices(count)] = np.diagonal(inner)[:count] - 1
-        allowed = 8 * len(covariance) * linalg.EPS * condition**2
-        return max(float(np.abs(change).max(initial=0.0)) - allowed, 0.0)
+    def _nearest(self, covariance: Array) -> tuple[Array, float]:
+        """Return a point of the face near a covariance, and how far from it that is, in standard deviations."""
+        count, units = self.settled.shape[1], np.sqrt(np.abs(np.diagonal(covariance)))
+        if not count or not np.all(np.isfinite(covariance)):
+            return covariance, 0.0
+        directions = np.hstack([self.settled, self.open])
+        half, _ = _coordinates(directions, (covariance + covariance.T) / 2)
+        inner, _ = _coordinates(directions, half.T)
+        face = self.covariance(inner[count:, count:])
+        apart = _relative(np.abs(face - covariance), units * units[:, None])
+        return face, float(apart.max())
 
 
-def _coordinates(geometry: Geometry, directions: Array, vectors: Array) -> tuple[Array, float]:
-    """Return the coordinates of vectors on independent directions, units of the basis rows ignored.
+def _coordinates(directions: Array, vectors: Array) -> tuple[Array, float]:
+    """Return the coordinates of vectors on independent directions, and the condition number of these.
 
-    The second value is the condition number of the directions, each brought to unit length.
+    Rows are first brought to unit length, which makes standard deviations the unit of every noisy answer.
     """
-    units = np.linalg.norm(geometry.moves, axis=1)
+    units = np.linalg.norm(directions, axis=1)
     units = np.where(units > 0, units, 1.0)[:, None]
     scaled = directions / units
     norms = np.linalg.norm(scaled, axis=0)
