@@ -5,7 +5,7 @@ are in `dualmech.reference` (CVXPY) and `dualmech.fast` (the library's own); `du
 before the judge.
 """
 
-from dualmech import accounting, files, naming, neighbours, workloads
+from dualmech import accounting, designs, files, naming, neighbours, strategies, workloads
 from dualmech.certificate import Certificate
 from dualmech.domain import Domain
 from dualmech.errors import (
@@ -24,6 +24,7 @@ from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
 from dualmech.problems.refinement import RefinementStage
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.problems.variance import TotalVariance, VarianceDual
+from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.refinement import Refinement
 from dualmech.solution import Progress, Solution, Status
 from dualmech.storage import load_solution, save_solution
@@ -44,6 +45,7 @@ __all__ = [
     "LinearGaussianMechanism",
     "PrivacyFirst",
     "Progress",
+    "QueryWeighting",
     "SoftmaxDual",
     "SoftmaxFitness",
     "Refinement",
@@ -53,13 +55,16 @@ __all__ = [
     "TotalVariance",
     "UncertifiedWarning",
     "VarianceDual",
+    "WeightingDual",
     "Workload",
     "accounting",
     "compare_privacy",
+    "designs",
     "files",
     "load_solution",
     "naming",
     "neighbours",
     "save_solution",
+    "strategies",
     "workloads",
 ]

@@ -97,12 +97,7 @@ class LinearGaussianMechanism:
     @property
     def cost_matrix(self) -> Array:
         """``C = B' Σ⁻¹ B`` (d, d); refused where Σ is singular, since exact answers have no finite cost."""
-        factor = linalg.cholesky(self._covariance)
-        if factor is None:
-            raise InvalidInputError(
-                "cost_matrix is not finite: the covariance is singular, some queries are exact"
-            )
-        half = scipy.linalg.solve_triangular(factor, self.query_matrix, trans="T", check_finite=False)
+        half = self._whitened()
         return np.asarray(half.T @ half)
 
     @property
@@ -224,6 +219,37 @@ class LinearGaussianMechanism:
         allowed = float((self._profile + left).max())
         return free.further(workload, targets, left, allowed, self.neighbours)
 
+    def causal_strategy(self) -> Array:
+        """Return the strategy A (d, d), lower triangular with a positive diagonal, whose cost matrix is this one.
+
+        ``A'A = C``, so unit noise z on A x is this mechanism. Row t of A x sees the cells up to t alone; and if
+        ``W = L A`` is lower triangular, as prefixes are, so is L, and answer t needs the noise ``z_1 … z_t``
+        alone: cells may arrive one by one, with the noise drawn as they come.
+
+        Raises
+        ------
+        InvalidInputError
+            Fewer independent queries than cells, or queries released exactly: C has no such factor.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> mechanism = dm.LinearGaussianMechanism([[1, 0], [0, 1]], [[1, -0.5], [-0.5, 1]])
+        >>> mechanism.causal_strategy().round(4)
+        array([[1.    , 0.    ],
+               [0.5774, 1.1547]])
+        """
+        rows, cells = self.query_matrix.shape
+        if rows < cells:
+            raise InvalidInputError(
+                f"causal_strategy needs as many independent queries as cells, got {rows} for {cells}"
+            )
+        # The triangle of a QR factorisation, both its orders reversed, is that of a QL factorisation.
+        triangle = scipy.linalg.qr(self._whitened()[:, ::-1], mode="r", check_finite=False)[0]
+        factor = triangle[::-1, ::-1]
+        # Adding 0 turns -0 into 0.
+        return np.ascontiguousarray(factor * np.sign(np.diagonal(factor))[:, None] + 0.0)
+
     def rebase(self, query_matrix: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the same mechanism stated on other rows with the same span (Theorem 2)."""
         other = validate.finite(2, query_matrix=query_matrix)
@@ -267,6 +293,17 @@ class LinearGaussianMechanism:
     def __repr__(self) -> str:
         rows, cells = self.query_matrix.shape
         return f"LinearGaussianMechanism({rows} queries x {cells} cells, rho={self.rho:.6g})"
+
+    def _whitened(self) -> Array:
+        """Return ``R'⁻¹ B`` (k, d) with ``R' R = Σ``: unit noise on these queries is this mechanism."""
+        factor = linalg.cholesky(self._covariance)
+        if factor is None:
+            raise InvalidInputError(
+                "cost_matrix is not finite: the covariance is singular, some queries are exact"
+            )
+        return np.asarray(
+            scipy.linalg.solve_triangular(factor, self.query_matrix, trans="T", check_finite=False)
+        )
 
     def _represent(self, workload: Workload) -> Matrix:
         """Return L with ``L B = W``, sparse where B is the identity and W is sparse."""

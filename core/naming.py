@@ -19,14 +19,15 @@ class BuiltIn:
     usage: str
     parameters: tuple[Callable[[str], object], ...] = ()
     optional: int = 0
+    separator: str = ","
 
 
 def named(text: str) -> Workload:
     """Build the workload that a text such as ``prefix:64`` or ``marginals:2x2x63:1,2`` names.
 
     A text is a builder's name, then a colon and its parameters, separated by commas; `usages` lists all.
-    Random workloads need their seed, so that a text always names the same workload. For ``marginals`` the
-    parameters are the attributes' sizes, joined by ``x``, then a colon and the ways.
+    Random workloads need their seed, so that a text always names the same workload. Sizes of attributes are
+    joined by ``x``. For ``marginals`` and ``range_marginals`` they are followed by a colon and the ways.
 
     Raises
     ------
@@ -46,7 +47,7 @@ def named(text: str) -> Workload:
     entry = BUILT_IN.get(name)
     if entry is None:
         raise InvalidInputError(f"unknown workload {text!r}; known are {', '.join(usages())}")
-    parts = re.split(":" if name == "marginals" else ",", rest) if colon else []
+    parts = rest.split(entry.separator) if colon else []
     most = len(entry.parameters)
     try:
         if not most - entry.optional <= len(parts) <= most:
@@ -92,6 +93,11 @@ def _integers(separator: str) -> Callable[[str], list[int]]:
     return lambda text: [_integer(part.strip()) for part in text.split(separator)]
 
 
+def _shape(text: str) -> int | list[int]:
+    sizes = _integers("x")(text)
+    return sizes if len(sizes) > 1 else sizes[0]
+
+
 def _flag(text: str) -> bool:
     if text not in ("0", "1"):
         raise ValueError(text)
@@ -99,20 +105,33 @@ def _flag(text: str) -> bool:
 
 
 _D_M_SEED = (_integer, _integer, _integer)
+_TABLES = (_integers("x"), _integers(","))
 
 BUILT_IN = {
     "identity": BuiltIn(workloads.identity, "identity:D", (_integer,)),
     "total": BuiltIn(workloads.total, "total:D", (_integer,)),
     "identity_total": BuiltIn(workloads.identity_total, "identity_total:D", (_integer,)),
     "prefix": BuiltIn(workloads.prefix, "prefix:D", (_integer,)),
+    "cdf": BuiltIn(workloads.cdf, "cdf:D", (_integer,)),
     "all_range": BuiltIn(workloads.all_range, "all_range:D", (_integer,)),
-    "random_range": BuiltIn(workloads.random_range, "random_range:D,M,SEED", _D_M_SEED),
-    "marginals": BuiltIn(workloads.marginals, "marginals:AxBx...:WAY,...", (_integers("x"), _integers(","))),
+    "random_range": BuiltIn(
+        workloads.random_range, "random_range:D or AxBx...,M,SEED", (_shape, _integer, _integer)
+    ),
+    "range_marginals": BuiltIn(
+        workloads.range_marginals, "range_marginals:AxBx...:WAY,...", _TABLES, separator=":"
+    ),
+    "marginals": BuiltIn(workloads.marginals, "marginals:AxBx...:WAY,...", _TABLES, separator=":"),
+    "random_marginals": BuiltIn(
+        workloads.random_marginals,
+        "random_marginals:AxBx...,TABLES,SEED",
+        (_integers("x"), _integer, _integer),
+    ),
     "pl94": BuiltIn(workloads.pl94, "pl94"),
     "age_pyramid": BuiltIn(workloads.age_pyramid, "age_pyramid[:AGES[,ADULTS 0 or 1]]", (_integer, _flag), 2),
     "random_signs": BuiltIn(
         workloads.random_signs, "random_signs:D,M,SEED[,PROBABILITY]", (*_D_M_SEED, float), 1
     ),
+    "predicates": BuiltIn(workloads.predicates, "predicates:D,M,SEED[,PROBABILITY]", (*_D_M_SEED, float), 1),
     "related": BuiltIn(workloads.related, "related:D,M,RANK,SEED", (_integer, *_D_M_SEED)),
 }
 """The built-in workloads, by name."""

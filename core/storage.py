@@ -11,9 +11,16 @@ from dualmech.archives import Arrays, FilePath
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance, VarianceDual
+from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.solution import Solution, Status, judged, warned
 
 SCHEMA, VERSION = "dualmech.solution", 1
+
+REQUIRED = {"TotalVariance": ("weights",), "QueryWeighting": ("design", "privacy")}
+"""What a file must hold beside what all hold, by kind of problem."""
+
+OF_FITNESS = ("targets", "query_weights")
+"""The same for the other kinds."""
 
 
 def save_solution(solution: Solution, path: FilePath) -> None:
@@ -41,14 +48,18 @@ def save_solution(solution: Solution, path: FilePath) -> None:
     >>> again.objective == answer.objective, again.status.name
     (True, 'CERTIFIED')
     """
+    if not isinstance(solution, Solution):
+        raise InputTypeError(
+            f"solution must be a dualmech.Solution (of a refinement, its .solution), got {type(solution).__name__}"
+        )
     problem = solution.problem
-    if not isinstance(problem, FitnessForUse | PrivacyFirst | TotalVariance):
+    if not isinstance(problem, FitnessForUse | PrivacyFirst | TotalVariance | QueryWeighting):
         raise InputTypeError(
             f"solution of a {type(problem).__name__} cannot be written: it has no schema yet"
         )
     arrays: dict[str, Any] = files.workload_arrays(problem.workload)
-    arrays |= {"problem": type(problem).__name__, "basis": problem.basis}
-    for name in ("targets", "cost", "weights"):
+    arrays["problem"] = type(problem).__name__
+    for name in ("basis", "targets", "cost", "weights", "design", "privacy"):
         if hasattr(problem, name):
             arrays[name] = getattr(problem, name)
     if problem.neighbours is not None:
@@ -71,8 +82,7 @@ def load_solution(path: FilePath) -> Solution:
     """
     arrays = files.read_npz(path, SCHEMA, (VERSION,))
     files.require(path, arrays, "problem", "primal", "neighbour_weights")
-    weighted = str(arrays["problem"]) == TotalVariance.__name__
-    files.require(path, arrays, *(["weights"] if weighted else ["targets", "query_weights"]))
+    files.require(path, arrays, *REQUIRED.get(str(arrays["problem"]), OF_FITNESS))
     try:
         problem = _problem(arrays)
         solution = judged(
@@ -97,13 +107,15 @@ def _reason(arrays: Arrays) -> Status:
     return Status.STALLED if claimed is Status.CERTIFIED else claimed
 
 
-def _dual(problem: Any, arrays: Arrays) -> FitnessDual | VarianceDual:
+def _dual(problem: Any, arrays: Arrays) -> FitnessDual | VarianceDual | WeightingDual:
+    if isinstance(problem, QueryWeighting):
+        return WeightingDual(arrays["neighbour_weights"])
     if isinstance(problem, TotalVariance):
         return VarianceDual(arrays["neighbour_weights"])
     return FitnessDual(arrays["neighbour_weights"], arrays["query_weights"])
 
 
-def _problem(arrays: Arrays) -> FitnessForUse | PrivacyFirst | TotalVariance:
+def _problem(arrays: Arrays) -> FitnessForUse | PrivacyFirst | TotalVariance | QueryWeighting:
     workload = files.workload_from_arrays(arrays)
     shared = {key: arrays[key] for key in ("basis", "neighbours") if key in arrays}
     kind = str(arrays["problem"])
@@ -113,6 +125,10 @@ def _problem(arrays: Arrays) -> FitnessForUse | PrivacyFirst | TotalVariance:
         return FitnessForUse(workload, arrays["targets"], **shared)
     if kind == "TotalVariance":
         return TotalVariance(workload, arrays["weights"], **shared)
+    if kind == "QueryWeighting":
+        return QueryWeighting(
+            workload, arrays["design"], str(arrays["privacy"]), neighbours=arrays.get("neighbours")
+        )
     raise FileFormatError(
-        f"problem must be FitnessForUse, PrivacyFirst with a cost, or TotalVariance, got {kind!r}"
+        f"problem must be FitnessForUse, PrivacyFirst with a cost, TotalVariance or QueryWeighting, got {kind!r}"
     )

@@ -5,7 +5,7 @@ Every builder returns a `Workload` whose queries and groups have names. Argument
 builders need their `rng`, a seed or a generator: the same seed gives the same workload.
 
 The experiments cited below are those of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of
-differentially private linear queries", PVLDB 14(10), 2021 ("FFU").
+differentially private linear queries", PVLDB 14(10), 2021 ("FFU"), unless another paper is named.
 """
 
 from __future__ import annotations
@@ -19,25 +19,35 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.domain import Domain
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.tabulations import age_pyramid, marginals, pl94
-from dualmech.workload import MAX_DENSE_ENTRIES, Workload
+from dualmech.grams import all_range_gram, from_gram, marginals_gram, prefix_gram, range_marginals_gram
+from dualmech.ranges import Seed, all_range, cdf, limited, prefix, random_range, range_marginals
+from dualmech.tabulations import age_pyramid, marginals, pl94, random_marginals
+from dualmech.workload import Workload
 
 __all__ = [
     "age_pyramid",
     "all_range",
+    "all_range_gram",
+    "cdf",
+    "from_gram",
     "identity",
     "identity_total",
     "marginals",
+    "marginals_gram",
+    "permuted",
     "pl94",
+    "predicates",
     "prefix",
+    "prefix_gram",
+    "random_marginals",
     "random_range",
     "random_signs",
+    "range_marginals",
+    "range_marginals_gram",
     "related",
     "stack",
     "total",
 ]
-
-Seed = np.random.Generator | int
 
 MAX_CELLS = 2**24
 """Largest number of cells that `identity`, `total` and `identity_total` take; each gets a name."""
@@ -87,54 +97,6 @@ def identity_total(d: int) -> Workload:
     return Workload(matrix, cells.names + whole.names, cells.groups + whole.groups)
 
 
-def prefix(d: int) -> Workload:
-    """Count cells 0 to j for every j: ``W_ji = 1`` where ``i <= j``, (d, d), dense (FFU, section 7.1.1).
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> dm.workloads.prefix(3).matrix
-    array([[1., 0., 0.],
-           [1., 1., 0.],
-           [1., 1., 1.]])
-    """
-    cells = validate.size(d=d)
-    _limited(cells, cells)
-    ends = np.arange(cells)
-    return _intervals(np.zeros_like(ends), ends, cells, "prefixes")
-
-
-def all_range(d: int) -> Workload:
-    """Count every interval of cells, once: (d (d + 1) / 2, d), dense, ordered by first cell, then by last.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> dm.workloads.all_range(2).names
-    ('cell 0', 'cells 0..1', 'cell 1')
-    """
-    cells = validate.size(d=d)
-    _limited(cells * (cells + 1) // 2, cells)
-    return _intervals(*np.triu_indices(cells), cells, "ranges")
-
-
-def random_range(d: int, m: int, rng: Seed) -> Workload:
-    """Count m random intervals of cells: (m, d), dense, as a third of the entries are 1 (FFU, section 7.4).
-
-    Both end points of a query are drawn uniformly and independently from the d cells, and both belong to it.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> dm.workloads.random_range(8, 100, rng=0).shape
-    (100, 8)
-    """
-    cells, queries = validate.size(d=d), validate.size(m=m)
-    _limited(queries, cells)
-    ends = np.sort(validate.generator(rng=rng).integers(cells, size=(queries, 2)), axis=1)
-    return _intervals(ends[:, 0], ends[:, 1], cells, "ranges")
-
-
 def random_signs(d: int, m: int, rng: Seed, probability: float = 0.2) -> Workload:
     """Ask m queries of independent random signs: +1 with `probability`, else -1; (m, d), dense (FFU, 7.5).
 
@@ -146,9 +108,29 @@ def random_signs(d: int, m: int, rng: Seed, probability: float = 0.2) -> Workloa
     """
     cells, queries = validate.size(d=d), validate.size(m=m)
     heads = validate.probability(probability=probability)
-    _limited(queries, cells)
+    limited(queries, cells)
     signs = np.where(validate.generator(rng=rng).random((queries, cells)) < heads, 1.0, -1.0)
     return Workload(signs, [f"signs {j}" for j in range(queries)], ["random signs"] * queries)
+
+
+def predicates(d: int, m: int, rng: Seed, probability: float = 0.5) -> Workload:
+    """Count the records that satisfy m random predicates: (m, d), dense.
+
+    Each cell belongs to each predicate with `probability`, independently; at a half, all predicates are alike
+    likely. (Li and Miklau, PVLDB 5(6), 2012, section 5: "uniformly sampled predicate queries".)
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.predicates(4, 2, rng=0).matrix
+    array([[0., 1., 1., 1.],
+           [0., 0., 0., 0.]])
+    """
+    cells, queries = validate.size(d=d), validate.size(m=m)
+    chance = validate.probability(probability=probability)
+    limited(queries, cells)
+    members = validate.generator(rng=rng).random((queries, cells)) < chance
+    return Workload(members, [f"predicate {j}" for j in range(queries)], ["predicates"] * queries)
 
 
 def related(d: int, m: int, rank: int, rng: Seed) -> Workload:
@@ -169,11 +151,40 @@ def related(d: int, m: int, rank: int, rng: Seed) -> Workload:
         raise InvalidInputError(
             f"rank must be at most {min(cells, queries)}, the smaller of m and d, got {inner}"
         )
-    _limited(queries, cells)
+    limited(queries, cells)
     generator = validate.generator(rng=rng)
     left = generator.standard_normal((queries, inner))
     matrix = left @ generator.standard_normal((inner, cells))
     return Workload(matrix, [f"related {j}" for j in range(queries)], ["related"] * queries)
+
+
+def permuted(workload: Workload, rng: Seed) -> Workload:
+    """Ask the same of the cells in a random order: ``W P``, (m, d), P a uniformly random permutation.
+
+    Nothing changes for a mechanism that looks at the workload alone, everything for one that relies on the order
+    of the cells. Names and groups stay; a domain is dropped, as it no longer numbers the cells.
+
+    Raises
+    ------
+    InputTypeError
+        A workload that is none, an `rng` that is neither a seed nor a generator.
+
+    Notes
+    -----
+    Li and Miklau, PVLDB 5(6), 2012, section 3, semantic equivalence, and section 5.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.permuted(dm.workloads.prefix(3), rng=0).matrix
+    array([[0., 1., 0.],
+           [0., 1., 1.],
+           [1., 1., 1.]])
+    """
+    if not isinstance(workload, Workload):
+        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    order = validate.generator(rng=rng).permutation(workload.shape[1])
+    return Workload(workload.matrix[:, order], workload.names, workload.groups)
 
 
 def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload:
@@ -233,7 +244,7 @@ def _stacked(pieces: Sequence[Workload]) -> npt.NDArray[np.float64] | sp.csr_arr
     large = [piece.is_sparse and piece.shape[0] * piece.shape[1] > SPARSE_ENTRIES for piece in pieces]
     if all(sparse) or any(large):
         return sp.csr_array(sp.vstack([sp.csr_array(piece.matrix) for piece in pieces], format="csr"))
-    _limited(sum(piece.shape[0] for piece in pieces), pieces[0].shape[1])
+    limited(sum(piece.shape[0] for piece in pieces), pieces[0].shape[1])
     return np.vstack([piece.dense() for piece in pieces])
 
 
@@ -248,25 +259,8 @@ def _shared_domain(pieces: Sequence[Workload]) -> Domain | None:
     return domains[0] if domains else None
 
 
-def _intervals(
-    first: npt.NDArray[np.integer], last: npt.NDArray[np.integer], cells: int, group: str
-) -> Workload:
-    cell = np.arange(cells)
-    matrix = (first[:, None] <= cell) & (cell <= last[:, None])
-    names = [f"cell {a}" if a == b else f"cells {a}..{b}" for a, b in zip(first, last, strict=True)]
-    return Workload(matrix, names, [group] * len(names))
-
-
 def _cells(d: int) -> int:
     cells = validate.size(d=d)
     if cells > MAX_CELLS:
         raise InvalidInputError(f"d must be at most {MAX_CELLS}, got {cells}")
     return cells
-
-
-def _limited(rows: int, columns: int) -> None:
-    if rows * columns > MAX_DENSE_ENTRIES:
-        raise InvalidInputError(
-            f"workload of shape {rows} x {columns} is too large to write out "
-            f"(limit {MAX_DENSE_ENTRIES} entries)"
-        )

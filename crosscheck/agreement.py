@@ -72,16 +72,17 @@ def compare(answers: Sequence[Solution]) -> Comparison:
 
 
 def _alike(one: Any, two: Any) -> bool:
-    """Whether two problems ask the same: kind, workload, targets or weights, neighbours, and numbers such as a cost."""
+    """Whether two problems ask the same: kind, workload, targets, weights or design, neighbours, and options."""
     if type(one) is not type(two) or _numbers(one) != _numbers(two):
         return False
     if (one.neighbours is None) != (two.neighbours is None):
         return False
     pairs = [(one.workload.matrix, two.workload.matrix)]
-    pairs += [(getattr(one, key), getattr(two, key)) for key in ("targets", "weights") if hasattr(one, key)]
+    keys = [key for key in ("targets", "weights", "design") if hasattr(one, key)]
+    pairs += [(getattr(one, key), getattr(two, key)) for key in keys]
     pairs += [] if one.neighbours is None else [(one.neighbours, two.neighbours)]
     return all(np.array_equal(to_dense(left), to_dense(right)) for left, right in pairs)
 
 
-def _numbers(problem: Any) -> list[float | None]:
-    return [getattr(problem, name, None) for name in ("cost", "t1", "t2", "total_weight")]
+def _numbers(problem: Any) -> list[float | str | None]:
+    return [getattr(problem, name, None) for name in ("cost", "t1", "t2", "total_weight", "privacy")]

@@ -6,15 +6,17 @@ from functools import singledispatch
 from typing import Any
 
 from dualmech.errors import InputTypeError
-from dualmech.fast import fitness, softmax, variance
+from dualmech.fast import fitness, softmax, variance, weighting
+from dualmech.fast.eigen import EigenDesign, eigen_design
 from dualmech.fast.refinement import refine
 from dualmech.fast.softmax_newton import SoftmaxOptions
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
+from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
 
-__all__ = ["SoftmaxOptions", "refine", "solve"]
+__all__ = ["EigenDesign", "SoftmaxOptions", "eigen_design", "refine", "solve"]
 
 
 @singledispatch
@@ -23,19 +25,20 @@ def solve(problem: Any, **options: Any) -> Solution:
 
     Parameters
     ----------
-    problem : FitnessForUse, PrivacyFirst, TotalVariance or SoftmaxFitness
+    problem : FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness or QueryWeighting
         What is asked.
     tol : float, default 1e-6
         Gap to prove, relative to the lower bound.
     method : {"auto", "fixed_point", "newton"}
         ``auto`` begins with the fixed point and finishes with Newton's method where that is cheaper; for
-        `SoftmaxFitness` it is Newton's method at once. `FitnessForUse` and `PrivacyFirst` have two more:
-        ``softmax_newton`` is the paper's own algorithm, SM-II, and ``softmax_gradient`` the gradient descent
-        that the paper compares it with.
+        `SoftmaxFitness` and `QueryWeighting` it is Newton's method at once. `FitnessForUse` and `PrivacyFirst`
+        have two more: ``softmax_newton`` is the paper's own algorithm, SM-II, and ``softmax_gradient`` the
+        gradient descent that the paper compares it with.
     options : SoftmaxOptions, optional
         The parameters of these two.
     start : Solution, optional
-        A solution of the same or a similar problem (same numbers of neighbours and queries) to start from.
+        A solution of the same or a similar problem (same numbers of neighbours and queries) to start from; not
+        for `QueryWeighting`, whose interior-point method takes some ten steps from anywhere.
     max_iterations : int, default 1000
         Eigendecompositions, or steps of Newton's method on a soft max, after which to stop; the one under way
         is finished.
@@ -67,7 +70,7 @@ def solve(problem: Any, **options: Any) -> Solution:
     """
     raise InputTypeError(
         f"problem must be one that the fast layer solves (FitnessForUse, PrivacyFirst, TotalVariance, "
-        f"SoftmaxFitness), got {type(problem).__name__}"
+        f"SoftmaxFitness, QueryWeighting), got {type(problem).__name__}"
     )
 
 
@@ -75,3 +78,4 @@ solve.register(FitnessForUse, fitness.solve)
 solve.register(PrivacyFirst, fitness.solve)
 solve.register(TotalVariance, variance.solve)
 solve.register(SoftmaxFitness, softmax.solve)
+solve.register(QueryWeighting, weighting.solve)

@@ -16,7 +16,8 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.refinement import RefinementStage
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
-from dualmech.reference import backends, fitness, refinement, softmax, variance
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.reference import backends, fitness, refinement, softmax, variance, weighting
 from dualmech.reference.refinement import refine
 from dualmech.solution import Solution
 
@@ -53,12 +54,18 @@ def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Pr
       ``[[Σ, BU], [(BU)', Z]] ⪰ 0``, ``diag(Z) ≤ g``, ``diag(L Σ L')/c ≤ h``;
     - ``matrix_frac``: the same with ``(B u_i)' Σ⁻¹ (B u_i) ≤ g_i``.
 
+    For `QueryWeighting`, with c the costs of the design queries that are needed and N their sensitivities,
+
+    - ``inv_pos``, its default: minimise ``Σ c_i / u_i`` subject to ``N'u ≤ 1``, in second-order cones;
+    - ``sdp``: minimise ``c'v`` with ``[[u_i, 1], [1, v_i]] ⪰ 0``, as the paper does;
+    - ``power``, the default for pure privacy, and ``power_cone``: minimise ``Σ c_i / u_i²``, in the cones named.
+
     Parameters
     ----------
-    problem : FitnessForUse, PrivacyFirst, TotalVariance or SoftmaxFitness
+    problem : FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness or QueryWeighting
         What is asked.
     formulation : str
-        Which statement; by default ``schur``, for `TotalVariance` ``gram``.
+        Which statement; by default ``schur``, for `TotalVariance` ``gram``, for `QueryWeighting` as said.
     sharpness : float, default 1
         t > 0 of ``logdet``; the parameter 1/t of the program can be changed later.
 
@@ -66,8 +73,8 @@ def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Pr
     -------
     cvxpy.Problem
         Variables ``Sigma`` (k, k), ``alpha`` or ``kappa`` and, in ``schur``, ``Z`` (s, s), or ``X`` (k, k)
-        and ``Y``; constraints with the labels ``schur``, ``privacy`` and ``accuracy``, whose multipliers are
-        the weights λ and μ.
+        and ``Y``, or ``u`` (k,) and ``v``; constraints with the labels ``schur``, ``privacy`` and ``accuracy``,
+        whose multipliers are the weights λ and μ.
 
     Raises
     ------
@@ -103,7 +110,7 @@ def solve(problem: Any, **options: Any) -> Solution:
 
     Parameters
     ----------
-    problem : FitnessForUse, PrivacyFirst, TotalVariance or SoftmaxFitness
+    problem : FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness or QueryWeighting
         What is asked.
     backend : str, default "CLARABEL"
         An installed CVXPY backend that can do the cones (`backends.installed` lists them).
@@ -146,7 +153,7 @@ def solve(problem: Any, **options: Any) -> Solution:
 def _unknown(problem: Any, verb: str) -> str:
     return (
         f"problem must be one that the reference layer {verb} (FitnessForUse, PrivacyFirst, TotalVariance, "
-        f"SoftmaxFitness), got {type(problem).__name__}"
+        f"SoftmaxFitness, QueryWeighting), got {type(problem).__name__}"
     )
 
 
@@ -157,4 +164,6 @@ formulate.register(TotalVariance, variance.formulate)
 solve.register(TotalVariance, variance.solve)
 formulate.register(SoftmaxFitness, softmax.formulate)
 solve.register(SoftmaxFitness, softmax.solve)
+formulate.register(QueryWeighting, weighting.formulate)
+solve.register(QueryWeighting, weighting.solve)
 formulate.register(RefinementStage, refinement.formulate)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import cvxpy as cp
 import numpy as np
@@ -16,7 +16,6 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.errors import BackendError
 from dualmech.reference import backends
-from dualmech.reference.scaling import Scaled
 from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
 
@@ -68,6 +67,25 @@ class Answer:
     message: str
 
 
+class Units(Protocol):
+    """What a program is scaled by, and the way back to the problem."""
+
+    @property
+    def problem(self) -> Any:
+        """What was asked."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of multipliers of each kind, and the size of the primal point."""
+
+    @property
+    def objective_unit(self) -> float:
+        """The problem's objective that is 1 in scaled units."""
+
+    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
+        """Return the problem's primal point for a backend's, feasible; the identity stands for where it began."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
     """How to read a solved program, in scaled units.
@@ -86,7 +104,7 @@ class Reading:
     """
 
     program: cp.Problem
-    scaled: Scaled
+    scaled: Units
     covariance: Callable[[], Array | None]
     dual: Callable[..., Any]
     constraints: tuple[str, ...]
@@ -133,7 +151,7 @@ def _read(reading: Reading, backend: str, tol: float, outcome: backends.Outcome)
     return Answer(primal, dual, gap, outcome, message)
 
 
-def _judged(scaled: Scaled, inner: npt.ArrayLike | None, dual: Any, tol: float) -> tuple[Array, float]:
+def _judged(scaled: Units, inner: npt.ArrayLike | None, dual: Any, tol: float) -> tuple[Array, float]:
     """Return the covariance on the problem's basis, and the gap that is proven.
 
     One that the judge cannot tell apart from rounding is tried again with a little more privacy cost and less

@@ -19,8 +19,14 @@ from dualmech.workload import Workload
         ("total:4", lambda: workloads.total(4)),
         ("identity_total:10", lambda: workloads.identity_total(10)),
         (" prefix:64 ", lambda: workloads.prefix(64)),
+        ("cdf:6", lambda: workloads.cdf(6)),
         ("all_range:16", lambda: workloads.all_range(16)),
         ("random_range:16,32,0", lambda: workloads.random_range(16, 32, 0)),
+        ("random_range:4x2x3, 5, 0", lambda: workloads.random_range([4, 2, 3], 5, 0)),
+        ("range_marginals:2x3x4:1,2", lambda: workloads.range_marginals([2, 3, 4], ways=(1, 2))),
+        ("random_marginals:2x3x4,3,7", lambda: workloads.random_marginals([2, 3, 4], 3, 7)),
+        ("predicates:6,12,0", lambda: workloads.predicates(6, 12, 0)),
+        ("predicates:6,12,0,0.1", lambda: workloads.predicates(6, 12, 0, 0.1)),
         ("marginals:2x2x63:1,2", lambda: workloads.marginals([2, 2, 63], ways=(1, 2))),
         ("marginals:5:0", lambda: workloads.marginals([5], ways=0)),
         ("pl94", workloads.pl94),
@@ -40,7 +46,8 @@ def test_builds(text: str, expected: Callable[[], Workload]) -> None:
 
 
 def test_every_builder_has_a_name() -> None:
-    assert set(naming.BUILT_IN) == set(workloads.__all__) - {"stack"}
+    of_others = {"stack", "permuted"} | {name for name in workloads.__all__ if name.endswith("_gram")}
+    assert set(naming.BUILT_IN) == set(workloads.__all__) - of_others
     assert all(usage.startswith(name) for name, usage in zip(naming.BUILT_IN, naming.usages(), strict=True))
 
 
@@ -69,7 +76,11 @@ def test_unknown_names_list_the_known(text: str) -> None:
         "marginals:2x2:",
         "marginals:2,2:1",
         "marginals:2x2:1:2",
+        "range_marginals:2x2,1",
+        "random_marginals:2x2:1:0",
         "random_range:4,4",
+        "random_range:4x,4,0",
+        "predicates:4,4",
         "random_signs:4,4,0,half",
         "age_pyramid:20,2",
         "related:4,4,2",

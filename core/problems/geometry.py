@@ -55,7 +55,7 @@ class Geometry:
         if not np.any(dense):
             raise InvalidInputError("workload must have at least one query that is not all zero")
         chosen, representation = _factor(dense, workload.names, basis)
-        checked = _neighbours(neighbours, workload.shape[1])
+        checked = checked_neighbours(neighbours, workload.shape[1])
         moves = chosen if checked is None else moves_between(chosen, checked)
         if checked is not None and not np.any(np.abs(moves) > linalg.SPAN_TOLERANCE * np.abs(chosen).max()):
             raise InvalidInputError(
@@ -126,7 +126,8 @@ def _factor(dense: Array, names: tuple[str, ...], basis: npt.ArrayLike | None) -
     return given, representation
 
 
-def _neighbours(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix | None:
+def checked_neighbours(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix | None:
+    """Return differences of neighbouring data sets, one a column; None stands for the identity."""
     if neighbours is None:
         return None
     checked = validate.matrix(neighbours=neighbours)

@@ -1,0 +1,280 @@
+"""Design queries: a workload written over them, the load they put on neighbours, and least squares from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.sparse as sp
+
+from dualmech import linalg, validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.problems.geometry import checked_neighbours, moves_between
+from dualmech.validate import Array, Matrix
+from dualmech.workload import MAX_DENSE_ENTRIES, Workload
+
+CHUNK = 4096
+"""Queries of the workload that are written over the design at a time."""
+
+ORTHONORMAL = 1e-12
+"""Largest entry of ``Q Q' - I``, for rows Q of unit norm, at which Q' serves as the pseudoinverse."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DesignGeometry:
+    """``W = L Q`` with ``L = W Q⁺``, and the moves ``Q U`` between neighbours.
+
+    Attributes
+    ----------
+    workload : Workload
+        W, (m, d).
+    design : (k, d) array
+        Q.
+    neighbours : (d, s) matrix or None
+        U, differences of neighbouring data sets up to sign; None stands for the identity.
+    roots : (k,) array
+        Euclidean norms of the columns of L, exactly 0 where no entry of a column is more than rounding.
+    moves : (k, s) array
+        |Q U|.
+    root_rounding, move_rounding : (k,) arrays
+        Allowances for the rounding of `roots`, and of the entries of a row of `moves`, absolute.
+    independent : bool
+        Whether the rows of Q that are not all zero are linearly independent.
+    """
+
+    workload: Workload
+    design: Array
+    neighbours: Matrix | None
+    roots: Array
+    moves: Array
+    root_rounding: Array
+    move_rounding: Array
+    independent: bool
+
+    @classmethod
+    def of(
+        cls, workload: Workload, design: Workload | Matrix | npt.ArrayLike, neighbours: Matrix | None
+    ) -> DesignGeometry:
+        """Check the three against each other and write the workload over the design."""
+        if not isinstance(workload, Workload):
+            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        validate.moderate(workload=workload.matrix)
+        if not np.any(workload.row_norms()):
+            raise InvalidInputError("workload must have at least one query that is not all zero")
+        queries = _design(design, workload.shape[1])
+        checked = checked_neighbours(neighbours, workload.shape[1])
+        inverse = PseudoInverse.of(queries)
+        roots, root_rounding = _column_norms(workload, inverse)
+        moves, move_rounding = _moves(queries, checked)
+        if not np.any(moves[roots > 0]):
+            raise InvalidInputError(
+                "neighbours must change at least one design query that the workload needs; none does, so every "
+                "answer can be released exactly"
+            )
+        for array in (queries, roots, moves, root_rounding, move_rounding):
+            validate.read_only(array)
+        return cls(
+            workload, queries, checked, roots, moves, root_rounding, move_rounding, inverse.independent
+        )
+
+    @property
+    def needed(self) -> npt.NDArray[np.intp]:
+        """Indices of the design queries that serve the workload: their columns of L are not zero."""
+        return np.flatnonzero(self.roots)
+
+    @property
+    def unmoved(self) -> npt.NDArray[np.intp]:
+        """Indices of the design queries that no neighbour changes, all-zero ones among them."""
+        return np.flatnonzero(~np.any(self.moves, axis=1))
+
+    @property
+    def weighed(self) -> npt.NDArray[np.intp]:
+        """Indices of the design queries whose weights are to be found: needed, and changed by some neighbours."""
+        return np.setdiff1d(self.needed, self.unmoved)
+
+    def spread(self, weights: Array) -> Array:
+        """Return weights (k,) from those of the `weighed`: 0 for what is not needed, infinite for what is free."""
+        whole = np.zeros(len(self.design))
+        whole[np.intersect1d(self.needed, self.unmoved)] = np.inf
+        whole[self.weighed] = weights
+        return whole
+
+    def noise(self, precisions: Array) -> tuple[Array, Array]:
+        """Return independent rows B spanning the design queries of positive precision, and the noise on B x.
+
+        The noise is what least squares make of independent noise of variance 1 / precision on each of these
+        queries; it is returned as a root Y of its covariance ``Y Y'``.
+        """
+        kept = np.flatnonzero((precisions > 0) & np.any(self.design, axis=1))
+        rows, deviations = self.design[kept], 1 / np.sqrt(precisions[kept])
+        if self.independent:
+            return rows, np.diag(deviations)
+        basis, exact = linalg.row_space(rows), deviations == 0
+        known = linalg.row_space(rows[exact]) if np.any(exact) else basis[:0]
+        # What is exact has basis rows of its own, without any noise; the others do not see it.
+        unknown = scipy.linalg.null_space(known @ basis.T).T @ basis if len(known) else basis
+        directions, root = least_squares(rows[~exact] @ unknown.T / deviations[~exact, None])
+        return np.vstack([known, unknown]), np.vstack(
+            [np.zeros((len(known), len(root))), directions.T @ root]
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PseudoInverse:
+    """``Q⁺`` (d, k), with what it takes to tell an entry of ``w Q⁺`` from rounding.
+
+    Attributes
+    ----------
+    matrix : (d, k) array
+        Q⁺, with a zero column for an all-zero row of Q.
+    rounding : (k,) array
+        Allowance for the rounding of each entry of ``w Q⁺``, relative to ``‖w‖``.
+    basis : (r, d) array
+        Orthonormal rows that span the rows of Q.
+    independent : bool
+        Whether the rows of Q that are not all zero are linearly independent.
+    """
+
+    matrix: Array
+    rounding: Array
+    basis: Array
+    independent: bool
+
+    @classmethod
+    def of(cls, design: Array) -> PseudoInverse:
+        """Transpose orthogonal rows; otherwise factor the design, its rows scaled where that changes nothing.
+
+        Where rows are independent, ``(D Q)⁺ = Q⁺ D⁻¹`` for every positive diagonal D, so that units are
+        immaterial; where they are not, the pseudoinverse depends on the units, and Q is taken as it is.
+        """
+        norms = np.linalg.norm(design, axis=1)
+        kept = np.flatnonzero(norms)
+        rows = design[kept] / norms[kept, None]
+        cells, unit = design.shape[1], 4 * np.sqrt(design.shape[1]) * linalg.EPS
+        defect = rows @ rows.T - np.eye(len(rows)) if len(rows) <= cells else np.full((1, 1), np.inf)
+        basis, independent = rows, True
+        if np.abs(defect).max() <= ORTHONORMAL:
+            inverse, rounding = rows.T, unit + np.linalg.norm(defect, axis=0)
+        else:
+            basis = linalg.row_space(design)
+            independent = len(basis) == len(rows)
+            inverse, rounding = _inverted(rows if independent else design[kept], basis)
+        if independent:
+            inverse, rounding = inverse / norms[kept], rounding / norms[kept]
+        matrix, allowance = np.zeros((cells, len(norms))), np.zeros(len(norms))
+        matrix[:, kept], allowance[kept] = inverse, rounding
+        return cls(matrix, allowance, basis, independent)
+
+
+def least_squares(strategy: Array) -> tuple[Array, Array]:
+    """Return a basis N (r, d) of the rows of A, and Y with ``Y Y'`` the covariance of the noise on ``N x``.
+
+    That noise is what least squares make of unit noise on ``A x``: ``N A⁺`` has the form ``Y O'`` with
+    orthonormal columns O. N is the identity where A has full column rank, else its rows are orthonormal.
+    """
+    cells = strategy.shape[1]
+    if len(strategy) >= cells:
+        triangle = _triangle(strategy)
+        if np.all(np.diagonal(triangle)):
+            root = _inverse(triangle)
+            if np.linalg.norm(triangle) * np.linalg.norm(root) < 1 / linalg.UNCLEAR:
+                return np.eye(cells), root
+    basis = linalg.row_space(strategy)
+    return basis, _inverse(_triangle(strategy @ basis.T))
+
+
+def answered(workload: Workload, basis: Array, right: Array, what: str) -> Iterator[tuple[int, Array]]:
+    """Yield the rows of ``W · right``, many at a time, each time with the number of the first.
+
+    Raises
+    ------
+    InvalidInputError
+        A query outside the span of the orthonormal rows `basis`, which are the row space of `what`; it is named.
+    """
+    complete = len(basis) == workload.shape[1]
+    for start in range(0, workload.shape[0], CHUNK):
+        rows = workload.matrix[start : start + CHUNK]
+        if not complete:
+            dense = linalg.to_dense(rows)
+            missed = np.linalg.norm(dense - (dense @ basis.T) @ basis, axis=1)
+            outside = np.flatnonzero(missed > linalg.SPAN_TOLERANCE * np.linalg.norm(dense, axis=1))
+            if outside.size:
+                name = workload.names[start + int(outside[0])]
+                raise InvalidInputError(f"workload: query {name!r} lies outside the row space of the {what}")
+        yield start, linalg.to_dense(rows @ right)
+
+
+def _column_norms(workload: Workload, inverse: PseudoInverse) -> tuple[Array, Array]:
+    """Return the norms of the columns of ``W Q⁺`` and their allowances, entries that are rounding left out."""
+    norms = workload.row_norms()
+    squares = np.zeros(inverse.matrix.shape[1])
+    for start, rows in answered(workload, inverse.basis, inverse.matrix, "design"):
+        floor = norms[start : start + len(rows), None] * inverse.rounding
+        rows[np.abs(rows) <= floor] = 0.0
+        squares += np.einsum("jk,jk->k", rows, rows)
+    return np.sqrt(squares), inverse.rounding * np.linalg.norm(norms)
+
+
+def _moves(design: Array, neighbours: Matrix | None) -> tuple[Array, Array]:
+    """Return |Q U| and an allowance for the rounding of each row's entries."""
+    if neighbours is None:
+        return np.abs(design), np.zeros(len(design))
+    norms, moves = np.linalg.norm(design, axis=1), np.zeros((len(design), neighbours.shape[1]))
+    kept = np.flatnonzero(norms)
+    moves[kept] = np.abs(moves_between(design[kept], neighbours))
+    longest = np.sqrt(np.asarray((abs(neighbours) ** 2).sum(axis=0)).max())
+    return moves, 4 * np.sqrt(design.shape[1]) * linalg.EPS * float(longest) * norms
+
+
+def _inverted(rows: Array, basis: Array) -> tuple[Array, Array]:
+    """Return the pseudoinverse of rows F that span what the basis spans, and the allowance of each column.
+
+    A factorisation ``F = O T`` with the long rows first is that of ``F + E`` with each row of E a small multiple
+    of the same row of F. To first order, ``F⁺`` then moves by ``F⁺ E F⁺`` and by ``(F'F)⁻¹ E' (I - O O')``; both
+    grow with ``|T⁻¹| |T|``, which no units of the rows change, and with ``‖T⁻¹‖ ‖T‖``.
+    """
+    inner = rows @ basis.T
+    order = _long_rows_first(inner)
+    orthonormal, triangle = scipy.linalg.qr(inner[order], mode="economic", check_finite=False)
+    root = _inverse(triangle)
+    half, missed = np.empty(inner.T.shape), np.empty(len(inner))
+    half[:, order] = root @ orthonormal.T
+    missed[order] = np.sqrt(np.maximum(1 - np.einsum("ik,ik->i", orthonormal, orthonormal), 0.0))
+    growth, values = np.abs(root) @ np.abs(triangle), scipy.linalg.svdvals(triangle, check_finite=False)
+    condition = min(np.sqrt(growth.sum(axis=0).max() * growth.sum(axis=1).max()), values[0] / values[-1])
+    reach = np.linalg.norm(half, axis=0) + missed / values[-1]
+    return basis.T @ half, 4 * np.sqrt(rows.shape[1]) * linalg.EPS * float(condition) * reach
+
+
+def _triangle(rows: Array) -> Array:
+    triangle = scipy.linalg.qr(rows[_long_rows_first(rows)], mode="r", check_finite=False)[0]
+    return np.ascontiguousarray(triangle[: rows.shape[1]])
+
+
+def _inverse(triangle: Array) -> Array:
+    return np.asarray(scipy.linalg.solve_triangular(triangle, np.eye(len(triangle)), check_finite=False))
+
+
+def _long_rows_first(rows: Array) -> npt.NDArray[np.intp]:
+    """Return an order in which a factorisation by reflections keeps the short rows accurate."""
+    return np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")
+
+
+def _design(design: Workload | Matrix | npt.ArrayLike, cells: int) -> Array:
+    """Return the design queries written out."""
+    checked = design.matrix if isinstance(design, Workload) else validate.matrix(design=design)
+    if checked.shape[1] != cells:
+        raise InvalidInputError(f"design must have {cells} columns, one a cell, got {checked.shape[1]}")
+    if checked.shape[0] * cells > MAX_DENSE_ENTRIES:
+        raise InvalidInputError(
+            f"design of shape {checked.shape[0]} x {cells} is too large to write out "
+            f"(limit {MAX_DENSE_ENTRIES} entries)"
+        )
+    validate.moderate(design=checked)
+    queries = checked.toarray() if sp.issparse(checked) else np.array(checked)
+    if not np.any(queries):
+        raise InvalidInputError("design must have at least one query that is not all zero")
+    return queries

@@ -1,0 +1,300 @@
+"""Query weighting: how much of the privacy to spend on each of some design queries (Program 1 of the Eigen-Design)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import linalg, validate
+from dualmech.certificate import Certificate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.problems.design import DesignGeometry, answered
+from dualmech.problems.evaluation import proving
+from dualmech.validate import Array, Matrix
+from dualmech.workload import Workload
+
+if TYPE_CHECKING:
+    from dualmech.mechanism import LinearGaussianMechanism
+
+POWERS = {"approximate": 1, "pure": 2}
+"""The power p by which a weight divides a variance, by the kind of privacy."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightingDual:
+    """Weights that prove a lower bound: y on neighbours (s,), none negative.
+
+    Any such vector proves a bound, whatever its scale; solvers return one with ``Σ y_j = 1``.
+    """
+
+    neighbour_weights: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueryWeighting:
+    """Best weights of given design queries: the strategy asks each of them as accurately as its weight says.
+
+    Write the workload over the design, ``W = L Q`` with ``L = W Q⁺``, and let ``c_i`` be the squared norm of
+    column i of L. For approximate (Gaussian) privacy, minimise ``Σ c_i / u_i`` over weights u ≥ 0 with
+
+    - ``Σ_i (q_i n_j)² u_i ≤ 1`` for every pair of neighbours n_j: with ``A = diag(√u) Q``, its squared cost.
+
+    For pure ε-differential privacy (Laplace noise), minimise ``Σ c_i / u_i²`` with
+
+    - ``Σ_i |q_i n_j| u_i ≤ 1``, the L1 sensitivity of ``A = diag(u) Q``.
+
+    With unit noise on A x the objective is the workload's total variance where the design queries are
+    independent; where they are not, an upper bound on it (`strategy_error` is then lower). At another squared
+    cost c it is ``1/c`` times as large; Laplace noise of privacy ε has the variance ``2/ε²``, not 1.
+
+    The dual, with y in the simplex: ``g_i = Σ_j (q_i n_j)² y_j`` gives the bound ``(Σ √(c_i g_i))²``, and
+    ``g_i = Σ_j |q_i n_j| y_j`` gives ``(Σ c_i^(1/3) g_i^(2/3))³``. It bounds this problem, not `TotalVariance`.
+
+    Parameters
+    ----------
+    workload : Workload
+        W, m queries over d cells, in the row space of the design.
+    design : Workload, (k, d) array or sparse matrix
+        Q, the design queries, dependent ones and all-zero ones among them.
+    privacy : {"approximate", "pure"}
+        Which noise, and so which sensitivity.
+    neighbours : (d, s) array or sparse matrix, optional
+        Differences n_j of neighbouring data sets up to sign (`dualmech.neighbours`); by default the identity,
+        one record added or removed.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        A query outside the row space of the design, which is named; a design of the wrong shape or all zero;
+        neighbours of the wrong shape or that change none of the design queries that are needed.
+
+    Notes
+    -----
+    A design query with ``c_i = 0`` serves nothing and may have weight 0. One that no neighbour changes costs
+    nothing: its weight may be infinite, and the mechanism releases it exactly.
+
+    Program 1 of Li and Miklau, "An adaptive mechanism for accurate query answering under differential privacy",
+    PVLDB 5(6), 2012, their Theorem 1, and section 3.5 for pure privacy, whose encoding they omit.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> problem = dm.QueryWeighting(dm.workloads.prefix(2), [[1, 0], [1, 1]])
+    >>> problem.costs
+    array([1., 1.])
+    >>> judged = problem.certify([0.5, 0.5], dm.WeightingDual([1, 0]))
+    >>> round(judged.objective, 12), round(judged.lower_bound, 12)
+    (4.0, 4.0)
+    """
+
+    workload: Workload
+    design: Array
+    privacy: str
+    neighbours: Matrix | None
+    sensitivities: Array = field(repr=False)
+    geometry: DesignGeometry = field(repr=False)
+
+    def __init__(
+        self,
+        workload: Workload,
+        design: Workload | Matrix | npt.ArrayLike,
+        privacy: str = "approximate",
+        neighbours: Matrix | npt.ArrayLike | None = None,
+    ) -> None:
+        if not isinstance(privacy, str):
+            raise InputTypeError(f"privacy must be 'approximate' or 'pure', got {privacy!r}")
+        if privacy not in POWERS:
+            raise InvalidInputError(f"privacy must be 'approximate' or 'pure', got {privacy!r}")
+        geometry = DesignGeometry.of(workload, design, neighbours)
+        moves = geometry.moves**2 if privacy == "approximate" else geometry.moves
+        object.__setattr__(self, "workload", workload)
+        object.__setattr__(self, "design", geometry.design)
+        object.__setattr__(self, "privacy", privacy)
+        object.__setattr__(self, "neighbours", geometry.neighbours)
+        object.__setattr__(self, "sensitivities", validate.read_only(moves))
+        object.__setattr__(self, "geometry", geometry)
+
+    @property
+    def costs(self) -> Array:
+        """What a unit of noise on each design query costs: c (k,), the squared norms of the columns of W Q⁺."""
+        return self.geometry.roots**2
+
+    @property
+    def power(self) -> int:
+        """The power p by which a weight divides a variance: 1, or 2 for pure privacy."""
+        return POWERS[self.privacy]
+
+    def certify(self, primal: npt.ArrayLike, dual: WeightingDual | npt.ArrayLike) -> Certificate:
+        """Judge weights (k,) of the design queries and dual weights (s,); neither needs to come from a solver."""
+        lower_bound, rounding = self._bound(dual)
+        weights = self._weights(primal)
+        if not self._meaningful(weights):
+            return Certificate.of(np.inf, lower_bound, np.inf, rounding)
+        spent, spent_rounding = self._spent(weights)
+        roots = self.geometry.roots
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            total = self._total(roots, weights)
+            rounding += self._total(roots + self.geometry.root_rounding, weights) / total - 1 + spent_rounding
+        return Certificate.of(total, lower_bound, max(float(spent.max()) - 1, 0.0), rounding)
+
+    def feasible(self, primal: npt.ArrayLike) -> Array:
+        """Return the weights scaled so that the largest sensitivity is exactly 1; what has none is left alone."""
+        weights = self._weights(primal)
+        if not self._meaningful(weights):
+            return weights
+        return weights / float(self._spent(weights)[0].max())
+
+    def strategy(self, primal: npt.ArrayLike) -> Array:
+        """Return A (k, d), ``diag(√u) Q`` or, for pure privacy, ``diag(u) Q``: its answers get unit noise.
+
+        Raises
+        ------
+        InvalidInputError
+            Weights that are no solution (negative, or 0 on a design query that is needed), or infinite ones:
+            what is released exactly is no strategy row.
+        """
+        weights = self._solution(primal)
+        if not np.all(np.isfinite(weights)):
+            first = int(np.flatnonzero(np.isinf(weights))[0])
+            raise InvalidInputError(
+                f"weights must be finite for a strategy, got {weights[first]} at [{first}]"
+            )
+        return np.asarray(np.sqrt(weights**self.power)[:, None] * self.design)
+
+    def strategy_error(self, primal: npt.ArrayLike) -> float:
+        """Return the total variance of the workload by least squares from the strategy, with unit noise.
+
+        It is the objective where the design queries are independent, and at most that where they are not: by
+        the Gauss-Markov theorem least squares is no worse than ``L``, which the objective holds fast.
+        """
+        weights = self._solution(primal)
+        if self.geometry.independent:
+            return self._total(self.geometry.roots, weights)
+        basis, root = self.geometry.noise(weights**self.power)
+        parts = answered(self.workload, basis, basis.T @ root, "design")
+        return float(sum(np.vdot(rows, rows) for _, rows in parts))
+
+    def mechanism(self, primal: npt.ArrayLike, cost: float = 1.0) -> LinearGaussianMechanism:
+        """Return the mechanism that answers the strategy at a squared privacy cost.
+
+        Raises
+        ------
+        InvalidInputError
+            Weights that are no solution; a problem of pure privacy, whose noise is not Gaussian.
+        """
+        # Imported here so that the judge rests on no module that it does not need.
+        from dualmech.mechanism import LinearGaussianMechanism
+
+        if self.privacy == "pure":
+            raise InvalidInputError(
+                "privacy must be 'approximate' for a Gaussian mechanism, got 'pure', whose noise is Laplace noise "
+                "on the rows of the strategy"
+            )
+        spent = validate.positive_number(cost=cost)
+        basis, root = self.geometry.noise(self._solution(primal) ** self.power)
+        return LinearGaussianMechanism(basis, root @ root.T / spent, self.neighbours)
+
+    def prices(self, dual: WeightingDual | npt.ArrayLike) -> Array:
+        """Return each design query's share of the objective (k,), ``(c_i / u_i) / Σ_l c_l / u_l``.
+
+        They are those of the weights that belong to the dual weights. A cost c_i that grows by the small
+        fraction t raises the optimum by the fraction ``prices[i] · t``.
+        """
+        weights = self._neighbour_weights(dual)
+        if not proving(weights):
+            return np.zeros(len(self.design))
+        terms = self._terms(self.geometry.roots, self.sensitivities @ (weights / weights.max()))
+        return terms / terms.sum() if np.any(terms) else terms
+
+    def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
+        """Return the neighbours whose sensitivity is within `slack`, relative, of the largest."""
+        weights = self._weights(primal)
+        if not self._meaningful(weights):
+            return np.zeros(0, dtype=np.intp)
+        spent, _ = self._spent(weights)
+        return np.flatnonzero(spent >= (1 - slack) * spent.max())
+
+    def loose(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
+        """Return no query: none has a target of its own that it could fall short of."""
+        return np.zeros(0, dtype=np.intp)
+
+    def _bound(self, dual: WeightingDual | npt.ArrayLike) -> tuple[float, float]:
+        """Return ``(Σ c_i^(1/(p+1)) g_i^(p/(p+1)))^(p+1)`` and its rounding, relative.
+
+        Proof that it bounds the optimum: a feasible u has ``Σ g_i u_i ≤ Σ y_j = 1``, g being the combination of
+        the sensitivities, and by Hölder's inequality ``Σ (c_i u_i^-p)^(1/(p+1)) (g_i u_i)^(p/(p+1))`` is at
+        most ``(Σ c_i u_i^-p)^(1/(p+1)) (Σ g_i u_i)^(p/(p+1))``.
+        """
+        weights = self._neighbour_weights(dual)
+        if not proving(weights):
+            return 0.0, 0.0
+        shares = weights / weights.max()
+        shares = shares / shares.sum()
+        roots, reach, p = self.geometry.roots, self.sensitivities @ shares, self.power
+        margin = self.geometry.move_rounding
+        raised = (np.sqrt(reach) + margin) ** 2 if p == 1 else reach + margin
+        value = self._terms(roots, reach).sum() ** (p + 1)
+        higher = self._terms(roots + self.geometry.root_rounding, raised).sum() ** (p + 1)
+        sums = 2 * (p + 1) * (len(shares) + len(roots)) * linalg.EPS
+        return float(value), float(higher / value - 1 + sums) if value > 0 else 0.0
+
+    def _terms(self, roots: Array, reach: Array) -> Array:
+        """Return ``c_i^(1/(p+1)) g_i^(p/(p+1))`` (k,), 0 for design queries that are not needed."""
+        needed, p = self.geometry.needed, self.power
+        terms = np.zeros(len(roots))
+        terms[needed] = (roots[needed] ** 2 * reach[needed] ** p) ** (1 / (p + 1))
+        return terms
+
+    def _total(self, roots: Array, weights: Array) -> float:
+        """Return ``Σ c_i / u_i^p`` over the design queries that are needed, whose costs have these roots."""
+        needed = self.geometry.needed
+        return float((roots[needed] ** 2 / weights[needed] ** self.power).sum())
+
+    def _spent(self, weights: Array) -> tuple[Array, float]:
+        """Return the sensitivity of each pair of neighbours (s,), and an allowance for rounding, relative to 1."""
+        finite = np.where(np.isinf(weights), 0.0, weights)
+        spent, margin = self.sensitivities.T @ finite, self.geometry.move_rounding
+        # By Cauchy's inequality where moves are squared: ``Σ u m² ≤ 1`` and each m is off by its margin at most.
+        moved = 2 * np.sqrt(finite @ margin**2) if self.power == 1 else finite @ margin
+        return spent, float(moved + 2 * len(weights) * linalg.EPS)
+
+    def _meaningful(self, weights: Array) -> bool:
+        """Whether weights give every design query that is needed a variance, and neighbours a sensitivity."""
+        bounded = np.ones(len(weights), dtype=bool)
+        bounded[self.geometry.unmoved] = False
+        return bool(
+            np.all(weights >= 0)
+            and np.all(weights[self.geometry.needed] > 0)
+            and np.all(np.isfinite(weights[bounded]))
+            and np.any(weights[bounded])
+        )
+
+    def _solution(self, primal: npt.ArrayLike) -> Array:
+        weights = self._weights(primal)
+        if not self._meaningful(weights):
+            raise InvalidInputError(
+                "weights must not be negative, must be positive where the costs are, and finite except on design "
+                "queries that no neighbour changes"
+            )
+        return weights
+
+    def _weights(self, primal: npt.ArrayLike) -> Array:
+        weights = validate.numeric(1, weights=primal)
+        if len(weights) != len(self.design):
+            raise InvalidInputError(
+                f"weights must have {len(self.design)} entries, one a design query, got {len(weights)}"
+            )
+        return weights
+
+    def _neighbour_weights(self, dual: WeightingDual | npt.ArrayLike) -> Array:
+        given = dual.neighbour_weights if isinstance(dual, WeightingDual) else dual
+        named = {"dual weights on neighbours": given}
+        checked, expected = validate.numeric(1, **named), self.sensitivities.shape[1]
+        if checked.shape != (expected,):
+            raise InvalidInputError(
+                f"dual must hold {expected} weights, one a pair of neighbours, got {len(checked)}"
+            )
+        return checked

@@ -1,0 +1,236 @@
+"""The Eigen-Design: weighted eigen-queries as a strategy, and how far it is from the best strategy of all.
+
+The algorithm of Li and Miklau, "An adaptive mechanism for accurate query answering under differential privacy", PVLDB
+5(6), 2012 (Program 2), with their two reductions of its cost (section 4). It is a heuristic: its certificate is that of
+the problem which it approximates, `TotalVariance`.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import designs, strategies, validate
+from dualmech.certificate import Certificate
+from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.fast import loop, variance, weighting
+from dualmech.problems.design import least_squares
+from dualmech.problems.variance import TotalVariance, VarianceDual
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.solution import Solution, Status, judged, warned
+from dualmech.validate import Array
+from dualmech.workload import Workload
+
+if TYPE_CHECKING:
+    from dualmech.mechanism import LinearGaussianMechanism
+
+METHODS = ("newton", "separation", "principal")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EigenDesign:
+    """A strategy of weighted eigen-queries, and its certificate.
+
+    Attributes
+    ----------
+    problem : TotalVariance
+        What the strategy approximates: the least total variance of any strategy.
+    weighting : Solution
+        Of Program 1, a `QueryWeighting`: its `primal` are the weights, its problem's `design` the eigen-queries.
+    strategy : (p, d) array
+        A, the weighted eigen-queries and then the queries that complete its columns; squared cost 1.
+    covariance : (k, k) array
+        Of the noise on the problem's basis that least squares make of unit noise on A x.
+    dual : VarianceDual
+        Weights λ on the cells that prove the lower bound.
+    certificate : Certificate
+        The total variance of the strategy, a bound on that of every strategy, and the gap between them.
+    """
+
+    problem: TotalVariance
+    weighting: Solution
+    strategy: Array
+    covariance: Array
+    dual: VarianceDual
+    certificate: Certificate
+
+    @property
+    def total_variance(self) -> float:
+        """Total variance of the workload, weighted as the problem says, at squared privacy cost 1."""
+        return self.certificate.objective
+
+    @property
+    def ratio(self) -> float:
+        """Proven limit on the root mean square error, as a multiple of that of the best strategy."""
+        return math.sqrt(1 + self.certificate.gap)
+
+    @property
+    def mechanism(self) -> LinearGaussianMechanism:
+        """The mechanism at squared privacy cost 1."""
+        return self.problem.mechanism(self.covariance)
+
+
+def eigen_design(
+    workload: Workload,
+    *,
+    weights: npt.ArrayLike | None = None,
+    complete: bool = True,
+    method: str = "newton",
+    group_size: int | None = None,
+    share: float = 0.1,
+    tol: float = 1e-9,
+    bound_tol: float | None = 1e-6,
+) -> EigenDesign:
+    """Choose a strategy of weighted eigen-queries for a workload, and certify it against the best strategy.
+
+    Neighbours differ by one record added or removed.
+
+    Parameters
+    ----------
+    workload : Workload
+        W, (m, d).
+    weights : float or (m,) array, optional
+        What a unit of each query's variance counts, as for `TotalVariance`; `strategies.relative_weights` for
+        relative errors.
+    complete : bool, default True
+        Whether to complete the columns (Program 2, steps 4 and 5), which costs nothing and can only help.
+    method : {"newton", "separation", "principal"}
+        How to find the weights of the k eigen-queries: all at once; by eigen-query separation, in groups of
+        consecutive eigenvalues whose common factors are found afterwards; or with one common weight for all but
+        the principal eigenvectors.
+    group_size : int, optional
+        Size of a group for ``separation``; by default the cube root of k, rounded.
+    share : float, default 0.1
+        Share of the eigen-queries that are principal for ``principal``, above 0 and at most 1.
+    tol : float, default 1e-9
+        Gap to which Program 1 is solved (for the reductions, each part of it).
+    bound_tol : float, optional
+        Gap to which `TotalVariance` is solved for the bound; None for the bound that follows from the strategy
+        at once, which is often within a percent of the best where W has full column rank.
+
+    Returns
+    -------
+    EigenDesign
+        An `UncertifiedWarning` says where Program 1 was not solved to `tol` (not for the reductions, whose
+        `weighting.gap` is their price).
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        What `TotalVariance` and `designs.eigen_queries` refuse, options out of range.
+
+    Notes
+    -----
+    With ``X = A'A`` and ``G = W'W``, λ proportional to the diagonal of ``X⁻¹ G X⁻¹`` is what the optimality
+    conditions of `TotalVariance` make of A: the bound "at once". (Li and Miklau compare with the uniform λ.)
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> found = fast.eigen_design(dm.workloads.prefix(8))
+    >>> found.strategy.shape, round(found.total_variance, 4), round(found.ratio, 4)
+    ((15, 8), 20.8882, 1.0813)
+    """
+    find = _finder(method, group_size, share)
+    limits = loop.Limits.checked(tol, 1000, None, None)
+    if bound_tol is not None:
+        bound_tol = validate.positive_number(bound_tol=bound_tol)
+    problem = TotalVariance(workload, weights)
+    program = QueryWeighting(_weighted(problem), designs.eigen_queries(_weighted(problem)))
+    message = "" if method == "newton" else f"{method} stops at the best weights of its parts."
+    found = weighting.run(program, find, limits, f"fast:{method}", message)
+    if method == "newton":
+        found = warned(found, stacklevel=3)
+    strategy = program.strategy(found.primal)
+    strategy = strategy[np.any(strategy, axis=1)]
+    if complete:
+        strategy = strategies.completed(strategy)
+    basis, root = least_squares(strategy)
+    half = problem.basis @ basis.T @ root
+    judgement = _bounded(problem, half @ half.T, bound_tol)
+    return EigenDesign(problem, found, strategy, judgement.primal, judgement.dual, judgement.certificate)
+
+
+def _weighted(problem: TotalVariance) -> Workload:
+    """Return the queries of positive weight, each times the root of it: a workload of equal total variance."""
+    kept, roots = problem.asked, np.sqrt(problem.weights[problem.asked])
+    if len(kept) == len(problem.weights) and np.all(roots == 1):
+        return problem.workload
+    asked = problem.workload.select(kept)
+    scaled = asked.matrix.multiply(roots[:, None]) if asked.is_sparse else asked.matrix * roots[:, None]
+    return Workload(scaled, asked.names, asked.groups, asked.domain)
+
+
+def _bounded(problem: TotalVariance, covariance: Array, tol: float | None) -> Solution:
+    """Let the problem judge a covariance by weights that follow from it, or by a solution's where these prove more."""
+    rows = problem.geometry.representation * np.sqrt(problem.weights[problem.asked])[:, None]
+    pull = rows @ covariance @ problem.basis
+    shares = np.einsum("ji,ji->i", pull, pull)
+    verdict = partial(judged, problem, tol=tol or 1.0, otherwise=Status.STEPS_EXHAUSTED)
+    start = verdict(covariance, VarianceDual(shares / shares.sum()))
+    if not start.certificate.feasible:
+        start = verdict(problem.feasible(covariance), start.dual)
+    if tol is None or start.status is Status.CERTIFIED:
+        return start
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        best = variance.solve(problem, tol=tol, start=start)
+    return verdict(start.primal, best.dual) if best.lower_bound > start.lower_bound else start
+
+
+def _finder(method: str, group_size: int | None, share: float) -> weighting.Finder:
+    if method not in METHODS:
+        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    size = None if group_size is None else validate.size(group_size=group_size)
+    part = validate.positive_number(share=share)
+    if part > 1:
+        raise InvalidInputError(f"share must be above 0 and at most 1, got {part:g}")
+    if method == "separation":
+        return partial(_separated, size)
+    return partial(_principal, part) if method == "principal" else weighting.best
+
+
+def _separated(
+    size: int | None, costs: Array, sensitivities: Array, power: int, limits: loop.Limits
+) -> weighting.Found:
+    """Weigh the queries of each group, then the groups."""
+    width = size or max(round(len(costs) ** (1 / 3)), 1)
+    groups = [slice(start, start + width) for start in range(0, len(costs), width)]
+    parts = [weighting.best(costs[group], sensitivities[group], power, limits).weights for group in groups]
+    return _merged(
+        list(zip(groups, parts, strict=True)),
+        costs,
+        sensitivities,
+        power,
+        limits,
+    )
+
+
+def _principal(
+    share: float, costs: Array, sensitivities: Array, power: int, limits: loop.Limits
+) -> weighting.Found:
+    """Weigh the first queries one by one, and all others together."""
+    count = math.ceil(share * len(costs))
+    groups = [(slice(i, i + 1), np.ones(1)) for i in range(count)]
+    if count < len(costs):
+        groups.append((slice(count, len(costs)), np.ones(len(costs) - count)))
+    return _merged(groups, costs, sensitivities, power, limits)
+
+
+def _merged(
+    groups: Sequence[tuple[slice, Array]], costs: Array, sensitivities: Array, power: int, limits: loop.Limits
+) -> weighting.Found:
+    """Find the best common factors of groups of weights: Program 1 again, each group a query."""
+    totals = np.array([float((costs[group] * part**-power).sum()) for group, part in groups])
+    rows = np.array([sensitivities[group].T @ part for group, part in groups])
+    found = weighting.best(totals, rows, power, limits)
+    weights = np.concatenate([factor * part for factor, (_, part) in zip(found.weights, groups, strict=True)])
+    return replace(found, weights=weights)

@@ -1,0 +1,88 @@
+"""Query weighting: the interior-point method on what a problem leaves to decide, whole or in parts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualmech.errors import InvalidInputError
+from dualmech.fast import interior_point, loop, threads
+from dualmech.problems.weighting import QueryWeighting, WeightingDual
+from dualmech.solution import Callback, Progress, Solution, Status, judged, warned
+from dualmech.validate import Array
+
+METHODS = ("auto", "newton")
+
+MARGIN = 0.5
+"""Share of the tolerance that the solver aims at; the rest is for the judge's own rounding."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """Weights that spend 1 at most, dual weights that sum to 1, and what it took to find them."""
+
+    weights: Array
+    dual: Array
+    reason: Status | None
+    iterations: int
+    history: tuple[Progress, ...] = ()
+
+
+Finder = Callable[[Array, Array, int, loop.Limits], Found]
+"""Takes costs (k,), sensitivities (k, s), the power and the limits to weights."""
+
+
+def solve(
+    problem: QueryWeighting,
+    *,
+    tol: float = 1e-6,
+    method: str = "auto",
+    max_iterations: int = 1000,
+    time_limit: float | None = None,
+    callback: Callback | None = None,
+) -> Solution:
+    """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
+    limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
+    if method not in METHODS:
+        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    return warned(run(problem, best, limits, f"fast:{method}"), stacklevel=4)
+
+
+def run(
+    problem: QueryWeighting, find: Finder, limits: loop.Limits, solver: str, message: str = ""
+) -> Solution:
+    """Find weights of the design queries that are needed and not free, and let the problem judge them."""
+    began = time.perf_counter()
+    weighed = problem.geometry.weighed
+    neighbours = np.flatnonzero(problem.sensitivities[weighed].any(axis=0))
+    rows = problem.sensitivities[np.ix_(weighed, neighbours)]
+    with threads.suited_to(min(rows.shape)), np.errstate(all="ignore"):
+        found = find(problem.costs[weighed], rows, problem.power, limits)
+    dual = np.zeros(problem.sensitivities.shape[1])
+    dual[neighbours] = found.dual
+    return judged(
+        problem,
+        problem.feasible(problem.geometry.spread(found.weights)),
+        WeightingDual(dual),
+        tol=limits.tol,
+        otherwise=found.reason or Status.STALLED,
+        message=message,
+        iterations=found.iterations,
+        seconds=time.perf_counter() - began,
+        solver=solver,
+        history=found.history,
+    )
+
+
+def best(costs: Array, sensitivities: Array, power: int, limits: loop.Limits) -> Found:
+    """Find the best weights of all, by the interior-point method."""
+    columns = np.flatnonzero(sensitivities.any(axis=0))
+    program = interior_point.Program.of(costs, sensitivities[:, columns], power)
+    outcome = interior_point.minimise(program, limits, MARGIN * limits.tol)
+    dual = np.zeros(sensitivities.shape[1])
+    dual[columns] = outcome.dual.dual / outcome.dual.dual.sum()
+    weights = outcome.primal.answer * program.units
+    return Found(weights, dual, outcome.reason, outcome.iterations, outcome.history)

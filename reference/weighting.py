@@ -1,0 +1,202 @@
+"""Query weighting through CVXPY: Program 1 stated, handed to a backend, repaired and judged.
+
+Throughout, u (k,) holds the weights of the design queries, ``c`` (k,) what a unit of noise on each costs, and ``N``
+(k, s) the sensitivity that a unit of each weight adds between each pair of neighbours: ``(Q U)∘(Q U)``, Q∘Q by
+default, or ``|Q U|`` for pure privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import numpy.typing as npt
+
+from dualmech.errors import BackendError, InvalidInputError
+from dualmech.problems.weighting import QueryWeighting, WeightingDual
+from dualmech.reference import attempts
+from dualmech.reference.scaling import shares
+from dualmech.reference.statements import named
+from dualmech.solution import Solution, warned
+from dualmech.validate import Array
+
+FORMULATIONS = {
+    "approximate": {"inv_pos": frozenset({"SOC"}), "sdp": frozenset({"PSD"})},
+    "pure": {"power": frozenset({"SOC"}), "power_cone": frozenset({"PowCone3D"})},
+}
+"""The statements by kind of privacy and name, the default first, with the cones that they need."""
+
+FLOOR = 1e-9
+"""Least weight that a repair leaves, relative to the largest, in units in which the optimal ones are near 1."""
+
+
+def formulate(problem: QueryWeighting, formulation: str | None = None) -> cp.Problem:
+    """State the problem over its own arrays; see `dualmech.reference.formulate`."""
+    name, kept = _named(problem, formulation), _Units.of(problem)
+    rows = problem.sensitivities[np.ix_(kept.queries, kept.neighbours)]
+    return _state(name, problem.costs[kept.queries], rows)
+
+
+def solve(
+    problem: QueryWeighting,
+    *,
+    backend: str = "CLARABEL",
+    formulation: str | None = None,
+    tol: float | None = None,
+    time_limit: float | None = None,
+    **options: Any,
+) -> Solution:
+    """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
+    name = _named(problem, formulation)
+    cones = FORMULATIONS[problem.privacy][name]
+    request = attempts.Request.of(backend, cones, tol, time_limit, options)
+    scaled = _Units.of(problem)
+    program = _state(name, scaled.costs, scaled.sensitivities)
+    reading = attempts.Reading(
+        program,
+        scaled,
+        covariance=lambda: program.var_dict["u"].value,
+        dual=scaled.dual,
+        constraints=("privacy",),
+        optimum=lambda: math.nan if program.value is None else float(program.value),
+    )
+    answer = attempts.solve(reading, request)
+    return warned(replace(answer, solver=f"{answer.solver}:{name}"), stacklevel=4)
+
+
+def inv_pos(costs: Array, sensitivities: Array) -> cp.Problem:
+    """State Program 1 with reciprocals, which are second-order cones: ``1/u ≤ v`` is ``‖(2, u - v)‖ ≤ u + v``."""
+    c, N = cp.Constant(costs, name="c"), cp.Constant(sensitivities, name="N")
+    u = cp.Variable(len(costs), name="u")
+    return cp.Problem(
+        cp.Minimize(c @ cp.inv_pos(u)),
+        [
+            named("privacy", N.T @ u <= 1),
+        ],
+    )
+
+
+def sdp(costs: Array, sensitivities: Array) -> cp.Problem:
+    """State Program 1 as the paper does, with one small linear matrix inequality a design query.
+
+    ``[[u_i, 1], [1, v_i]] ⪰ 0`` says that ``v_i ≥ 1 / u_i``.
+    """
+    c, N = cp.Constant(costs, name="c"), cp.Constant(sensitivities, name="N")
+    u, v = cp.Variable(len(costs), name="u"), cp.Variable(len(costs), name="v")
+    return cp.Problem(
+        cp.Minimize(c @ v),
+        [
+            *[named(f"reciprocal[{i}]", cp.bmat([[u[i], 1], [1, v[i]]]) >> 0) for i in range(len(costs))],
+            named("privacy", N.T @ u <= 1),
+        ],
+    )
+
+
+def power(costs: Array, sensitivities: Array) -> cp.Problem:
+    """State the problem of pure privacy, with the inverse squares as CVXPY writes them in second-order cones."""
+    c, N = cp.Constant(costs, name="c"), cp.Constant(sensitivities, name="N")
+    u = cp.Variable(len(costs), name="u")
+    return cp.Problem(
+        cp.Minimize(c @ cp.power(u, -2)),
+        [
+            named("privacy", N.T @ u <= 1),
+        ],
+    )
+
+
+def power_cone(costs: Array, sensitivities: Array) -> cp.Problem:
+    """State the problem of pure privacy with power cones: ``v^(1/3) u^(2/3) ≥ 1`` says that ``v ≥ u^-2``."""
+    c, N = cp.Constant(costs, name="c"), cp.Constant(sensitivities, name="N")
+    u, v = cp.Variable(len(costs), name="u"), cp.Variable(len(costs), name="v")
+    return cp.Problem(
+        cp.Minimize(c @ v),
+        [
+            named("inverse_square", cp.PowCone3D(v, u, np.ones(len(costs)), 1 / 3)),
+            named("privacy", N.T @ u <= 1),
+        ],
+    )
+
+
+STATEMENTS = {"inv_pos": inv_pos, "sdp": sdp, "power": power, "power_cone": power_cone}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Units:
+    """A problem with the weights in units in which all 1 is feasible, and the best for equal multipliers.
+
+    Left out are design queries that are not needed, or that no neighbour changes, and neighbours that change none.
+
+    Attributes
+    ----------
+    costs, sensitivities : (k',), (k', s') arrays
+        c and N of what is kept, in scaled units.
+    weights : (k',) array
+        The weights that are called 1.
+    objective_unit : float
+        The objective that is called 1.
+    queries, neighbours : index arrays
+        What was kept.
+    """
+
+    problem: QueryWeighting
+    costs: Array
+    sensitivities: Array
+    weights: Array
+    objective_unit: float
+    queries: npt.NDArray[np.intp]
+    neighbours: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(cls, problem: QueryWeighting) -> _Units:
+        """Scale by the optimum for equal multipliers."""
+        queries = problem.geometry.weighed
+        neighbours = np.flatnonzero(problem.sensitivities[queries].any(axis=0))
+        costs, rows = problem.costs[queries], problem.sensitivities[np.ix_(queries, neighbours)]
+        weights = (costs / rows.mean(axis=1)) ** (1 / (problem.power + 1))
+        weights = weights / (rows.T @ weights).max()
+        scaled = costs * weights**-problem.power
+        unit = float(scaled.sum())
+        return cls(problem, scaled / unit, rows * weights[:, None], weights, unit, queries, neighbours)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of neighbours and of design queries kept."""
+        return len(self.neighbours), len(self.queries)
+
+    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
+        """Return the weights of the design, positive and feasible, there being no use for what may be spared.
+
+        A matrix stands for its diagonal: the identity for the weights that are called 1.
+        """
+        if inner is None or not np.all(np.isfinite(np.asarray(inner, dtype=np.float64))):
+            raise BackendError("the backend returned no weights to judge")
+        weights = np.asarray(inner, dtype=np.float64)
+        weights = np.diagonal(weights) if weights.ndim == 2 else weights
+        if weights.max() <= 0:
+            raise BackendError("the backend returned no weights to judge: none is positive")
+        repaired = np.maximum(weights, FLOOR * weights.max()) * self.weights
+        return self.problem.feasible(self.problem.geometry.spread(repaired))
+
+    def dual(self, privacy: Array) -> WeightingDual:
+        """Return the multipliers as dual weights (s,) that sum to 1; `BackendError` where they are none."""
+        whole = np.zeros(self.problem.sensitivities.shape[1])
+        whole[self.neighbours] = shares(privacy)
+        return WeightingDual(whole)
+
+
+def _named(problem: QueryWeighting, formulation: str | None) -> str:
+    known = FORMULATIONS[problem.privacy]
+    if formulation is None:
+        return next(iter(known))
+    if not isinstance(formulation, str) or formulation not in known:
+        raise InvalidInputError(
+            f"formulation must be one of {', '.join(known)} for {problem.privacy} privacy, got {formulation!r}"
+        )
+    return formulation
+
+
+def _state(formulation: str, costs: Array, sensitivities: Array) -> cp.Problem:
+    return STATEMENTS[formulation](costs, sensitivities)

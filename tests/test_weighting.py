@@ -1,0 +1,452 @@
+"""Query weighting: known optima, both layers against each other, lies, reading, input, files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import dualmech as dm
+from dualmech import crosscheck, fast, reference
+from dualmech.crosscheck import rivals
+from dualmech.reference.weighting import FORMULATIONS
+from dualmech.validate import Array
+
+KINDS = ("approximate", "pure")
+STATEMENTS = [(kind, name) for kind, names in FORMULATIONS.items() for name in names]
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def contains(certificate: dm.Certificate, value: float, slack: float = 0.0) -> bool:
+    low, high = certificate.interval
+    return low * (1 - slack) <= value <= high * (1 + slack)
+
+
+def changed(array: Array, index: Any, value: float) -> Array:
+    copy = np.array(array)
+    copy[index] = value
+    return copy
+
+
+class TestKnownOptima:
+    def test_wavelets_under_pure_privacy(self) -> None:
+        """All intervals of 8 cells by the Haar wavelet: 374 with equal weights, 345.1986 with the best."""
+        problem = dm.QueryWeighting(dm.workloads.all_range(8), rivals.haar_matrix(8), privacy="pure")
+        equal = problem.certify(np.full(8, 1 / 4), np.ones(8))
+        assert equal.objective == pytest.approx(374, rel=1e-12)
+        answer = fast.solve(problem, tol=1e-10)
+        assert contains(answer.certificate, 345.1986, 0.5e-4 / 345)
+
+    @pytest.mark.parametrize("privacy", KINDS)
+    @pytest.mark.parametrize("d", [2, 4, 16, 64])
+    def test_a_tree_of_wavelets_is_symmetric_enough_for_uniform_dual_weights(
+        self, privacy: str, d: int
+    ) -> None:
+        """Swapping the halves of a node changes no square of the design: y is uniform, u = (c/g)^(1/(p+1))."""
+        problem = dm.QueryWeighting(dm.workloads.all_range(d), rivals.haar_matrix(d), privacy)
+        answer = fast.solve(problem, tol=1e-12)
+        assert answer.iterations == 0 and answer.gap <= 1e-12
+
+    def test_uniform_dual_weights_on_eigen_queries_prove_the_singular_value_bound(self) -> None:
+        workload = dm.workloads.random_range(12, 30, rng=0)
+        problem = dm.QueryWeighting(workload, dm.designs.eigen_queries(workload))
+        eigenvalues = np.linalg.eigvalsh(workload.gram())
+        np.testing.assert_allclose(problem.costs, eigenvalues[::-1], rtol=1e-9)
+        judged = problem.certify(np.full(12, 0.01), np.ones(12))
+        assert judged.lower_bound == pytest.approx(np.sqrt(eigenvalues).sum() ** 2 / 12, rel=1e-12)
+
+    @pytest.mark.parametrize("d", [1, 2, 7])
+    def test_the_cells_by_themselves(self, d: int) -> None:
+        """Each cell has weight 1, whatever the workload: the objective is the squared norm of W."""
+        for privacy in KINDS:
+            workload = dm.Workload(normal(5, d))
+            answer = fast.solve(dm.QueryWeighting(workload, np.eye(d), privacy), tol=1e-10)
+            assert contains(answer.certificate, float((workload.matrix**2).sum()), 1e-12)
+            np.testing.assert_allclose(answer.primal, 1, rtol=1e-4)
+
+    @pytest.mark.parametrize(("privacy", "optimum"), [("approximate", 9.0), ("pure", 27.0)])
+    def test_two_queries_of_one_cell(self, privacy: str, optimum: float) -> None:
+        """Costs 1 and 4 (pure: 1 and 8) compete for one budget: ``(1 + 2)²`` and ``(1 + 2)³``."""
+        workload = dm.Workload([[1, 0], [0, 2 if privacy == "approximate" else 8**0.5]])
+        moves = np.ones((2, 1))
+        problem = dm.QueryWeighting(workload, np.eye(2), privacy, neighbours=moves)
+        answer = fast.solve(problem, tol=1e-10)
+        assert contains(answer.certificate, optimum, 1e-12)
+        np.testing.assert_allclose(answer.primal, [1 / 3, 2 / 3], rtol=1e-4)
+        np.testing.assert_allclose(answer.prices, [1 / 3, 2 / 3], rtol=1e-4)
+
+    def test_a_total_that_no_neighbour_changes_is_free(self) -> None:
+        """Where one record is replaced, n cells cost ``2 (n - 1)`` by least squares, ``2 n (1 - 1/n)``."""
+        design = np.vstack([np.ones(5), np.eye(5)])
+        problem = dm.QueryWeighting(
+            dm.workloads.identity_total(5), design, neighbours=dm.neighbours.replace_one(5)
+        )
+        answer = fast.solve(problem, tol=1e-9)
+        assert answer.primal[0] == np.inf and list(problem.geometry.unmoved) == [0]
+        assert problem.strategy_error(answer.primal) == pytest.approx(8, rel=1e-9)
+        mechanism = answer.mechanism
+        assert mechanism.squared_privacy_cost == pytest.approx(1, rel=1e-9)
+        np.testing.assert_allclose(mechanism.variances(problem.workload), [1.6] * 5 + [0], atol=1e-12)
+        with pytest.raises(dm.InvalidInputError, match="finite for a strategy"):
+            problem.strategy(answer.primal)
+
+
+TALL = normal(8, 5)
+PREFIX = dm.workloads.prefix(6).dense()
+SINGULAR = normal(9, 3) @ normal(3, 7, seed=1)
+
+CASES: dict[str, dict[str, Any]] = {
+    "eigen-queries of prefixes": {
+        "matrix": PREFIX,
+        "design": dm.designs.eigen_queries(dm.workloads.prefix(6)),
+    },
+    "wavelet": {"matrix": dm.workloads.all_range(8).matrix, "design": rivals.haar_matrix(8)},
+    "tree, dependent": {"matrix": dm.workloads.prefix(8).matrix, "design": rivals.hierarchical_matrix(8)},
+    "more queries than cells": {"matrix": TALL, "design": normal(9, 5, seed=2)},
+    "its own design": {"matrix": TALL, "design": TALL},
+    "few rows": {"matrix": SINGULAR, "design": SINGULAR[:3]},
+    "few rows, dependent": {"matrix": SINGULAR, "design": SINGULAR[:5]},
+    "rows that serve nothing": {"matrix": PREFIX[:, :6] * [1, 1, 1, 0, 0, 0], "design": np.eye(6)},
+    "rows of zeros": {"matrix": TALL, "design": np.vstack([np.zeros(5), np.eye(5), np.zeros(5)])},
+    "rows twice": {"matrix": PREFIX, "design": np.vstack([PREFIX, PREFIX[:2], -PREFIX[:1]])},
+    "columns twice": {"matrix": np.hstack([TALL, TALL[:, :2]]), "design": np.hstack([TALL, TALL[:, :2]])},
+    "one row": {"matrix": TALL[:1], "design": TALL[:1]},
+    "one column": {"matrix": TALL[:, :1], "design": [[2.0], [-1.0]]},
+    "one number": {"matrix": [[3.0]], "design": [[0.5]]},
+    "sparse": {"matrix": sp.csr_array(PREFIX), "design": sp.csr_array(PREFIX)},
+    "one replaced": {"matrix": PREFIX, "design": PREFIX, "neighbours": dm.neighbours.replace_one(6)},
+    "one replaced, total asked": {
+        "matrix": dm.workloads.identity_total(5).matrix,
+        "design": np.vstack([np.ones(5), np.eye(5)]),
+        "neighbours": dm.neighbours.replace_one(5),
+    },
+    "household": {"matrix": PREFIX, "design": PREFIX, "neighbours": dm.neighbours.household(6, 3)},
+}
+HARSH: dict[str, dict[str, Any]] = {
+    f"{what} times {factor:g}": case
+    for factor in (1e-6, 1e6)
+    for what, case in {
+        "row": {"matrix": TALL * changed(np.ones(8), 0, factor)[:, None], "design": normal(5, 5, seed=3)},
+        "column": {"matrix": TALL * changed(np.ones(5), 0, factor), "design": np.eye(5)},
+        "design query": {"matrix": TALL, "design": np.diag(changed(np.ones(5), 0, factor)) @ np.tri(5)},
+        "dependent design query": {"matrix": TALL, "design": TALL * changed(np.ones(8), 0, factor)[:, None]},
+        "all": {"matrix": factor * TALL, "design": TALL[:5] / factor},
+    }.items()
+}
+
+
+def stated(case: dict[str, Any], privacy: str) -> dm.QueryWeighting:
+    workload = dm.Workload(case["matrix"])
+    return dm.QueryWeighting(workload, case["design"], privacy, neighbours=case.get("neighbours"))
+
+
+def check(answer: dm.Solution, tol: float) -> None:
+    assert answer.status is dm.Status.CERTIFIED, answer.certificate
+    assert answer.certificate.feasible and answer.certificate.certifies(tol)
+    assert answer.dual.neighbour_weights.sum() == pytest.approx(1)
+    assert answer.prices.sum() == pytest.approx(1) and answer.prices.min() >= 0
+    problem = answer.problem
+    error = problem.strategy_error(answer.primal)
+    assert error <= answer.objective * (1 + 1e-9)
+    if problem.geometry.independent:
+        assert error == pytest.approx(answer.objective, rel=1e-12)
+    if problem.privacy == "approximate":
+        mechanism = answer.mechanism
+        assert mechanism.squared_privacy_cost == pytest.approx(1, rel=1e-6)
+        assert mechanism.variances(problem.workload).sum() == pytest.approx(error, rel=1e-6)
+
+
+class TestBothLayers:
+    @pytest.mark.parametrize("privacy", KINDS)
+    @pytest.mark.parametrize("case", CASES)
+    def test_fast_to_1e_9(self, case: str, privacy: str) -> None:
+        answer = fast.solve(stated(CASES[case], privacy), tol=1e-9)
+        check(answer, 1e-9)
+        assert answer.iterations <= 20
+
+    @pytest.mark.parametrize("privacy", KINDS)
+    @pytest.mark.parametrize("case", HARSH)
+    def test_fast_badly_scaled(self, case: str, privacy: str) -> None:
+        check(fast.solve(stated(HARSH[case], privacy), tol=1e-7), 1e-7)
+
+    @pytest.mark.parametrize("backend", ["CLARABEL", "SCS"])
+    @pytest.mark.parametrize(("privacy", "formulation"), STATEMENTS)
+    @pytest.mark.parametrize("case", [*CASES, *HARSH])
+    def test_reference_agrees(self, case: str, privacy: str, formulation: str, backend: str) -> None:
+        problem = stated((CASES | HARSH)[case], privacy)
+        answer = reference.solve(problem, backend=backend, formulation=formulation)
+        assert answer.solver == f"reference:{backend}:{formulation}"
+        assert crosscheck.compare([answer, fast.solve(problem)]).outcome is crosscheck.Agreement.AGREE
+
+    @pytest.mark.parametrize(("privacy", "formulation"), STATEMENTS)
+    def test_the_program_itself_has_the_same_optimum(self, privacy: str, formulation: str) -> None:
+        problem = stated(CASES["wavelet"], privacy)
+        answer, p = fast.solve(problem, tol=1e-9), problem.power
+        program = reference.formulate(problem, formulation=formulation)
+        assert program.solve(solver="CLARABEL") == pytest.approx(answer.objective, rel=1e-6)
+        privacy_constraint = program.constraints[-1]
+        assert privacy_constraint.label == "privacy"
+        assert privacy_constraint.dual_value.sum() == pytest.approx(p * answer.objective, rel=1e-4)
+
+    def test_answers_are_compared_with_those_to_the_same_problem_alone(self) -> None:
+        def answer(design: Array, privacy: str = "approximate") -> dm.Solution:
+            return fast.solve(dm.QueryWeighting(dm.workloads.prefix(3), design, privacy))
+
+        one = answer(np.tri(3))
+        assert crosscheck.compare([one, answer(np.tri(3))]).outcome is crosscheck.Agreement.AGREE
+        for other in (answer(np.eye(3)), answer(np.tri(3), "pure")):
+            with pytest.raises(dm.InvalidInputError, match="same problem"):
+                crosscheck.compare([one, other])
+
+
+class TestFast:
+    problem = stated(CASES["eigen-queries of prefixes"], "approximate")
+
+    @pytest.mark.parametrize("privacy", KINDS)
+    @pytest.mark.parametrize("d", [64, 256])
+    def test_factorisations_on_ranges(self, privacy: str, d: int) -> None:
+        workload = dm.workloads.random_range(d, 2 * d, rng=0)
+        problem = dm.QueryWeighting(workload, dm.designs.eigen_queries(workload), privacy)
+        answer = fast.solve(problem, tol=1e-10)
+        check(answer, 1e-10)
+        assert answer.iterations <= 20
+
+    def test_callback_and_history(self) -> None:
+        news: list[dm.Progress] = []
+        answer = fast.solve(self.problem, callback=news.append)
+        assert tuple(news) == answer.history and answer.solver == "fast:auto"
+        assert all(one.lower_bound <= two.lower_bound for one, two in zip(news, news[1:], strict=False))
+
+    def test_when_steps_run_out_the_gap_is_honest(self) -> None:
+        optimum = fast.solve(self.problem, tol=1e-9).objective
+        with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED") as caught:
+            answer = fast.solve(self.problem, max_iterations=1)
+        assert caught[0].filename == __file__
+        assert answer.lower_bound <= optimum <= answer.objective and answer.gap > answer.tol
+
+    def test_two_runs_are_identical(self) -> None:
+        one, two = (fast.solve(self.problem) for _ in range(2))
+        np.testing.assert_array_equal(one.primal, two.primal)
+        assert one.certificate == two.certificate
+
+    def test_random_problems_of_any_shape(self) -> None:
+        rng, p = np.random.default_rng(5), ("approximate", "pure")
+        for count in range(120):
+            queries, cells = rng.integers(1, 12), rng.integers(1, 8)
+            design = rng.integers(-1, 2, (queries, cells)) * 10 ** rng.uniform(-3, 3, (queries, 1))
+            workload = rng.standard_normal((rng.integers(1, 9), queries)) @ np.sign(design)
+            if np.any(np.abs(workload) > 1e-9):
+                clean = np.where(np.abs(workload) > 1e-9, workload, 0.0)
+                check(fast.solve(dm.QueryWeighting(dm.Workload(clean), design, p[count % 2]), tol=1e-9), 1e-9)
+
+
+@pytest.fixture(scope="module", params=["wavelet", "tree, dependent", "one replaced, total asked"])
+def answer(request: pytest.FixtureRequest) -> dm.Solution:
+    return fast.solve(stated(CASES[request.param], "approximate"), tol=1e-9)
+
+
+WEIGHTS: dict[str, Callable[[Array], Array]] = {
+    "scaled up": lambda u: 2 * u,
+    "scaled up a little": lambda u: u * (1 + 1e-5),
+    "scaled down": lambda u: u / 2,
+    "negative": lambda u: -u,
+    "one negative": lambda u: changed(u, -1, -1e-3),
+    "zero": lambda u: np.zeros(len(u)),
+    "one zero": lambda u: changed(u, -1, 0.0),
+    "one NaN": lambda u: changed(u, -1, np.nan),
+    "one infinite": lambda u: changed(u, -1, np.inf),
+    "underflow": lambda u: u * 1e-320,
+}
+
+
+class TestLies:
+    @pytest.mark.parametrize("lie", WEIGHTS)
+    def test_false_weights_are_never_certified(self, answer: dm.Solution, lie: str) -> None:
+        with np.errstate(all="ignore"):
+            judged = answer.problem.certify(WEIGHTS[lie](answer.primal), answer.dual)
+        assert not judged.certifies(1e-6) and judged.gap > 1e-6
+        assert judged.lower_bound == answer.lower_bound
+
+    @pytest.mark.parametrize("factor", [10.0, 1e300, 1e-300])
+    def test_raised_dual_weights_prove_no_more(self, answer: dm.Solution, factor: float) -> None:
+        judged = answer.problem.certify(answer.primal, factor * answer.dual.neighbour_weights)
+        assert judged.lower_bound == pytest.approx(answer.lower_bound, rel=1e-12)
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
+    def test_dual_weights_that_are_none_prove_nothing(self, answer: dm.Solution, value: float) -> None:
+        weights = changed(answer.dual.neighbour_weights, 0, value)
+        judged = answer.problem.certify(answer.primal, weights)
+        assert judged.lower_bound == 0 and judged.gap == np.inf
+        assert not np.any(answer.problem.prices(weights))
+
+    def test_no_mechanism_of_an_infeasible_answer(self, answer: dm.Solution) -> None:
+        certificate = answer.problem.certify(2 * answer.primal, answer.dual)
+        lying = dataclasses.replace(answer, primal=2 * answer.primal, certificate=certificate)
+        with pytest.raises(dm.InfeasibleAnswerError):
+            _ = lying.mechanism
+
+    def test_what_cannot_be_scaled_is_left_alone(self, answer: dm.Solution) -> None:
+        np.testing.assert_array_equal(answer.problem.feasible(-answer.primal), -answer.primal)
+        assert not len(answer.problem.binding(-answer.primal, 1e-6))
+
+    @pytest.mark.parametrize("lie", [None, np.full(8, np.nan), np.zeros(8), -np.ones(8)])
+    def test_a_backend_that_returns_nothing(self, monkeypatch: pytest.MonkeyPatch, lie: Array | None) -> None:
+        honest = cp.Problem.solve
+
+        def solve(program: cp.Problem, *arguments: Any, **options: Any) -> Any:
+            result = honest(program, *arguments, **options)
+            program.var_dict["u"].save_value(lie)
+            return result
+
+        monkeypatch.setattr(cp.Problem, "solve", solve)
+        with pytest.raises(dm.BackendError, match="no weights to judge.*CLARABEL, status optimal"):
+            reference.solve(stated(CASES["wavelet"], "approximate"))
+
+    def test_a_backend_stopped_at_once_leaves_a_judged_answer(self) -> None:
+        with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED"):
+            answer = reference.solve(TestFast.problem, time_limit=1e-9)
+        assert answer.certificate.feasible and answer.gap > answer.tol
+
+
+class TestReading:
+    def test_prices_are_shares_of_the_objective(self) -> None:
+        for privacy in KINDS:
+            problem = stated(CASES["eigen-queries of prefixes"], privacy)
+            answer = fast.solve(problem, tol=1e-10)
+            bill = problem.costs / answer.primal**problem.power
+            np.testing.assert_allclose(answer.prices, bill / bill.sum(), atol=1e-4)
+
+    def test_the_strategy_has_sensitivity_one(self) -> None:
+        for privacy, order in (("approximate", 2), ("pure", 1)):
+            problem = stated(CASES["tree, dependent"], privacy)
+            strategy = problem.strategy(fast.solve(problem).primal)
+            assert np.linalg.norm(strategy, order, axis=0).max() == pytest.approx(1, rel=1e-12)
+
+    def test_another_cost_divides_every_variance(self) -> None:
+        problem = stated(CASES["wavelet"], "approximate")
+        u = problem.feasible(np.ones(8))
+        one, four = (problem.mechanism(u, cost=cost) for cost in (1.0, 4.0))
+        assert four.squared_privacy_cost == pytest.approx(4)
+        np.testing.assert_allclose(one.covariance(), 4 * four.covariance())
+
+    def test_pure_privacy_has_no_gaussian_mechanism(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="Gaussian mechanism, got 'pure'.*Laplace"):
+            _ = fast.solve(stated(CASES["wavelet"], "pure")).mechanism
+
+    def test_binding_cells(self) -> None:
+        problem = dm.QueryWeighting(dm.workloads.identity(3), np.eye(3))
+        assert list(problem.binding([1, 0.5, 1], 1e-6)) == [0, 2] and not len(problem.loose([1, 1, 1], 0.1))
+
+    def test_dual_weights_come_bare_or_wrapped(self) -> None:
+        problem = dm.QueryWeighting(dm.workloads.identity(3), np.eye(3))
+        for dual in (np.ones(3), dm.WeightingDual(np.ones(3)), [1, 1, 1]):
+            assert problem.certify(np.ones(3), dual).gap <= 1e-14
+
+
+class TestInput:
+    workload = dm.Workload([[1, 1, 0], [0, 1, 1]], names=["left", "right"])
+
+    @pytest.mark.parametrize(
+        "design",
+        [np.eye(2), np.ones(3), np.zeros((2, 3)), [], "I", None, [[1, np.nan, 0]], 1e50 * np.eye(3), 1j],
+        ids=str,
+    )
+    def test_design(self, design: Any) -> None:
+        with pytest.raises(dm.DualmechError, match="design") as error:
+            dm.QueryWeighting(self.workload, design)
+        assert isinstance(error.value, ValueError | TypeError) and "\n" not in str(error.value)
+
+    def test_a_query_outside_the_row_space_is_named(self) -> None:
+        for design in ([[1, 1, 0], [0, 0, 1]], [[1, 1, 0], [0, 0, 1], [1, 1, 1]]):
+            with pytest.raises(
+                dm.InvalidInputError, match="'right' lies outside the row space of the design"
+            ):
+                dm.QueryWeighting(self.workload, design)
+
+    @pytest.mark.parametrize(
+        "workload", [np.eye(3), None, dm.Workload(np.zeros((2, 3)))], ids=["array", "None", "0"]
+    )
+    def test_workload(self, workload: Any) -> None:
+        with pytest.raises(dm.DualmechError, match="workload"):
+            dm.QueryWeighting(workload, np.eye(3))
+
+    @pytest.mark.parametrize("privacy", ["gaussian", "", None, 1])
+    def test_privacy(self, privacy: Any) -> None:
+        with pytest.raises(dm.DualmechError, match="privacy must be 'approximate' or 'pure'"):
+            dm.QueryWeighting(self.workload, np.eye(3), privacy)
+
+    @pytest.mark.parametrize("neighbours", [np.eye(2), np.zeros((3, 2)), "all"], ids=str)
+    def test_neighbours(self, neighbours: Any) -> None:
+        with pytest.raises(dm.DualmechError, match="neighbours"):
+            dm.QueryWeighting(self.workload, np.eye(3), neighbours=neighbours)
+
+    @pytest.mark.parametrize("primal", [np.ones(2), np.ones((3, 1)), "equal", []], ids=str)
+    def test_primal(self, primal: Any) -> None:
+        with pytest.raises(dm.DualmechError, match="weights"):
+            dm.QueryWeighting(self.workload, np.eye(3)).certify(primal, np.ones(3))
+
+    @pytest.mark.parametrize("dual", [np.ones(2), np.ones((3, 1)), "uniform", dm.WeightingDual(np.ones(4))])
+    def test_dual(self, dual: Any) -> None:
+        with pytest.raises(dm.DualmechError, match="dual"):
+            dm.QueryWeighting(self.workload, np.eye(3)).certify(np.ones(3), dual)
+
+    @pytest.mark.parametrize("weights", [[1, -1, 1], [0, 1, 1], [1, np.nan, 1], [np.inf, 1, 1]], ids=str)
+    def test_weights_that_are_no_solution(self, weights: Any) -> None:
+        problem = dm.QueryWeighting(self.workload, np.eye(3))
+        for method in (problem.strategy, problem.strategy_error, problem.mechanism):
+            with pytest.raises(dm.InvalidInputError, match="weights must"):
+                method(weights)
+
+    @pytest.mark.parametrize("cost", [0, -1.0, np.nan, "low"])
+    def test_cost(self, cost: Any) -> None:
+        with pytest.raises(dm.DualmechError, match="cost"):
+            dm.QueryWeighting(self.workload, np.eye(3)).mechanism(np.ones(3), cost)
+
+    @pytest.mark.parametrize("formulation", ["schur", "power", "", 1])
+    def test_formulation(self, formulation: Any) -> None:
+        for function in (reference.formulate, reference.solve):
+            with pytest.raises(dm.InvalidInputError, match="formulation must be one of inv_pos, sdp"):
+                function(dm.QueryWeighting(self.workload, np.eye(3)), formulation=formulation)
+
+    @pytest.mark.parametrize("option", [{"method": "fixed_point"}, {"tol": 0.0}, {"max_iterations": 0}])
+    def test_options(self, option: dict[str, Any]) -> None:
+        with pytest.raises(dm.InvalidInputError, match=next(iter(option))):
+            fast.solve(dm.QueryWeighting(self.workload, np.eye(3)), **option)
+
+    def test_a_problem_is_frozen(self) -> None:
+        problem = dm.QueryWeighting(self.workload, np.eye(3))
+        with pytest.raises(ValueError, match="read-only"):
+            problem.design[0] = 5.0
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            problem.privacy = "pure"  # type: ignore[misc]
+
+
+class TestFiles:
+    @pytest.mark.parametrize("privacy", KINDS)
+    @pytest.mark.parametrize("case", ["sparse", "tree, dependent", "one replaced, total asked"])
+    def test_round_trip(self, case: str, privacy: str, tmp_path: Path) -> None:
+        answer = fast.solve(stated(CASES[case], privacy))
+        dm.save_solution(answer, tmp_path / "answer.npz")
+        again = dm.load_solution(tmp_path / "answer.npz")
+        assert isinstance(again.problem, dm.QueryWeighting) and again.problem.privacy == privacy
+        assert again.certificate == answer.certificate and again.status is dm.Status.CERTIFIED
+        np.testing.assert_array_equal(again.primal, answer.primal)
+
+    @pytest.mark.parametrize("key", ["design", "privacy", "neighbour_weights"])
+    def test_a_file_that_lacks_something_is_refused(self, key: str, tmp_path: Path) -> None:
+        path = tmp_path / "answer.npz"
+        dm.save_solution(fast.solve(stated(CASES["wavelet"], "approximate")), path)
+        with np.load(path) as archive:
+            arrays = {name: value for name, value in archive.items() if name != key}
+        np.savez(path, **arrays)
+        with pytest.raises(dm.FileFormatError, match=key):
+            dm.load_solution(path)
