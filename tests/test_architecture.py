@@ -42,6 +42,7 @@ JUDGES = {
     "variance": ("problems.variance",),
     "softmax": ("problems.softmax", "problems.fitness"),
     "refinement": ("problems.refinement", "problems.fitness"),
+    "weighting": ("problems.weighting", "problems.design"),
 }
 """By family, what its certificates rest on besides the shared modules."""
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
