@@ -61,8 +61,8 @@ def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refin
     >>> from dualmech import fast
     >>> problem = dm.FitnessForUse(dm.Workload([[1, 0, 0], [1, 1, 0], [0, 0, 1]]), targets=[1, 1, 4])
     >>> answer = fast.refine(problem)
-    >>> answer.profile.round(9), len(answer.stages), answer.certified
-    (array([1.333333333, 1.333333333, 0.25      ]), 2, True)
+    >>> answer.profile.round(6), len(answer.stages), answer.certified
+    (array([1.333333, 1.333333, 0.25    ]), 2, True)
     """
     tol, geometry = validate.positive_number(tol=tol), accuracy_first(problem).geometry
     reduction = Reduction.of(geometry, problem.targets)
