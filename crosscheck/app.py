@@ -192,12 +192,17 @@ def crosscheck(
         list[str] | None,
         typer.Argument(
             metavar="[TABLE]...",
-            help="fitness/table2 to fitness/table11, fitness/figure1 to fitness/figure3, fitness/all. "
+            help="fitness/table2 to fitness/table11, fitness/figure1 to fitness/figure3, fitness/all; "
+            "eigen/alternative, eigen/ranges, eigen/marginals, eigen/designs, eigen/completion, "
+            "eigen/reductions, eigen/relative, eigen/all. "
             "[default: fitness/table2]",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Rows to solve at a time.")] = 1,
+    data: Annotated[
+        str | None, typer.Option(help="The Adult table as CSV, for eigen/relative; it is skipped without.")
+    ] = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Draw figures into this folder, as SVG and PNG.")
     ] = None,
@@ -205,9 +210,11 @@ def crosscheck(
     """Print a paper's tables and figures beside certified values, with a verdict on what it printed."""
     from dualmech.crosscheck import plots, report
     from dualmech.crosscheck.agreement import Agreement
-    from dualmech.crosscheck.tables import chosen, compute
+    from dualmech.crosscheck.tables import chosen, compute, with_data
 
     sheets = chosen(tables or [])
+    if data is not None:
+        sheets = with_data(sheets, data)
     if output is not None:
         if not any(sheet.picture for sheet in sheets.values()):
             raise InvalidInputError("--output takes the pictures of figures; no figure was named")

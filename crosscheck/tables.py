@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from dualmech.crosscheck import fitness, ratio_report, report
+from dualmech.crosscheck import eigen_report, fitness, ratio_report, report
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.cases import TABLE_2
 from dualmech.crosscheck.figures import COSTS, EPSILONS, FIGURE_2, FIGURE_3, Curve, Figure, Point, curve
@@ -34,7 +34,8 @@ QUICK_SEEDS = 3
 RACE_SECONDS, QUICK_RACE_SECONDS = 30.0, 2.0
 """Limit of each run of Table 3; the paper let gradient descent run for minutes."""
 
-EVERYTHING = "fitness/all"
+EVERYTHING = "all"
+"""What stands behind a paper's slash for all of its tables and figures."""
 
 VERDICTS = {Agreement.AGREE: "yes", Agreement.WIDE: "wide", Agreement.DISAGREE: "NO"}
 
@@ -68,16 +69,19 @@ class Sheet:
         Prints the rows, as they come where their form allows.
     picture : str
         Name of the picture that `plots` draws of it; empty for a table.
+    data : callable, optional
+        Takes the path of a data file to the sheet on it, where the sheet is of real records.
     """
 
     source: str
     tasks: Callable[[bool], Sequence[Callable[[], Computed]]]
     show: Callable[[Console, str, Iterator[Any]], None]
     picture: str = ""
+    data: Callable[[str], Sheet] | None = None
 
 
 def chosen(names: Sequence[str]) -> dict[str, Sheet]:
-    """Return sheets by name, all of them for ``fitness/all``, the first where none is named.
+    """Return sheets by name, all of a paper's for such as ``fitness/all``, the first of all where none is named.
 
     Raises
     ------
@@ -85,11 +89,32 @@ def chosen(names: Sequence[str]) -> dict[str, Sheet]:
         An unknown name.
     """
     wanted: dict[str, Sheet] = {}
+    papers = dict.fromkeys(name.partition("/")[0] for name in SHEETS)
+    whole = {f"{paper}/{EVERYTHING}": f"{paper}/" for paper in papers}
     for name in names or [next(iter(SHEETS))]:
-        if name != EVERYTHING and name not in SHEETS:
-            raise InvalidInputError(f"unknown table {name!r}; known are {', '.join(SHEETS)}, {EVERYTHING}")
-        wanted |= SHEETS if name == EVERYTHING else {name: SHEETS[name]}
+        if name not in whole and name not in SHEETS:
+            raise InvalidInputError(f"unknown table {name!r}; known are {', '.join([*SHEETS, *whole])}")
+        start = whole.get(name)
+        wanted |= {
+            each: sheet
+            for each, sheet in SHEETS.items()
+            if each == name or (start and each.startswith(start))
+        }
     return wanted
+
+
+def with_data(sheets: dict[str, Sheet], path: str) -> dict[str, Sheet]:
+    """Return the sheets with those that are of real records put on a data file.
+
+    Raises
+    ------
+    InvalidInputError
+        None of them is.
+    """
+    if not any(sheet.data for sheet in sheets.values()):
+        known = ", ".join(name for name, sheet in SHEETS.items() if sheet.data)
+        raise InvalidInputError(f"--data takes a file to the tables of real records, {known}; none was named")
+    return {name: sheet.data(path) if sheet.data else sheet for name, sheet in sheets.items()}
 
 
 def compute(sheets: Sequence[Sheet], quick: bool = False, jobs: int = 1) -> Iterator[Iterator[Computed]]:
@@ -224,5 +249,12 @@ SHEETS: dict[str, Sheet] = {
         )
         for figure in (FIGURE_2, FIGURE_3)
     },
+    "eigen/alternative": Sheet(*eigen_report.ALTERNATIVES),
+    "eigen/ranges": Sheet(*eigen_report.RANGES),
+    "eigen/marginals": Sheet(*eigen_report.MARGINALS),
+    "eigen/designs": Sheet(*eigen_report.DESIGNS),
+    "eigen/completion": Sheet(*eigen_report.COMPLETION),
+    "eigen/reductions": Sheet(*eigen_report.REDUCTIONS),
+    "eigen/relative": Sheet(*eigen_report.RELATIVE, data=lambda path: Sheet(*eigen_report.relative(path))),
 }
 """Tables and figures by name; the first is the default."""
