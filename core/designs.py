@@ -68,7 +68,7 @@ def _right_singular_vectors(queries: Array) -> Array:
     inner = queries @ basis.T
     order = np.argsort(-np.linalg.norm(inner, axis=1), kind="stable")
     triangle = scipy.linalg.qr(inner[order], mode="r", check_finite=False)[0][: len(basis)]
-    _, _, right = scipy.linalg.svd(triangle, check_finite=False)
+    _, _, right = linalg.svd(triangle, full_matrices=True)
     return np.asarray(right @ basis)
 
 

@@ -61,7 +61,30 @@ def rank(matrix: Array) -> int:
     if is_identity(matrix):
         return int(matrix.shape[0])
     scaled = equilibrated(matrix)
-    return numerical_rank(scipy.linalg.svdvals(scaled, check_finite=False), scaled.shape)
+    return numerical_rank(singular_values(scaled), scaled.shape)
+
+
+def svd(matrix: Array, full_matrices: bool = False) -> tuple[Array, Array, Array]:
+    """Return a singular value decomposition, by whichever of LAPACK's two algorithms converges.
+
+    Divide and conquer is the quick one; on matrices with many equal singular values it gives up now and then.
+    """
+    try:
+        parts = scipy.linalg.svd(matrix, full_matrices=full_matrices, check_finite=False)
+    except np.linalg.LinAlgError:
+        parts = scipy.linalg.svd(
+            matrix, full_matrices=full_matrices, check_finite=False, lapack_driver="gesvd"
+        )
+    return parts[0], parts[1], parts[2]
+
+
+def singular_values(matrix: Array) -> Array:
+    """Return the singular values, in decreasing order, by whichever algorithm converges."""
+    try:
+        values = scipy.linalg.svdvals(matrix, check_finite=False)
+    except np.linalg.LinAlgError:
+        values = scipy.linalg.svd(matrix, compute_uv=False, check_finite=False, lapack_driver="gesvd")
+    return np.asarray(values)
 
 
 def row_space(matrix: Array) -> Array:
@@ -76,7 +99,7 @@ def row_space(matrix: Array) -> Array:
     if kept.shape[0] < kept.shape[1]:
         orthonormal, triangle = scipy.linalg.qr(kept.T, mode="economic", check_finite=False)
         kept = triangle.T
-    _, values, basis = scipy.linalg.svd(kept, full_matrices=False, check_finite=False)
+    _, values, basis = svd(kept)
     size = numerical_rank(values, matrix.shape)
     if np.any(values[:size] < UNCLEAR * values[0]):
         size = rank(matrix)
@@ -186,6 +209,6 @@ def trace_norm(matrix: Array) -> tuple[float, float]:
     ``√max(m, n) · eps · ‖matrix‖_F`` (backward stability), and a trace norm moves by at most
     ``‖E‖_* ≤ √min(m, n) ‖E‖_F``. All values are summed: none is dropped that could only be rounding.
     """
-    values = scipy.linalg.svdvals(matrix, check_finite=False)
+    values = singular_values(matrix)
     allowance = 4 * np.sqrt(len(values) * max(matrix.shape)) * EPS * np.linalg.norm(values)
     return float(values.sum()), float(allowance)

@@ -31,6 +31,7 @@ import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse as sp
 
+from dualmech import linalg
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 
@@ -230,7 +231,7 @@ def _by_factors(program: Program, weights: Array) -> Spectrum:
     core = upper @ lower
     if not np.all(np.isfinite(core)):
         raise np.linalg.LinAlgError("the weighted workload is no longer finite")
-    left, values, right = scipy.linalg.svd(core, check_finite=False, lapack_driver="gesdd")
+    left, values, right = linalg.svd(core)
     # Ascending order, as an eigendecomposition gives it; zeros become the smallest number that divides.
     values = np.maximum(values[::-1], np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
     left, right = left[:, ::-1], right[::-1].T

@@ -102,7 +102,7 @@ def _on_inner_basis(geometry: Geometry) -> tuple[Array, Matrix, Array | None]:
         queries = queries @ lift
         moves = scipy.linalg.solve_triangular(lift, moves, lower=True, check_finite=False)
     if len(geometry.unmoved):
-        directions = scipy.linalg.svd(moves, full_matrices=False, check_finite=False)[0]
+        directions = linalg.svd(moves)[0]
         kept = directions[:, : geometry.rank - len(geometry.unmoved)]
         queries, moves, lift = queries @ kept, kept.T @ moves, _on_range(lift, kept)
     return queries, np.ascontiguousarray(moves), lift

@@ -75,9 +75,7 @@ class Scaled:
         kept_moves = np.flatnonzero(np.abs(geometry.moves).max(axis=0))
         root = np.sqrt(targets[kept_queries])[:, None]
         size = geometry.rank - len(geometry.unmoved)
-        _, values, right = np.linalg.svd(
-            geometry.differences(kept_queries, kept_moves) / root, full_matrices=False
-        )
+        _, values, right = linalg.svd(geometry.differences(kept_queries, kept_moves) / root)
         values = np.maximum(values[:size], linalg.EPS * values[0])
         moves = geometry.moves[:, kept_moves]
         lift = (moves @ right[:size].T) / np.sqrt(values)

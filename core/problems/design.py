@@ -243,7 +243,7 @@ def _inverted(rows: Array, basis: Array) -> tuple[Array, Array]:
     half, missed = np.empty(inner.T.shape), np.empty(len(inner))
     half[:, order] = root @ orthonormal.T
     missed[order] = np.sqrt(np.maximum(1 - np.einsum("ik,ik->i", orthonormal, orthonormal), 0.0))
-    growth, values = np.abs(root) @ np.abs(triangle), scipy.linalg.svdvals(triangle, check_finite=False)
+    growth, values = np.abs(root) @ np.abs(triangle), linalg.singular_values(triangle)
     condition = min(np.sqrt(growth.sum(axis=0).max() * growth.sum(axis=1).max()), values[0] / values[-1])
     reach = np.linalg.norm(half, axis=0) + missed / values[-1]
     return basis.T @ half, 4 * np.sqrt(rows.shape[1]) * linalg.EPS * float(condition) * reach

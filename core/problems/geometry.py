@@ -156,7 +156,7 @@ def _unmoved(moves: Array) -> Array:
     units = np.where(norms > 0, norms, 1.0)
     scaled = moves / units[:, None]
     small = scipy.linalg.qr(scaled.T, mode="r", check_finite=False)[0][: len(moves)]
-    _, values, vectors = scipy.linalg.svd(small, full_matrices=True, check_finite=False)
+    _, values, vectors = linalg.svd(small, full_matrices=True)
     still = vectors[linalg.numerical_rank(values, moves.shape) :] / units
     if not len(still):
         return still

@@ -256,7 +256,7 @@ def _coordinates(directions: Array, vectors: Array) -> tuple[Array, float]:
     scaled = directions / units
     norms = np.linalg.norm(scaled, axis=0)
     orthonormal, triangle = scipy.linalg.qr(scaled / norms, mode="economic", check_finite=False)
-    values = scipy.linalg.svdvals(triangle, check_finite=False)
+    values = linalg.singular_values(triangle)
     solved = scipy.linalg.solve_triangular(triangle, orthonormal.T @ (vectors / units), check_finite=False)
     return np.asarray(solved / norms[:, None]), float(values[0] / values[-1])
 
@@ -292,7 +292,7 @@ def _seen(directions: Array, vectors: Array) -> tuple[Array, Array]:
     unit = vectors[:, norms > 0] / norms[norms > 0]
     if not unit.size:
         return directions[:, :0], directions
-    left, values, _ = scipy.linalg.svd(unit, check_finite=False)
+    left, values, _ = linalg.svd(unit, full_matrices=True)
     rank = linalg.numerical_rank(values, unit.shape)
     return (
         (directions, directions[:, :0])

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 
-from dualmech import validate
+from dualmech import linalg, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
 from dualmech.problems.evaluation import (
@@ -160,7 +159,7 @@ class TotalVariance:
         moves = np.flatnonzero(shares)
         product = self.geometry.differences(np.arange(len(self.asked)), moves)
         product = product * np.sqrt(shares[moves] / shares.max()) * np.sqrt(self.weights[self.asked])[:, None]
-        left, values, _ = scipy.linalg.svd(product, full_matrices=False, check_finite=False)
+        left, values, _ = linalg.svd(product)
         bill = left**2 @ values
         prices[self.asked] = bill / bill.sum() if bill.any() else 0.0
         return prices
