@@ -16,7 +16,7 @@ from rich.table import Table
 
 from dualmech.crosscheck import plots, report
 from dualmech.crosscheck.benchmarks import softmax
-from dualmech.crosscheck.benchmarks.fitness import BENCHMARKS, Benchmark, measure, measure_against_reference
+from dualmech.crosscheck.benchmarks.layers import BENCHMARKS, Benchmark, measure, measure_against_reference
 
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
@@ -51,14 +51,14 @@ def run(
     folder: Annotated[str, typer.Option("--plots", help="Draw `softmax` into this folder.")] = "",
     one: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
-    """Measure the fast layer and print one line a case; steps are eigendecompositions."""
+    """Measure the fast layer and print one line a case; steps are decompositions, of query weighting factorisations."""
     if one:
         print(json.dumps(_measured(one)))
         return
     if names == [SOFTMAX]:
         _compare_softmax(folder)
         return
-    title = "fitness for use, fast layer: steps are eigendecompositions, seconds medians with the certificate"
+    title = "fast layer: steps are decompositions, seconds medians from the workload to the certificate"
     table = Table(title=title, title_justify="left")
     for heading in HEADINGS:
         table.add_column(heading, justify="right")
@@ -95,8 +95,8 @@ def _row(case: Benchmark, found: dict[str, float]) -> tuple[str, ...]:
         f"{found['objective']:.9g}",
         f"{found['gap']:.1e}",
         f"{case.tol:.0e}",
-        str(found["decompositions"]),
-        str(case.most_decompositions),
+        str(found["steps"]),
+        str(case.most_steps),
         f"{found['seconds']:.3g}",
         f"{found['mebibytes']:.0f}",
         str(case.threads),

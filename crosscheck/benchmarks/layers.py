@@ -1,0 +1,177 @@
+"""What the fast layer reaches on each family, every case in a process of its own."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from dualmech import designs, fast, workloads
+from dualmech.errors import UncertifiedWarning
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.problems.variance import TotalVariance
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.validate import Array
+from dualmech.workload import Workload
+
+Problem: TypeAlias = Callable[[], FitnessForUse | TotalVariance | QueryWeighting]
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A case with its limits, which are stated beside what was measured and never asserted."""
+
+    name: str
+    problem: Problem
+    tol: float
+    most_steps: int
+    threads: int = 1
+    repeat: int = 3
+
+
+def _fitness(workload: Callable[[], Workload], random: bool = False) -> Problem:
+    """Return fitness for use with targets 1, or uniform(1, 10) with seed 1."""
+
+    def problem() -> FitnessForUse:
+        built = workload()
+        targets = np.random.default_rng(1).uniform(1, 10, len(built)) if random else 1.0
+        return FitnessForUse(built, targets)
+
+    return problem
+
+
+def _variance(workload: Callable[[], Workload]) -> Problem:
+    return lambda: TotalVariance(workload())
+
+
+def _weighting(gram: Callable[[], Array]) -> Problem:
+    """Return Program 1 on the eigen-queries of a workload that is known by its Gram matrix."""
+
+    def problem() -> QueryWeighting:
+        built = workloads.from_gram(gram())
+        return QueryWeighting(built, designs.eigen_queries(built))
+
+    return problem
+
+
+def _prefix() -> Workload:
+    return workloads.prefix(64)
+
+
+def _marginals() -> Workload:
+    return workloads.marginals((16, 16, 16), ways=(1, 2))
+
+
+def _ranges(d: int, m: int) -> Callable[[], Workload]:
+    return lambda: workloads.random_range(d, m, rng=0)
+
+
+BENCHMARKS = (
+    Benchmark("prefix 64", _fitness(_prefix), 1e-6, 25, repeat=20),
+    Benchmark("prefix 64", _fitness(_prefix), 1e-9, 40, repeat=20),
+    Benchmark("PL-94", _fitness(workloads.pl94), 1e-6, 12),
+    Benchmark("age pyramid", _fitness(workloads.age_pyramid), 1e-6, 30),
+    Benchmark("age pyramid, no 18+", _fitness(lambda: workloads.age_pyramid(adults=False)), 1e-6, 30),
+    Benchmark("marginals 16x16x16", _fitness(_marginals), 1e-6, 15),
+    Benchmark("512 ranges, d 256", _fitness(_ranges(256, 512)), 1e-6, 150),
+    Benchmark("512 ranges, d 256, random", _fitness(_ranges(256, 512), random=True), 1e-6, 150),
+    Benchmark("2048 ranges, d 1024", _fitness(_ranges(1024, 2048)), 1e-6, 400, threads=2, repeat=1),
+    Benchmark(
+        "2048 ranges, d 1024, random",
+        _fitness(_ranges(1024, 2048), random=True),
+        1e-6,
+        400,
+        threads=2,
+        repeat=1,
+    ),
+    Benchmark("variance: prefix 64", _variance(_prefix), 1e-9, 40, repeat=20),
+    Benchmark("variance: marginals 16x16x16", _variance(_marginals), 1e-6, 40, repeat=1),
+    Benchmark("variance: 2048 ranges", _variance(_ranges(1024, 2048)), 1e-6, 40, threads=2, repeat=1),
+    Benchmark(
+        "variance: 1024 predicates",
+        _variance(lambda: workloads.predicates(1024, 1024, rng=0)),
+        1e-6,
+        40,
+        threads=2,
+        repeat=1,
+    ),
+    Benchmark("variance: CDF", _variance(lambda: workloads.cdf(1024)), 1e-6, 40, threads=2, repeat=1),
+    Benchmark(
+        "weighting: all ranges of 2048",
+        _weighting(lambda: workloads.all_range_gram(2048)),
+        1e-9,
+        20,
+        threads=2,
+        repeat=1,
+    ),
+    Benchmark(
+        "weighting: all ranges of 8192",
+        _weighting(lambda: workloads.all_range_gram(8192)),
+        1e-3,
+        20,
+        threads=2,
+        repeat=1,
+    ),
+    Benchmark(
+        "weighting: 2-way marginals 16x16x32",
+        _weighting(lambda: workloads.marginals_gram((16, 16, 32), ways=2)),
+        1e-3,
+        20,
+        threads=2,
+        repeat=1,
+    ),
+)
+"""Named by workload for fitness for use, else by family; the last but one takes minutes and 6 GiB."""
+
+
+def measure(benchmark: Benchmark) -> dict[str, float]:
+    """Solve a case a few times in this process; seconds are medians, from the workload to the certificate."""
+    seconds = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        for _ in range(benchmark.repeat):
+            begun = time.perf_counter()
+            problem = benchmark.problem()
+            answer = fast.solve(problem, tol=benchmark.tol)
+            seconds.append(time.perf_counter() - begun)
+    unit = 1024 if sys.platform != "darwin" else 1024**2
+    return {
+        "queries": problem.workload.shape[0],
+        "cells": problem.workload.shape[1],
+        "objective": answer.objective,
+        "gap": answer.gap,
+        "steps": answer.iterations,
+        "seconds": float(np.median(seconds)),
+        "mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit,
+    }
+
+
+def measure_against_reference() -> dict[str, float]:
+    """Compare seconds of both layers on prefix 64 in one process, certificates included; ratio of medians."""
+    from dualmech import reference
+
+    problem = FitnessForUse(workloads.prefix(64), 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        seconds = []
+        for _ in range(50):
+            begun = time.perf_counter()
+            quick = fast.solve(problem, tol=1e-6)
+            seconds.append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+        exact = reference.solve(problem, backend="CLARABEL")
+        slow = time.perf_counter() - begun
+    middle = float(np.median(seconds))
+    return {
+        "fast gap": quick.gap,
+        "reference gap": exact.gap,
+        "fast seconds": middle,
+        "reference seconds": slow,
+        "ratio": slow / middle,
+    }
