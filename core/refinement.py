@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dualmech.errors import InputTypeError, UncertifiedWarning
+from dualmech.faces import next_stage
 from dualmech.problems.evaluation import FitnessDual, evaluate
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.refinement import RefinementStage
@@ -101,7 +102,7 @@ def refine(
             solved.append((stage, dual, steps))
             point = stage.covariance(inner)
             try:
-                stage = stage.settle(inner, dual, stage.certify(point, dual).gap)
+                stage = next_stage(stage, inner, dual, stage.certify(point, dual).gap)
             except np.linalg.LinAlgError:
                 # Numerically singular noise has no square root to go on with; the judge says what that is worth.
                 break

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from dualmech.solution import Callback, Progress, Solution, Status, judged
 from dualmech.validate import Array
 
 METHODS = ("auto", "fixed_point", "newton")
+
+S = TypeVar("S", bound=fixed_point.FixedPointState | newton.NewtonState)
+T = TypeVar("T", bound=fixed_point.FixedPointState | newton.NewtonState)
 
 LARGEST_NEWTON = 8000
 """Number of weights above which the Newton matrix is not formed (0.5 GiB)."""
@@ -63,10 +66,10 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ascent:
+class Ascent(Generic[S]):
     """Where the solver stands: in the fixed point, or in Newton's method once that has begun."""
 
-    at: fixed_point.FixedPointState | newton.NewtonState
+    at: S
     decompositions: int
     gaps: tuple[float, ...] = ()
 
@@ -74,6 +77,10 @@ class Ascent:
     def spectrum(self) -> Spectrum:
         """The current decomposition."""
         return self.at.spectrum
+
+    def after(self, at: T) -> Ascent[T]:
+        """Return where the solver stands after a step, its decompositions counted."""
+        return Ascent(at, self.decompositions + at.decompositions, self.gaps)
 
 
 def solve(
@@ -186,18 +193,14 @@ def _begin(method: str, spectrum: Spectrum) -> fixed_point.FixedPointState | new
     return newton.start(spectrum) if method == "newton" else fixed_point.FixedPointState(spectrum)
 
 
-def _step(program: Program, method: str, tol: float, state: Ascent) -> Ascent:
+def _step(program: Program, method: str, tol: float, state: Ascent[Any]) -> Ascent[Any]:
     if isinstance(state.at, newton.NewtonState):
-        return _after(state, newton.step(program, state.at, tol))
+        return state.after(newton.step(program, state.at, tol))
     point = state.spectrum
     gaps = (*state.gaps, point.objective / point.lower_bound - 1)
     if method == "auto" and _newton_is_cheaper(program, gaps, tol):
-        return _after(state, newton.step(program, newton.start(point), tol))
-    return _after(replace(state, gaps=gaps), fixed_point.step(program, state.at))
-
-
-def _after(state: Ascent, at: fixed_point.FixedPointState | newton.NewtonState) -> Ascent:
-    return Ascent(at, state.decompositions + at.decompositions, state.gaps)
+        return state.after(newton.step(program, newton.start(point), tol))
+    return replace(state, gaps=gaps).after(fixed_point.step(program, state.at))
 
 
 def _newton_is_cheaper(program: Program, gaps: tuple[float, ...], tol: float) -> bool:

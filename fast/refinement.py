@@ -7,12 +7,11 @@ stage inherits what is left.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from dualmech import validate
 from dualmech.fast import loop, newton, threads
+from dualmech.fast.ascent import Ascent
 from dualmech.fast.fidelity import Program, Spectrum, decompose
 from dualmech.fast.reduction import Reduction
 from dualmech.problems.evaluation import FitnessDual
@@ -73,8 +72,7 @@ def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refin
 
 def solve_stage(stage: RefinementStage) -> tuple[Array, FitnessDual, int]:
     """Return an optimal M of a stage, the weights that prove it, and the decompositions it took."""
-    budgets = stage.slack[stage.queries]
-    queries = stage.rows[stage.queries] / np.sqrt(budgets)[:, None]
+    queries = stage.rows[stage.queries] / np.sqrt(stage.slack[stage.queries])[:, None]
     moves = np.ascontiguousarray(stage.moves[:, stage.neighbours])
     program = Program(queries, moves, offsets=stage.costs[stage.neighbours])
     outcome = _run(program, careful=False)
@@ -82,33 +80,17 @@ def solve_stage(stage: RefinementStage) -> tuple[Array, FitnessDual, int]:
         outcome = min(outcome, _run(program, careful=True), key=lambda each: each.history[-1].gap)
     spectrum, weights = outcome.primal.spectrum, outcome.dual.spectrum.weights
     count = len(stage.neighbours)
-    first, last = np.zeros(stage.moves.shape[1]), np.zeros(len(stage.rows))
-    first[stage.neighbours] = weights[:count] / weights[:count].sum()
-    last[stage.queries] = weights[count:] / weights[count:].sum() / budgets
-    return spectrum.covariance() / spectrum.gains[count:].max(), FitnessDual(first, last), outcome.iterations
+    dual = stage.spread(weights[:count] / weights[:count].sum(), weights[count:] / weights[count:].sum())
+    return spectrum.covariance() / spectrum.gains[count:].max(), dual, outcome.iterations
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Counted:
-    """Newton's state, with all decompositions so far."""
-
-    at: newton.NewtonState
-    decompositions: int
-
-    @property
-    def spectrum(self) -> Spectrum:
-        """The current decomposition."""
-        return self.at.spectrum
-
-
-def _run(program: Program, careful: bool) -> loop.Outcome[Counted]:
-    def step(state: Counted) -> Counted:
-        at = newton.step(program, state.at, STAGE_GAP, careful)
-        return Counted(at, state.decompositions + at.decompositions)
+def _run(program: Program, careful: bool) -> loop.Outcome[Ascent[newton.NewtonState]]:
+    def step(state: Ascent[newton.NewtonState]) -> Ascent[newton.NewtonState]:
+        return state.after(newton.step(program, state.at, STAGE_GAP, careful))
 
     begin = newton.start(_balanced(program))
     return loop.run(
-        Counted(begin, begin.decompositions),
+        Ascent(begin, begin.decompositions),
         step,
         tol=STAGE_GAP,
         max_iterations=MOST_STEPS,

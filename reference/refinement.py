@@ -145,7 +145,5 @@ def _once(
     noise = (
         factor @ (noise / np.einsum("jk,jk->j", inner_rows @ noise, inner_rows).max()) @ factor.T / variance
     )
-    first, last = np.zeros(stage.moves.shape[1]), np.zeros(len(stage.rows))
-    first[stage.neighbours] = shares(attempts.multipliers(program, "privacy"))
-    last[stage.queries] = shares(attempts.multipliers(program, "accuracy")) / slack
-    return (noise + noise.T) / 2, FitnessDual(first, last), outcome.iterations
+    privacy, bill = (attempts.multipliers(program, name) for name in ("privacy", "accuracy"))
+    return (noise + noise.T) / 2, stage.spread(shares(privacy), shares(bill)), outcome.iterations

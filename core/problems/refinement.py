@@ -33,23 +33,6 @@ if TYPE_CHECKING:
 
 Indices: TypeAlias = npt.NDArray[np.intp]
 
-SETTLED, PER_ROOT_OF_GAP = 1e-5, 30.0
-"""Least eigenvalue of P, relative to the largest, that counts as range: 1e-5, or so many roots of the gap.
-
-Where complementarity is not strict, an eigenvalue that vanishes at the optimum is still of the order of the root
-of the gap. A direction left open by mistake is settled by the next stage; one settled by mistake is lost."""
-
-MOST_LEFT = 0.5
-"""The largest eigenvalues are always range, however badly a stage was solved: every stage settles something."""
-
-SUPPORTED = 1e-4
-"""Least weight, relative to the largest, that proves a neighbour (or query) tight in every optimum."""
-
-CLOSED, SUPPORTED_CLOSED = 1e-12, 1e-6
-"""A neighbour whose cost owes at most this share to M is closed; where its weight proves it tight, the second.
-
-A query likewise, and then only where its target is spent up to the second share."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RefinementStage:
@@ -108,7 +91,8 @@ class RefinementStage:
                 f"got shapes {settled.shape} and {open.shape}"
             )
         directions, count = np.hstack([settled, open]), settled.shape[1]
-        coordinates, condition = _coordinates(directions, geometry.moves)
+        frame = _Frame(directions)
+        coordinates = frame.coordinates(geometry.moves)
         coefficients = geometry.representation @ directions
         moves, rows = coordinates[count:], coefficients[:, count:]
         if neighbours is None:
@@ -131,7 +115,7 @@ class RefinementStage:
             "moves": moves,
             "variances": np.einsum("jk,jk->j", coefficients[:, :count], coefficients[:, :count]),
             "rows": rows,
-            "rounding": 8 * geometry.rank * linalg.EPS * condition,
+            "rounding": 8 * geometry.rank * linalg.EPS * frame.condition(),
         }.items():
             object.__setattr__(self, name, value)
 
@@ -181,38 +165,12 @@ class RefinementStage:
         profile = evaluate(self.problem, primal).profile[self.neighbours]
         return np.asarray(self.neighbours[profile >= (1 - slack) * profile.max()])
 
-    def settle(self, inner: Array, dual: FitnessDual, gap: float) -> RefinementStage:
-        """Return the next stage, from an optimal M (r, r) and weights that prove it to the relative `gap`.
-
-        In coordinates in which M is the identity, P and Q are proportional up to the gap. Their common range is
-        settled; neighbours and queries that no open direction reaches any more are closed.
-        """
-        factor = np.linalg.cholesky((inner + inner.T) / 2)
-        moves = scipy.linalg.solve_triangular(factor, self.moves, lower=True, check_finite=False)
-        rows = self.rows @ factor
-        values, vectors = np.linalg.eigh(_common(moves, rows, dual))
-        settled = values > min(max(SETTLED, PER_ROOT_OF_GAP * np.sqrt(max(gap, 0.0))), MOST_LEFT) * values[-1]
-        shares, left = _shares(dual.neighbour_weights), vectors[:, ~settled]
-        reach, costs = _norms(left.T @ moves), self.costs + _norms(moves)
-        if shares @ (costs - self.costs) <= SUPPORTED_CLOSED * costs[self.neighbours].max():
-            # The worst neighbours cost what they cost, whatever M is: they close, and no direction is settled.
-            left, reach = vectors, np.where(shares > SUPPORTED * shares.max(), 0.0, _norms(moves))
-        neighbours = _still_open(self.neighbours, _relative(reach, costs), shares)
-        reach, full = _norms((rows @ left).T), self.variances + _norms(rows.T)
-        loose = full - reach < (1 - SUPPORTED_CLOSED) * self.problem.targets
-        shares = _shares(dual.query_weights * self.problem.targets)
-        queries = _still_open(self.queries, np.where(loose, 1.0, _relative(reach, full)), shares)
-        done = vectors[:, left.shape[1] :]
-        for seen in (moves[:, neighbours], rows[queries].T):
-            left, unseen = _seen(left, left.T @ seen)
-            done = np.hstack([done, unseen])
-        return RefinementStage(
-            self.problem,
-            np.hstack([self.settled, self.open @ (factor @ done)]),
-            self.open @ (factor @ left),
-            neighbours,
-            queries,
-        )
+    def spread(self, neighbour_shares: Array, query_shares: Array) -> FitnessDual:
+        """Return weights over all from shares of the open ones; a query's share is ``μ_j (c_j - a_j)``."""
+        first, last = np.zeros(self.moves.shape[1]), np.zeros(len(self.rows))
+        first[self.neighbours] = neighbour_shares
+        last[self.queries] = query_shares / self.slack[self.queries]
+        return FitnessDual(first, last)
 
     def _bound(self, neighbour_weights: Array, query_weights: Array) -> tuple[float, float]:
         """Return the dual value of the class's docstring and its rounding, relative; 0 where nothing is proven.
@@ -238,70 +196,40 @@ class RefinementStage:
         count, units = self.settled.shape[1], np.sqrt(np.abs(np.diagonal(covariance)))
         if not count or not np.all(np.isfinite(covariance)):
             return covariance, 0.0
-        directions = np.hstack([self.settled, self.open])
-        half, _ = _coordinates(directions, (covariance + covariance.T) / 2)
-        inner, _ = _coordinates(directions, half.T)
+        frame = _Frame(np.hstack([self.settled, self.open]))
+        inner = frame.coordinates(frame.coordinates((covariance + covariance.T) / 2).T)
         face = self.covariance(inner[count:, count:])
-        apart = _relative(np.abs(face - covariance), units * units[:, None])
+        apart = relative(np.abs(face - covariance), units * units[:, None])
         return face, float(apart.max())
 
 
-def _coordinates(directions: Array, vectors: Array) -> tuple[Array, float]:
-    """Return the coordinates of vectors on independent directions, and the condition number of these.
+class _Frame:
+    """Independent directions, factored once: coordinates on them, and how well conditioned they are.
 
     Rows are first brought to unit length, which makes standard deviations the unit of every noisy answer.
     """
-    units = np.linalg.norm(directions, axis=1)
-    units = np.where(units > 0, units, 1.0)[:, None]
-    scaled = directions / units
-    norms = np.linalg.norm(scaled, axis=0)
-    orthonormal, triangle = scipy.linalg.qr(scaled / norms, mode="economic", check_finite=False)
-    values = linalg.singular_values(triangle)
-    solved = scipy.linalg.solve_triangular(triangle, orthonormal.T @ (vectors / units), check_finite=False)
-    return np.asarray(solved / norms[:, None]), float(values[0] / values[-1])
+
+    def __init__(self, directions: Array) -> None:
+        lengths = np.linalg.norm(directions, axis=1)
+        self.units = np.where(lengths > 0, lengths, 1.0)[:, None]
+        scaled = directions / self.units
+        self.norms = np.linalg.norm(scaled, axis=0)[:, None]
+        self.orthonormal, self.triangle = scipy.linalg.qr(
+            scaled / self.norms.T, mode="economic", check_finite=False
+        )
+
+    def coordinates(self, vectors: Array) -> Array:
+        """Return the coordinates of vectors in the span of the directions."""
+        inside = self.orthonormal.T @ (vectors / self.units)
+        solved = scipy.linalg.solve_triangular(self.triangle, inside, check_finite=False)
+        return np.asarray(solved / self.norms)
+
+    def condition(self) -> float:
+        """Return the condition number of the scaled directions."""
+        values = linalg.singular_values(self.triangle)
+        return float(values[0] / values[-1])
 
 
-def _common(moves: Array, rows: Array, dual: FitnessDual) -> Array:
-    """Return the mean of P and Q in coordinates in which the optimum is the identity, each of trace 1."""
-    first = (moves * dual.neighbour_weights) @ moves.T
-    last = (rows.T * dual.query_weights) @ rows
-    return np.asarray(first / np.trace(first) + last / np.trace(last)) / 2
-
-
-def _norms(columns: Array) -> Array:
-    """Return the squared norms of columns."""
-    return np.einsum("ki,ki->i", columns, columns)
-
-
-def _shares(weights: Array) -> Array:
-    """Return weights relative to their sum."""
-    return np.asarray(weights / weights.sum())
-
-
-def _relative(part: Array, whole: Array) -> Array:
+def relative(part: Array, whole: Array) -> Array:
     """Return parts of wholes, 0 where there is no whole."""
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
-
-
-def _seen(directions: Array, vectors: Array) -> tuple[Array, Array]:
-    """Split directions into those that some of the vectors (coordinates on them) reach, and the others.
-
-    Nothing open is moved in the others, up to what was closed as rounding: their noise stays as it is.
-    """
-    norms = np.linalg.norm(vectors, axis=0)
-    unit = vectors[:, norms > 0] / norms[norms > 0]
-    if not unit.size:
-        return directions[:, :0], directions
-    left, values, _ = linalg.svd(unit, full_matrices=True)
-    rank = linalg.numerical_rank(values, unit.shape)
-    return (
-        (directions, directions[:, :0])
-        if rank == len(unit)
-        else (directions @ left[:, :rank], directions @ left[:, rank:])
-    )
-
-
-def _still_open(indices: Indices, reach: Array, shares: Array) -> Indices:
-    """Return the indices that M still reaches; where a weight proves one tight, rounding may reach further."""
-    least = np.where(shares > SUPPORTED * shares.max(), SUPPORTED_CLOSED, CLOSED)
-    return np.asarray(indices[(reach > least)[indices]])
