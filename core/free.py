@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech import linalg, validate
+from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.problems.fitness import PrivacyFirst
-from dualmech.problems.geometry import CHUNK
+from dualmech.problems.geometry import changes_between
 from dualmech.validate import Array, Matrix
 from dualmech.workload import Workload
 
@@ -45,14 +45,10 @@ def further(
 
 def _refuse_moved(workload: Workload, moves: Matrix, spent: npt.NDArray[np.intp]) -> None:
     """Refuse a query that differs between neighbours on which nothing is left to spend."""
-    matrix = workload.matrix
-    for start in range(0, len(spent), CHUNK):
-        pairs = spent[start : start + CHUNK]
-        changes = np.abs(linalg.to_dense(matrix @ moves[:, pairs]))
-        reach = linalg.to_dense(abs(matrix) @ abs(moves[:, pairs]))
-        moved = np.argwhere(changes > 8 * matrix.shape[1] * linalg.EPS * reach)
+    for start, changes, rounding in changes_between(workload.matrix, moves[:, spent]):
+        moved = np.argwhere(changes > rounding)
         if len(moved):
             raise InvalidInputError(
                 f"workload: query {workload.names[moved[0][0]]!r} changes between neighbours "
-                f"{pairs[moved[0][1]]}, whose free budget is spent"
+                f"{spent[start + moved[0][1]]}, whose free budget is spent"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,12 +78,11 @@ class Geometry:
         matrix = self.workload.matrix
         if self.neighbours is None:
             return np.flatnonzero(self.workload.row_norms() == 0)
-        changed, reach = np.zeros(matrix.shape[0]), np.zeros(matrix.shape[0])
-        for start in range(0, self.neighbours.shape[1], CHUNK):
-            columns = self.neighbours[:, start : start + CHUNK]
-            changed = np.maximum(changed, np.abs(linalg.to_dense(matrix @ columns)).max(axis=1))
-            reach = np.maximum(reach, linalg.to_dense(abs(matrix) @ abs(columns)).max(axis=1))
-        return np.flatnonzero(changed <= 8 * matrix.shape[1] * linalg.EPS * reach)
+        changed, rounding = np.zeros(matrix.shape[0]), np.zeros(matrix.shape[0])
+        for _, changes, allowed in changes_between(matrix, self.neighbours):
+            changed = np.maximum(changed, changes.max(axis=1))
+            rounding = np.maximum(rounding, allowed.max(axis=1))
+        return np.flatnonzero(changed <= rounding)
 
     def differences(self, queries: npt.NDArray[np.intp], moves: npt.NDArray[np.intp]) -> Array:
         """Return the chosen rows and columns of ``W U``, from the workload itself and not from its factors."""
@@ -137,6 +137,14 @@ def checked_neighbours(neighbours: Matrix | npt.ArrayLike | None, cells: int) ->
     if linalg.is_identity(checked):
         return None
     return sp.csc_array(checked) if sp.issparse(checked) else checked
+
+
+def changes_between(matrix: Matrix, neighbours: Matrix) -> Iterator[tuple[int, Array, Array]]:
+    """Yield, from a first pair of neighbours on, ``|W U|`` for the next few and what of it may be rounding."""
+    for start in range(0, neighbours.shape[1], CHUNK):
+        columns = neighbours[:, start : start + CHUNK]
+        reach = linalg.to_dense(abs(matrix) @ abs(columns))
+        yield start, np.abs(linalg.to_dense(matrix @ columns)), 8 * matrix.shape[1] * linalg.EPS * reach
 
 
 def moves_between(basis: Array, neighbours: Matrix) -> Array:
