@@ -190,8 +190,3 @@ def warned(solution: Solution, stacklevel: int = 3) -> Solution:
             stacklevel=stacklevel,
         )
     return solution
-
-
-def conclude(problem: Any, primal: Any, dual: Any, **account: Any) -> Solution:
-    """Judge an answer, wrap it and warn where the tolerance was not proven; arguments are those of `judged`."""
-    return warned(judged(problem, primal, dual, **account), stacklevel=4)

@@ -14,7 +14,7 @@ import pytest
 
 import dualmech as dm
 from dualmech.certificate import FEASIBLE
-from dualmech.solution import conclude
+from dualmech.solution import judged, warned
 from dualmech.validate import Array
 
 NAN, INF = math.nan, math.inf
@@ -101,9 +101,15 @@ class Stub:
         return np.array([slack])
 
 
-def concluded(judged: dm.Certificate, tol: float, otherwise: dm.Status = dm.Status.STALLED) -> dm.Solution:
+def conclude(problem: Any, primal: Any, dual: Any, **account: Any) -> dm.Solution:
+    return warned(judged(problem, primal, dual, **account))
+
+
+def concluded(
+    certificate: dm.Certificate, tol: float, otherwise: dm.Status = dm.Status.STALLED
+) -> dm.Solution:
     return conclude(
-        Stub(judged), np.eye(2), np.ones(2), tol=tol, otherwise=otherwise, solver="stub", iterations=3
+        Stub(certificate), np.eye(2), np.ones(2), tol=tol, otherwise=otherwise, solver="stub", iterations=3
     )
 
 
