@@ -13,13 +13,23 @@ import platform
 import sys
 import warnings
 from collections.abc import Iterator
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from dualmech import fast, files, storage
 from dualmech.crosscheck.inputs import Request, read_covariance
+from dualmech.crosscheck.options import (
+    Delta,
+    Epsilon,
+    Layer,
+    Margins,
+    Neighbours,
+    Quantile,
+    Rho,
+    Targets,
+    Workload,
+)
 from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.refinement import Refinement
@@ -39,37 +49,6 @@ app = typer.Typer(
 
 Posed: TypeAlias = FitnessForUse | PrivacyFirst
 
-
-class Layer(StrEnum):
-    """Which solver answers."""
-
-    FAST = "fast"
-    REFERENCE = "reference"
-
-
-Workload = Annotated[
-    str,
-    typer.Argument(
-        metavar="WORKLOAD", help="A built-in such as prefix:64 or marginals:2x2x63:1,2, or a file."
-    ),
-]
-Targets = Annotated[
-    str | None, typer.Option(help="Variance targets: one number, or a file of one a query. [default: 1]")
-]
-Margins = Annotated[
-    str | None, typer.Option("--moe", help="Targets as margins of error instead: a number or a file.")
-]
-Quantile = Annotated[float, typer.Option("--z", help="Margin of error in standard deviations.")]
-Rho = Annotated[
-    float | None, typer.Option(help="Privacy first: spend this ρ (zCDP) and minimise the factor on targets.")
-]
-Epsilon = Annotated[float | None, typer.Option(help="Privacy first: spend (ε, δ), with --delta.")]
-Delta = Annotated[
-    float | None, typer.Option(help="δ at which ε is spent or reported. [default for reports: 1e-9]")
-]
-Neighbours = Annotated[
-    str, typer.Option(help="add-remove, replace, either with :RECORDS a person, or a file of differences.")
-]
 
 REPORTED_DELTA = 1e-9
 
