@@ -117,12 +117,8 @@ class Spectrum:
     def lower_bound(self) -> float:
         """``F² / (Σλ Σμ)``, or ``F² / Σλ``, a bound on the optimum (the judge recomputes it)."""
         first, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
-        bound = float(self.fidelity**2 / (first * last.sum() if last.size else first))
-        return (
-            bound
-            if self.offsets is None
-            else bound + float(self.weights[: self.neighbours] @ self.offsets) / first
-        )
+        offset = 0.0 if self.offsets is None else self.weights[: self.neighbours] @ self.offsets / first
+        return float(self.fidelity**2 / (first * last.sum() if last.size else first) + offset)
 
     @property
     def objective(self) -> float:

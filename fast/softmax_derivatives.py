@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.linalg
 
+from dualmech import linalg
 from dualmech.fast.reduction import Reduction
 from dualmech.linalg import cholesky, to_dense
 from dualmech.problems.softmax import soft_max
@@ -93,7 +94,7 @@ class Objective:
         )
         left, right = (scipy.linalg.qr(half, mode="r", check_finite=False)[0] for half in halves)
         size = len(self.moves)
-        return float(scipy.linalg.svdvals(left[:size] @ right[:size].T, check_finite=False).sum())
+        return float(linalg.singular_values(left[:size] @ right[:size].T).sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
