@@ -6,6 +6,7 @@ before the judge.
 """
 
 from dualmech import accounting, designs, files, naming, neighbours, strategies, workloads
+from dualmech.answerability import Answerability, Equivalence
 from dualmech.certificate import Certificate
 from dualmech.domain import Domain
 from dualmech.errors import (
@@ -20,34 +21,43 @@ from dualmech.errors import (
 )
 from dualmech.mechanism import LinearGaussianMechanism
 from dualmech.ordering import compare_privacy
+from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.problems.loewner import Maximality
 from dualmech.problems.refinement import RefinementStage
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.refinement import Refinement
+from dualmech.residuals import Recreation, recreation, residual
 from dualmech.solution import Progress, Solution, Status
 from dualmech.storage import load_solution, save_solution
 from dualmech.workload import Workload
 
 __all__ = [
+    "Answerability",
     "BackendError",
     "Certificate",
     "CertificateError",
+    "CommonDual",
+    "CommonMechanism",
     "Domain",
     "DualmechError",
     "FileFormatError",
+    "Equivalence",
     "FitnessDual",
     "FitnessForUse",
     "InfeasibleAnswerError",
     "InputTypeError",
     "InvalidInputError",
     "LinearGaussianMechanism",
+    "Maximality",
     "PrivacyFirst",
     "Progress",
     "QueryWeighting",
     "SoftmaxDual",
     "SoftmaxFitness",
+    "Recreation",
     "Refinement",
     "RefinementStage",
     "Solution",
@@ -64,6 +74,8 @@ __all__ = [
     "load_solution",
     "naming",
     "neighbours",
+    "recreation",
+    "residual",
     "save_solution",
     "strategies",
     "workloads",

@@ -7,19 +7,19 @@ from os import PathLike
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
-import scipy.sparse as sp
 
-from dualmech import accounting, files, free, linalg, validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech import accounting, answerability, files, free, linalg, validate
+from dualmech.answerability import Answerability, Equivalence
+from dualmech.errors import InvalidInputError
+from dualmech.noise import NoisyQueries
 from dualmech.problems.fitness import PrivacyFirst
-from dualmech.problems.geometry import moves_between
-from dualmech.validate import Array, Matrix
+from dualmech.validate import Array
 from dualmech.workload import Workload
 
 SCHEMA, VERSION = "dualmech.mechanism", 1
 
 
-class LinearGaussianMechanism:
+class LinearGaussianMechanism(NoisyQueries):
     """The mechanism ``x ↦ B x + N(0, Σ)``, with everything that follows from its two matrices.
 
     Its privacy is decided by the cost matrix ``C = B' Σ⁻¹ B`` alone: neighbours that differ by u cost
@@ -29,16 +29,20 @@ class LinearGaussianMechanism:
     Parameters
     ----------
     query_matrix : (k, d) array
-        B, with linearly independent rows.
+        B. Its rows may depend on one another, as the total does on the cells: the answers then contradict each
+        other a little, and workloads are answered from the best that they say together. With no rows at all,
+        ``np.zeros((0, d))``, it is the mechanism that releases nothing.
     covariance : (k, k) array
-        Σ ⪰ 0, symmetric. Where it is singular, directions are released exactly.
+        Σ ⪰ 0, symmetric. Where it is singular, directions are released exactly; with dependent rows only those
+        that are 0 whatever the data.
     neighbours : (d, s) array or sparse matrix, optional
         Differences of neighbouring data sets up to sign; by default one record added or removed.
 
     Raises
     ------
     InvalidInputError, InputTypeError
-        Shapes that do not fit, dependent rows, an asymmetric or indefinite covariance, NaN or infinity.
+        Shapes that do not fit, a row of zeros, an asymmetric or indefinite covariance, NaN or infinity, exact
+        answers to queries that depend on one another.
 
     Notes
     -----
@@ -54,61 +58,13 @@ class LinearGaussianMechanism:
     array([1., 1.])
     >>> round(mechanism.rho, 6)
     0.666667
+    >>> both = dm.LinearGaussianMechanism([[1, 1], [1, 0], [0, 1]], 2 * np.eye(3))      # example 3.3 of CMN
+    >>> once = dm.LinearGaussianMechanism(np.eye(2), [[4 / 3, -2 / 3], [-2 / 3, 4 / 3]])
+    >>> bool(both.is_equivalent_to(once))
+    True
     """
 
-    __slots__ = ("_covariance", "_profile", "neighbours", "query_matrix")
-
-    query_matrix: Array
-    neighbours: Matrix | None
-
-    def __init__(
-        self,
-        query_matrix: npt.ArrayLike,
-        covariance: npt.ArrayLike,
-        neighbours: Matrix | None = None,
-    ) -> None:
-        queries = validate.finite(2, query_matrix=query_matrix)
-        noise = validate.symmetric(covariance=covariance)
-        if noise.shape[0] != queries.shape[0]:
-            raise InvalidInputError(
-                f"covariance must have {queries.shape[0]} rows, as query_matrix, got {noise.shape[0]}"
-            )
-        if linalg.rank(queries) < queries.shape[0]:
-            raise InvalidInputError("query_matrix must have linearly independent rows")
-        moves = queries
-        if neighbours is not None:
-            neighbours = validate.matrix(neighbours=neighbours)
-            if neighbours.shape[0] != queries.shape[1]:
-                raise InvalidInputError(
-                    f"neighbours must have {queries.shape[1]} rows, one a cell, got {neighbours.shape[0]}"
-                )
-            moves = moves_between(queries, neighbours)
-        self.query_matrix = queries
-        self.neighbours = neighbours
-        self._covariance = noise
-        judged = linalg.inverse_forms(noise, moves)
-        if judged is None:
-            raise InvalidInputError(
-                f"covariance must be positive semidefinite and not zero, "
-                f"its smallest eigenvalue is {np.linalg.eigvalsh(noise)[0]:.3g}"
-            )
-        self._profile = validate.read_only(judged[1])
-
-    @property
-    def cost_matrix(self) -> Array:
-        """``C = B' Σ⁻¹ B`` (d, d); refused where Σ is singular, since exact answers have no finite cost."""
-        half = self._whitened()
-        return np.asarray(half.T @ half)
-
-    @property
-    def profile(self) -> Array:
-        """Squared privacy cost of each pair of neighbours (s,); by default of each cell's records (d,)."""
-        return self._profile
-
-    @property
-    def squared_privacy_cost(self) -> float:
-        """The largest entry of the profile, Δ²."""
-        return float(self._profile.max())
+    __slots__ = ()
 
     @property
     def privacy_cost(self) -> float:
@@ -122,33 +78,17 @@ class LinearGaussianMechanism:
 
     def epsilon(self, delta: float) -> float:
         """Return the least ε at which the mechanism is (ε, δ)-differentially private; inf where Δ is."""
-        if np.isinf(self.privacy_cost):
+        if self.privacy_cost in (0.0, np.inf):
             validate.probability(delta=delta)
-            return float("inf")
+            return self.privacy_cost
         return accounting.epsilon(self.privacy_cost, delta)
 
     def delta(self, epsilon: float) -> float:
         """Return the least δ at which the mechanism is (ε, δ)-differentially private; 1 where Δ is infinite."""
-        if np.isinf(self.privacy_cost):
+        if self.privacy_cost in (0.0, np.inf):
             validate.nonnegative_number(epsilon=epsilon)
-            return 1.0
+            return float(self.privacy_cost > 0)
         return accounting.delta(self.privacy_cost, epsilon)
-
-    def covariance(self, workload: Workload | None = None) -> Array:
-        """Return ``L Σ L'`` (m, m) of the answers to a workload; without one, Σ (k, k) itself."""
-        if workload is None:
-            return self._covariance
-        coordinates = self._represent(workload)
-        product = coordinates @ self._covariance @ coordinates.T
-        return np.asarray((product + product.T) / 2)
-
-    def variances(self, workload: Workload) -> Array:
-        """Return the variance of each answer to a workload (m,); a query outside the row space is refused."""
-        coordinates = self._represent(workload)
-        spread = coordinates @ self._covariance
-        if sp.issparse(coordinates):
-            return np.asarray(coordinates.multiply(spread).sum(axis=1)).ravel()
-        return np.einsum("jk,jk->j", spread, coordinates)
 
     def free_budget(self, alpha: float | None = None) -> Array:
         """Return what is left to spend on each pair of neighbours (s,): ``α - profile``, none of it negative.
@@ -239,41 +179,120 @@ class LinearGaussianMechanism:
         array([[1.    , 0.    ],
                [0.5774, 1.1547]])
         """
-        rows, cells = self.query_matrix.shape
+        rows, cells = self.standard_form.queries.shape
         if rows < cells:
             raise InvalidInputError(
                 f"causal_strategy needs as many independent queries as cells, got {rows} for {cells}"
             )
         # The triangle of a QR factorisation, both its orders reversed, is that of a QL factorisation.
-        triangle = scipy.linalg.qr(self._whitened()[:, ::-1], mode="r", check_finite=False)[0]
+        triangle = scipy.linalg.qr(self.standard_form.queries[:, ::-1], mode="r", check_finite=False)[0]
         factor = triangle[::-1, ::-1]
         # Adding 0 turns -0 into 0.
         return np.ascontiguousarray(factor * np.sign(np.diagonal(factor))[:, None] + 0.0)
 
     def rebase(self, query_matrix: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the same mechanism stated on other rows with the same span (Theorem 2)."""
-        other = validate.finite(2, query_matrix=query_matrix)
-        if other.shape != self.query_matrix.shape or linalg.rank(other) < len(other):
+        other, cells = validate.finite(2, query_matrix=query_matrix), self.query_matrix.shape[1]
+        if other.shape != (self.rank, cells) or linalg.rank(other) < len(other):
             raise InvalidInputError(
-                f"query_matrix must have {len(self.query_matrix)} independent rows of "
-                f"{self.query_matrix.shape[1]} cells, got shape {other.shape}"
+                f"query_matrix must have {self.rank} independent rows of {cells} cells, got shape {other.shape}"
             )
         return LinearGaussianMechanism(other, self.covariance(Workload(other)), self.neighbours)
 
-    def simulate(
-        self, x: npt.ArrayLike, rng: np.random.Generator | int = 0, workload: Workload | None = None
-    ) -> Array:
-        """Draw one noisy answer to B x, or to a workload, for study. NOT a private release.
+    def standardize(self) -> LinearGaussianMechanism:
+        """Return the equivalent mechanism with unit noise on independent rows (CMN, algorithm 2).
 
-        The noise comes from a seeded floating-point generator: whoever knows the seed, or studies the low bits
-        of the output, learns the data.
+        The paper's takes the eigenvectors of the cost matrix; any rows S with ``S'S = C`` will do, and those that
+        a factor of Σ gives keep the digits that forming C would lose.
+
+        Raises
+        ------
+        InvalidInputError
+            Something is released exactly, at a cost that is not finite.
         """
-        generator = validate.generator(rng=rng)
-        answers = Workload(self.query_matrix).apply(x)
-        values, vectors = np.linalg.eigh(self._covariance)
-        noise = vectors @ (np.sqrt(np.maximum(values, 0)) * generator.standard_normal(len(values)))
-        noisy = answers + noise
-        return noisy if workload is None else np.asarray(self._represent(workload) @ noisy)
+        rows = self.standard_form.queries
+        return LinearGaussianMechanism(rows, np.eye(len(rows)), self.neighbours)
+
+    def stack(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:
+        """Return the mechanism that runs this one and others, each with noise of its own, their rows stacked.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            Mechanisms on other cells or with other neighbours.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> total = dm.LinearGaussianMechanism([[1, 1]], [[2]])
+        >>> cells = dm.LinearGaussianMechanism(np.eye(2), 2 * np.eye(2))
+        >>> total.stack(cells).variances(dm.workloads.total(2)).round(6)
+        array([1.333333])
+        """
+        mechanisms = (self, *others)
+        answerability.check_comparable(mechanisms)
+        queries = np.vstack([each.query_matrix for each in mechanisms])
+        noise = scipy.linalg.block_diag(*(each.covariance() for each in mechanisms if len(each.covariance())))
+        return LinearGaussianMechanism(queries, noise[: len(queries)], self.neighbours)
+
+    def compose(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:
+        """Return what this mechanism and others reveal together, said once: independent rows, unit noise.
+
+        It is equivalent to their `stack`; cost matrices add, and so do profiles.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            What `stack` and `standardize` refuse.
+        """
+        return self.stack(*others).standardize()
+
+    def is_answerable_from(
+        self, other: LinearGaussianMechanism, tol: float = answerability.TOLERANCE
+    ) -> Answerability:
+        """Say whether this mechanism is a linear function of the other's answers, plus noise.
+
+        It is so if and only if ``C ⪯ C_other`` (CMN, theorem 3.5): whatever is learned here, is learned there.
+
+        Parameters
+        ----------
+        other : LinearGaussianMechanism
+            On the same cells, with the same neighbours.
+        tol : float
+            Share of the other's cost that an excess may have, in whatever direction, to count as rounding.
+
+        Returns
+        -------
+        Answerability
+            True in a condition where it is answerable; it holds the matrices of lemma 3.2, or a direction that
+            proves the contrary.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            No mechanism, other cells or neighbours, exact answers, a tolerance that is not positive.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> total = dm.LinearGaussianMechanism([[1, 1]], [[2]])
+        >>> cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
+        >>> bool(total.is_answerable_from(cells)), bool(cells.is_answerable_from(total))
+        (True, False)
+        >>> cells.is_answerable_from(total).direction
+        array([ 1., -1.])
+        """
+        return answerability.answerable(self, other, tol)
+
+    def is_equivalent_to(
+        self, other: LinearGaussianMechanism, tol: float = answerability.TOLERANCE
+    ) -> Equivalence:
+        """Say whether both mechanisms reveal the same, ``C = C_other`` (CMN, definition 3.6).
+
+        Parameters, errors and tolerance are those of `is_answerable_from`; the result holds its witness for either
+        direction and is true in a condition where both are answerable.
+        """
+        return Equivalence(self.is_answerable_from(other, tol), other.is_answerable_from(self, tol))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the mechanism to an ``.npz`` file, whole or not at all (schema in ``docs/formats.md``)."""
@@ -293,29 +312,3 @@ class LinearGaussianMechanism:
     def __repr__(self) -> str:
         rows, cells = self.query_matrix.shape
         return f"LinearGaussianMechanism({rows} queries x {cells} cells, rho={self.rho:.6g})"
-
-    def _whitened(self) -> Array:
-        """Return ``R'⁻¹ B`` (k, d) with ``R' R = Σ``: unit noise on these queries is this mechanism."""
-        factor = linalg.cholesky(self._covariance)
-        if factor is None:
-            raise InvalidInputError(
-                "cost_matrix is not finite: the covariance is singular, some queries are exact"
-            )
-        return np.asarray(
-            scipy.linalg.solve_triangular(factor, self.query_matrix, trans="T", check_finite=False)
-        )
-
-    def _represent(self, workload: Workload) -> Matrix:
-        """Return L with ``L B = W``, sparse where B is the identity and W is sparse."""
-        self._check_cells(workload)
-        if linalg.is_identity(self.query_matrix):
-            return workload.matrix
-        return linalg.represent(workload.dense(), np.asarray(self.query_matrix), workload.names)
-
-    def _check_cells(self, workload: Workload) -> None:
-        if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
-        if workload.shape[1] != self.query_matrix.shape[1]:
-            raise InvalidInputError(
-                f"workload must have {self.query_matrix.shape[1]} cells, as the mechanism, got {workload.shape[1]}"
-            )

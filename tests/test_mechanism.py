@@ -160,7 +160,7 @@ class TestSimulate:
         np.testing.assert_array_equal(mechanism.simulate(x), mechanism.simulate(x, rng=0))
         assert np.any(mechanism.simulate(x, 7) != mechanism.simulate(x, 8))
 
-    @pytest.mark.parametrize("x", [[1.0], [1, 2, 3], [[1, 2]], [np.nan, 1], "x", None], ids=str)
+    @pytest.mark.parametrize("x", [[1.0], [1, 2, 3], [[1, 2, 3]], [[[1, 2]]], 1.0, [np.nan, 1], "x", None], ids=str)
     def test_bad_data(self, x: Any) -> None:
         with pytest.raises(dm.DualmechError, match="x"):
             dm.LinearGaussianMechanism(np.eye(2), CORRELATED).simulate(x)
@@ -252,9 +252,9 @@ class TestBadInput:
         "queries: text": ("query_matrix", ("rows", np.eye(1))),
         "queries: NaN": ("query_matrix", ([[np.nan, 1], [0, 1]], np.eye(2))),
         "queries: empty": ("query_matrix", (np.zeros((0, 2)), np.eye(2))),
-        "queries: dependent": ("query_matrix", ([[1, 1], [2, 2]], np.eye(2))),
+        "queries: no cells": ("query_matrix", (np.zeros((0, 0)), np.zeros((0, 0)))),
+        "queries: exact and dependent": ("query_matrix", ([[1, 1], [2, 2]], [[1, 1], [1, 1]])),
         "queries: zero row": ("query_matrix", ([[1, 1], [0, 0]], np.eye(2))),
-        "queries: more rows than cells": ("query_matrix", ([[1.0], [2.0]], np.eye(2))),
         "covariance: wrong size": ("covariance", (np.eye(2), np.eye(3))),
         "covariance: not square": ("covariance", (np.eye(2), np.ones((2, 3)))),
         "covariance: asymmetric": ("covariance", (np.eye(2), [[1, 0.1], [0.2, 1]])),

@@ -1,0 +1,285 @@
+"""The common mechanism: the most that can be learned alike from each of several mechanisms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from dualmech import linalg, validate
+from dualmech.answerability import TOLERANCE, check_comparable, coordinates
+from dualmech.certificate import Certificate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.intersections import MEETING, intersection
+from dualmech.noise import NoisyQueries
+from dualmech.problems import loewner
+from dualmech.problems.loewner import Maximality
+from dualmech.validate import Array
+from dualmech.workload import Workload
+
+if TYPE_CHECKING:
+    from dualmech.mechanism import LinearGaussianMechanism
+
+UNASKED = 1e-3
+"""Weight of what the decision queries do not ask for, relative to the mean weight of what they do."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommonDual:
+    """Weights that prove a lower bound: one symmetric matrix ``Y_i ⪰ 0`` a mechanism, (p, r, r), of sum I.
+
+    A measurement of p outcomes in the language of quantum states. Any matrices prove a bound: the judge raises
+    negative eigenvalues and divides by the largest eigenvalue of the sum.
+    """
+
+    weights: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommonMechanism:
+    """The maximal common mechanism of two or more: what every one of them would reveal, released once.
+
+    With B the rows of `basis`, which span the intersection of all row spaces, and ``P_i`` the covariance with which
+    mechanism i answers B x, minimise ``tr Σ`` subject to
+
+    - ``Σ ⪰ P_i`` for every mechanism i,
+
+    which says that ``B x + N(0, Σ)`` can be answered from each of them. The dual is to maximise
+    ``Σ_i tr(P_i Y_i)`` over ``Y_i ⪰ 0, Σ_i Y_i = I``; strong duality holds. Maximal common mechanisms are many:
+    the trace on an orthonormal basis picks one, another basis another one.
+
+    Parameters
+    ----------
+    mechanisms : sequence of LinearGaussianMechanism
+        Two or more, on the same cells and with the same neighbours.
+    basis : (r, d) array, optional
+        Independent rows that span the intersection; by default orthonormal ones.
+    decisions : Workload, optional
+        Instead: queries in the intersection whose total variance shall be least, since a decision will rest on
+        them. What they do not ask for counts `UNASKED` of the mean of what they do, so that the mechanism is
+        maximal all the same.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Fewer than two mechanisms, mechanisms on other cells or with other neighbours, exact answers (their cost is
+        not finite); a basis of another span; a decision query outside the intersection, by its name; both.
+
+    Notes
+    -----
+    Equation 1, algorithm 1 and theorems 5.2 to 5.4 of Xiao, Wang, Zhang and Kifer, "Answering private linear
+    queries adaptively using the common mechanism", PVLDB 16(8), 2023 (CMN). The dual is the minimum-error
+    discrimination of quantum states (Helstrom 1969 for two; Yuen, Kennedy and Lax 1975). Spaces count as meeting in
+    a direction where its angle to each of them has a sine of at most 1e-9; `angles` shows what was decided.
+
+    Where the row spaces meet in 0 alone, r is 0 and the common mechanism releases nothing: `trivial` says so.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], np.eye(2))
+    >>> columns = dm.LinearGaussianMechanism([[1, 0, 1, 0], [0, 1, 0, 1]], 2 * np.eye(2))
+    >>> problem = dm.CommonMechanism([rows, columns])
+    >>> problem.basis, problem.bounds.ravel().round(9)
+    (array([[0.5, 0.5, 0.5, 0.5]]), array([0.5, 1. ]))
+    >>> problem.certify([[1]], [[[0]], [[1]]]).gap < 1e-12
+    True
+    """
+
+    mechanisms: tuple[NoisyQueries, ...]
+    basis: Array
+    bounds: Array = field(repr=False)
+    angles: Array = field(repr=False)
+
+    def __init__(
+        self,
+        mechanisms: Sequence[NoisyQueries],
+        basis: npt.ArrayLike | None = None,
+        decisions: Workload | None = None,
+    ) -> None:
+        given = _checked(mechanisms)
+        spaces = [each.standard_form.queries for each in given]
+        found = intersection(spaces)
+        if basis is not None and decisions is not None:
+            raise InvalidInputError("give either basis or decisions, not both")
+        rows = found.rows
+        if basis is not None:
+            rows = _spanning(basis, rows)
+        elif decisions is not None:
+            rows = _weighted(decisions, rows)
+        factors = [coordinates(rows, space) for space in spaces]
+        size = len(rows)
+        bounds = np.array([factor @ factor.T for factor in factors]).reshape(len(given), size, size)
+        object.__setattr__(self, "mechanisms", given)
+        object.__setattr__(self, "basis", validate.read_only(np.asarray(rows)))
+        object.__setattr__(self, "bounds", validate.read_only(bounds))
+        object.__setattr__(self, "angles", validate.read_only(found.angles))
+
+    @property
+    def trivial(self) -> bool:
+        """Whether the row spaces meet in 0 alone: then nothing is common, and nothing is released."""
+        return not len(self.basis)
+
+    def certify(self, primal: npt.ArrayLike, dual: CommonDual | npt.ArrayLike) -> Certificate:
+        """Judge a covariance on B x (r, r) and dual weights; neither needs to come from a solver.
+
+        The violation is the least v with ``P_i ⪯ (1 + v) Σ`` for all i. Where r is 0, all is 0, gap included.
+        """
+        covariance, weights = self._covariance(primal), self._weights(dual)
+        if self.trivial:
+            return Certificate(0.0, 0.0, 0.0, 0.0, 0.0)
+        lower_bound, rounding = loewner.dual_bound(self.bounds, weights)
+        if covariance is None:
+            return Certificate.of(np.inf, lower_bound, np.inf, rounding)
+        violation, allowance = loewner.violation(self.bounds, covariance)
+        trace = float(np.trace(covariance))
+        return Certificate.of(trace, lower_bound, violation, rounding + allowance)
+
+    def feasible(self, primal: npt.ArrayLike) -> Array:
+        """Return the covariance, raised by as little as makes it a common mechanism's beyond doubt of rounding."""
+        covariance = self._covariance(primal)
+        if covariance is None or self.trivial:
+            return np.asarray(primal, dtype=np.float64)
+        return loewner.raised(self.bounds, covariance)
+
+    def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
+        """Return the mechanism that adds noise of this covariance to B x."""
+        # Imported here so that the judge rests on no module that it does not need.
+        from dualmech.mechanism import LinearGaussianMechanism
+
+        neighbours = self.mechanisms[0].neighbours
+        if self.trivial:
+            return LinearGaussianMechanism(self.basis, np.zeros((0, 0)), neighbours)
+        return LinearGaussianMechanism(self.basis, validate.symmetric(covariance=primal), neighbours)
+
+    def maximality(self, primal: npt.ArrayLike | NoisyQueries, tol: float = loewner.IMPROVABLE) -> Maximality:
+        """Say whether a common mechanism, a rival's included, is maximal, or by how much it could be bettered.
+
+        Parameters
+        ----------
+        primal : (r, r) array or LinearGaussianMechanism
+            A covariance on B x with ``Σ ⪰ P_i``, or any mechanism that is answerable from all of them.
+        tol : float
+            `Maximality.improvement` up to which it counts as maximal.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            A covariance or mechanism that is not common to all; the first mechanism that cannot answer it is named.
+        """
+        tol = validate.positive_number(tol=tol)
+        covariance = self._rivals(primal) if isinstance(primal, NoisyQueries) else self._covariance(primal)
+        if self.trivial:
+            return Maximality(0.0, True)
+        if covariance is None:
+            return Maximality(np.inf, False)
+        violation = [loewner.violation(bound[None], covariance)[0] for bound in self.bounds]
+        if max(violation) > TOLERANCE:
+            raise InvalidInputError(
+                f"no common mechanism: mechanisms[{int(np.argmax(violation))}] cannot answer it, "
+                f"it exceeds that one's cost by {max(violation):.3g}, relative"
+            )
+        improvement = loewner.improvement(self.bounds, covariance)
+        return Maximality(improvement, improvement <= tol)
+
+    def prices(self, dual: CommonDual | npt.ArrayLike) -> Array:
+        """Return each mechanism's share of the proven bound (p,), ``tr(P_i Y_i)``: who keeps the others from more."""
+        weights = self._weights(dual)
+        shares = np.einsum("ikl,ilk->i", self.bounds, weights)
+        return np.asarray(shares / shares.sum()) if np.any(shares) else np.zeros(len(self.mechanisms))
+
+    def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
+        """Return the neighbours whose cost under the common mechanism is within `slack`, relative, of the largest."""
+        profile = self.mechanism(primal).profile
+        return np.flatnonzero((profile >= (1 - slack) * profile.max()) & np.isfinite(profile.max()))
+
+    def _covariance(self, primal: npt.ArrayLike) -> Array | None:
+        """Return the covariance, symmetrised; None where it is not finite."""
+        size = len(self.basis)
+        if size == 0 and np.size(primal) == 0:
+            return np.zeros((0, 0))
+        given = validate.numeric(2, covariance=primal)
+        if given.shape != (size, size):
+            raise InvalidInputError(
+                f"covariance must have shape ({size}, {size}), as the basis, got {given.shape}"
+            )
+        return (given + given.T) / 2 if np.all(np.isfinite(given)) else None
+
+    def _weights(self, dual: CommonDual | npt.ArrayLike) -> Array:
+        given = dual.weights if isinstance(dual, CommonDual) else dual
+        expected = self.bounds.shape
+        if not self.bounds.size and np.size(given) == 0:
+            return np.zeros(expected)
+        weights = validate.numeric(3, **{"dual weights": given})
+        if weights.shape != expected:
+            raise InvalidInputError(f"dual weights must have shape {expected}, got {weights.shape}")
+        return (weights + np.swapaxes(weights, 1, 2)) / 2
+
+    def _rivals(self, mechanism: NoisyQueries) -> Array | None:
+        """Return the covariance with which a mechanism answers B x; None where it leaves part of B x out."""
+        check_comparable((*self.mechanisms, mechanism))
+        theirs = mechanism.standard_form.queries
+        shared = intersection([self.basis, theirs]) if len(theirs) and len(self.basis) else None
+        if len(theirs) and (shared is None or len(shared.rows) < len(theirs)):
+            raise InvalidInputError(
+                "no common mechanism: it answers queries outside the intersection of the row spaces"
+            )
+        if shared is None or len(shared.rows) < len(self.basis):
+            return None
+        factor = coordinates(self.basis, theirs)
+        return np.asarray(factor @ factor.T)
+
+
+def _checked(mechanisms: Sequence[NoisyQueries]) -> tuple[NoisyQueries, ...]:
+    if isinstance(mechanisms, NoisyQueries) or not isinstance(mechanisms, Sequence):
+        raise InputTypeError(
+            f"mechanisms must be a sequence of two or more mechanisms, got {type(mechanisms).__name__}"
+        )
+    given = tuple(mechanisms)
+    if len(given) < 2:
+        raise InvalidInputError(f"mechanisms must be two or more, got {len(given)}")
+    check_comparable(given)
+    for index, mechanism in enumerate(given):
+        if mechanism.releases_exactly:
+            raise InvalidInputError(
+                f"mechanisms[{index}] releases some queries exactly, its cost is not finite; give each some noise"
+            )
+    return given
+
+
+def _spanning(basis: npt.ArrayLike, rows: Array) -> Array:
+    given = validate.finite(2, basis=basis)
+    same = given.shape == rows.shape and linalg.rank(given) == len(given)
+    if not same or len(intersection([given, rows]).rows) < len(rows):
+        raise InvalidInputError(
+            f"basis must have {len(rows)} independent rows that span the intersection of the row spaces, "
+            f"got shape {given.shape}"
+        )
+    return given
+
+
+def _weighted(decisions: Workload, rows: Array) -> Array:
+    """Return rows K B with ``K'K = M``: the trace of a covariance on them is ``tr(M Σ)``, the decisions' variance."""
+    if not isinstance(decisions, Workload):
+        raise InputTypeError(f"decisions must be a dualmech.Workload, got {type(decisions).__name__}")
+    if decisions.shape[1] != rows.shape[1]:
+        raise InvalidInputError(
+            f"decisions must have {rows.shape[1]} cells, as the mechanisms, got {decisions.shape[1]}"
+        )
+    queries = decisions.dense()
+    asked = queries @ rows.T
+    outside = np.linalg.norm(queries - asked @ rows, axis=1) > MEETING * np.linalg.norm(queries, axis=1)
+    if np.any(outside):
+        raise InvalidInputError(
+            f"decisions: query {decisions.names[int(np.argmax(outside))]!r} lies outside the intersection "
+            f"of the row spaces"
+        )
+    weight = np.linalg.norm(asked) / np.sqrt(len(rows)) if len(rows) else 0.0
+    if weight == 0:
+        raise InvalidInputError("decisions must hold a query that is not all zero")
+    stacked = np.vstack([asked, np.sqrt(UNASKED) * weight * np.eye(len(rows))])
+    return np.asarray(scipy.linalg.qr(stacked, mode="r", check_finite=False)[0][: len(rows)] @ rows)
