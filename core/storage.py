@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech import files, linalg
 from dualmech.archives import Arrays, FilePath
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.solution import Solution, Status, judged, warned
 
 SCHEMA, VERSION = "dualmech.solution", 1
 
-REQUIRED = {"TotalVariance": ("weights",), "QueryWeighting": ("design", "privacy")}
-"""What a file must hold beside what all hold, by kind of problem."""
 
-OF_FITNESS = ("targets", "query_weights")
-"""The same for the other kinds."""
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of problem in a file; its keys are named as the parameters of the problem and of its dual weights."""
+
+    problem: type
+    dual: type
+    data: tuple[str, ...]
+    optional: tuple[str, ...] = ("basis", "neighbours")
+    weights: tuple[str, ...] = ("neighbour_weights",)
+
+
+BOTH_WEIGHTS = ("neighbour_weights", "query_weights")
+
+KINDS = {
+    kind.problem.__name__: kind
+    for kind in (
+        Kind(FitnessForUse, FitnessDual, ("targets",), weights=BOTH_WEIGHTS),
+        Kind(PrivacyFirst, FitnessDual, ("targets", "cost"), weights=BOTH_WEIGHTS),
+        Kind(SoftmaxFitness, SoftmaxDual, ("targets", "t1", "t2", "total_weight"), weights=BOTH_WEIGHTS),
+        Kind(TotalVariance, VarianceDual, ("weights",)),
+        Kind(QueryWeighting, WeightingDual, ("design", "privacy"), optional=("neighbours",)),
+    )
+}
+"""The problems whose solutions can be written, by name."""
 
 
 def save_solution(solution: Solution, path: FilePath) -> None:
@@ -53,20 +76,18 @@ def save_solution(solution: Solution, path: FilePath) -> None:
             f"solution must be a dualmech.Solution (of a refinement, its .solution), got {type(solution).__name__}"
         )
     problem = solution.problem
-    if not isinstance(problem, FitnessForUse | PrivacyFirst | TotalVariance | QueryWeighting):
+    kind = KINDS.get(type(problem).__name__)
+    if kind is None:
         raise InputTypeError(
-            f"solution of a {type(problem).__name__} cannot be written: it has no schema yet"
+            f"solution must be of one of {', '.join(KINDS)} to be written, got that of a {type(problem).__name__}"
         )
     arrays: dict[str, Any] = files.workload_arrays(problem.workload)
     arrays["problem"] = type(problem).__name__
-    for name in ("basis", "targets", "cost", "weights", "design", "privacy"):
-        if hasattr(problem, name):
-            arrays[name] = getattr(problem, name)
-    if problem.neighbours is not None:
-        arrays["neighbours"] = linalg.to_dense(problem.neighbours)
-    arrays |= {"primal": solution.primal, "neighbour_weights": solution.dual.neighbour_weights}
-    if isinstance(solution.dual, FitnessDual):
-        arrays["query_weights"] = solution.dual.query_weights
+    for name in (*kind.data, *kind.optional):
+        if getattr(problem, name) is not None:
+            arrays[name] = linalg.to_dense(getattr(problem, name))
+    arrays["primal"] = solution.primal
+    arrays |= {name: getattr(solution.dual, name) for name in kind.weights}
     arrays["status"] = solution.status.name
     arrays |= {key: getattr(solution, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
     files.write_npz(path, SCHEMA, VERSION, **arrays)
@@ -81,14 +102,20 @@ def load_solution(path: FilePath) -> Solution:
         The file cannot be read, follows another schema, lacks an array, or holds an impossible problem.
     """
     arrays = files.read_npz(path, SCHEMA, (VERSION,))
-    files.require(path, arrays, "problem", "primal", "neighbour_weights")
-    files.require(path, arrays, *REQUIRED.get(str(arrays["problem"]), OF_FITNESS))
+    files.require(path, arrays, "problem", "primal")
+    kind = KINDS.get(str(arrays["problem"]))
+    if kind is None:
+        raise FileFormatError(
+            f"{path}: problem must be one of {', '.join(KINDS)}, got {str(arrays['problem'])!r}"
+        )
+    files.require(path, arrays, *kind.data, *kind.weights)
     try:
-        problem = _problem(arrays)
+        stated = {key: _value(arrays[key]) for key in (*kind.data, *kind.optional) if key in arrays}
+        problem = kind.problem(files.workload_from_arrays(arrays), **stated)
         solution = judged(
             problem,
             arrays["primal"],
-            _dual(problem, arrays),
+            kind.dual(**{key: arrays[key] for key in kind.weights}),
             tol=float(arrays.get("tol", np.array(1e-6))),
             otherwise=_reason(arrays),
             iterations=int(arrays.get("iterations", np.array(0))),
@@ -107,28 +134,6 @@ def _reason(arrays: Arrays) -> Status:
     return Status.STALLED if claimed is Status.CERTIFIED else claimed
 
 
-def _dual(problem: Any, arrays: Arrays) -> FitnessDual | VarianceDual | WeightingDual:
-    if isinstance(problem, QueryWeighting):
-        return WeightingDual(arrays["neighbour_weights"])
-    if isinstance(problem, TotalVariance):
-        return VarianceDual(arrays["neighbour_weights"])
-    return FitnessDual(arrays["neighbour_weights"], arrays["query_weights"])
-
-
-def _problem(arrays: Arrays) -> FitnessForUse | PrivacyFirst | TotalVariance | QueryWeighting:
-    workload = files.workload_from_arrays(arrays)
-    shared = {key: arrays[key] for key in ("basis", "neighbours") if key in arrays}
-    kind = str(arrays["problem"])
-    if kind == "PrivacyFirst" and "cost" in arrays:
-        return PrivacyFirst(workload, arrays["targets"], float(arrays["cost"]), **shared)
-    if kind == "FitnessForUse":
-        return FitnessForUse(workload, arrays["targets"], **shared)
-    if kind == "TotalVariance":
-        return TotalVariance(workload, arrays["weights"], **shared)
-    if kind == "QueryWeighting":
-        return QueryWeighting(
-            workload, arrays["design"], str(arrays["privacy"]), neighbours=arrays.get("neighbours")
-        )
-    raise FileFormatError(
-        f"problem must be FitnessForUse, PrivacyFirst with a cost, TotalVariance or QueryWeighting, got {kind!r}"
-    )
+def _value(array: npt.NDArray[Any]) -> Any:
+    """Return the number or the text that an array of no dimension holds, and any other array as it is."""
+    return array.item() if array.ndim == 0 else array

@@ -11,29 +11,15 @@ import io
 import os
 import platform
 import sys
-import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech import fast, files, storage
-from dualmech.crosscheck.inputs import Request, read_covariance
-from dualmech.crosscheck.options import (
-    Delta,
-    Epsilon,
-    Layer,
-    Margins,
-    Neighbours,
-    Quantile,
-    Rho,
-    Targets,
-    Workload,
-)
-from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
-from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.refinement import Refinement
-from dualmech.solution import Callback, Progress, Solution
+from dualmech.crosscheck import commands
+from dualmech.crosscheck.request import UsageError
+from dualmech.errors import DualmechError
+from dualmech.solution import Progress
 
 if TYPE_CHECKING:
     from dualmech.crosscheck.agreement import Agreement
@@ -45,12 +31,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-
-Posed: TypeAlias = FitnessForUse | PrivacyFirst
-
-
-REPORTED_DELTA = 1e-9
 
 
 def _print_version(wanted: bool) -> None:
@@ -68,101 +48,8 @@ def command(
     """Optimal mechanisms for private linear queries, with a certificate beside every number."""
 
 
-@app.command()
-def solve(
-    workload: Workload,
-    targets: Targets = None,
-    moe: Margins = None,
-    z: Quantile = 1.645,
-    rho: Rho = None,
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    neighbours: Neighbours = "add-remove",
-    layer: Annotated[
-        Layer, typer.Option(help="The library's own solver, or the CVXPY program.")
-    ] = Layer.FAST,
-    backend: Annotated[
-        str | None, typer.Option(help="CVXPY backend of the reference layer. [default: CLARABEL]")
-    ] = None,
-    tol: Annotated[
-        float | None, typer.Option(help="Gap to prove. [default: 1e-6 fast, by backend otherwise]")
-    ] = None,
-    refine: Annotated[
-        bool, typer.Option("--refine", help="Break ties: the optimum with the least sorted privacy profile.")
-    ] = False,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write the solution to this .npz file.")
-    ] = None,
-) -> None:
-    """Find the best noise for a workload and prove how good it is."""
-    from dualmech.crosscheck import report
-
-    request = Request(workload, targets, moe, z, rho, epsilon, delta, neighbours)
-    if backend is not None and layer is Layer.FAST:
-        raise InvalidInputError("--backend belongs to --layer reference; the fast layer has none")
-    if output is not None:
-        if not output.lower().endswith(".npz"):
-            raise InvalidInputError(f"output must be a path that ends in .npz, got {output!r}")
-        files.check_writable(output)
-    problem = request.problem()
-    with warnings.catch_warnings(), report.progress("eigendecompositions") as callback:
-        warnings.simplefilter("ignore", UncertifiedWarning)
-        if refine:
-            found = _refined(problem, layer, backend, tol)
-            answer, stages = found.solution, found.stages
-        else:
-            answer, stages = _solved(problem, layer, backend, tol, callback), ()
-    if output is not None:
-        storage.save_solution(answer, output)
-    out = report.console()
-    report.solution_report(out, answer, z, REPORTED_DELTA if delta is None else delta)
-    report.stage_lines(out, answer, stages)
-    _leave(answer, *stages)
-
-
-@app.command()
-def judge(
-    workload: Workload,
-    targets: Targets = None,
-    moe: Margins = None,
-    z: Quantile = 1.645,
-    rho: Rho = None,
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    neighbours: Neighbours = "add-remove",
-    covariance: Annotated[
-        str | None,
-        typer.Option(help="File with the covariance of the noise (on the cells, or on the basis)."),
-    ] = None,
-    strategy: Annotated[
-        str | None, typer.Option(help="File with a strategy matrix instead (unit noise).")
-    ] = None,
-    tol: Annotated[
-        float, typer.Option(help="Distance from the optimum up to which the exit status is 0.")
-    ] = 1e-6,
-) -> None:
-    """Say how far anybody's covariance or strategy is from the optimum."""
-    from dualmech.crosscheck import judging, report
-
-    if (covariance is None) == (strategy is None):
-        raise InvalidInputError("give either --covariance FILE or --strategy FILE")
-    problem = Request(workload, targets, moe, z, rho, epsilon, delta, neighbours).problem()
-    if covariance is not None:
-        given = read_covariance(problem, covariance)
-    else:
-        given = judging.covariance_of_strategy(problem, files.read_matrix(str(strategy), "strategy"))
-    verdict = judging.judge(problem, given)
-    report.verdict_report(report.console(), problem, verdict)
-    raise typer.Exit(0 if verdict.certifies(tol) else 3)
-
-
-@app.command()
-def explain(workload: Workload, targets: Targets = None, neighbours: Neighbours = "add-remove") -> None:
-    """Print the program, its dual, the optimal weights, the prices and the proof in words."""
-    from dualmech.crosscheck import explanation, report
-
-    problem = Request(workload, targets, neighbours=neighbours).accuracy_first()
-    _leave(explanation.explain(report.console(), problem))
+for posed in (commands.solve, commands.judge, commands.explain):
+    app.command()(posed)
 
 
 @app.command()
@@ -196,7 +83,7 @@ def crosscheck(
         sheets = with_data(sheets, data)
     if output is not None:
         if not any(sheet.picture for sheet in sheets.values()):
-            raise InvalidInputError("--output takes the pictures of figures; no figure was named")
+            raise UsageError("--output takes the pictures of figures; no figure was named")
         plots.check_drawable(output)
     out = report.console()
     outcomes: set[Agreement] = set()
@@ -245,7 +132,7 @@ def info() -> None:
 
 
 def main() -> None:
-    """Run the command; an error of ours is one line on standard error and exit status 1."""
+    """Run the command; an error of ours is one line on standard error and exit status 1, or 2 for misuse."""
     # A stream that was closed before the start is None.
     sys.stdout, sys.stderr = (
         stream or open(os.devnull, "w")  # noqa: SIM115
@@ -264,29 +151,7 @@ def main() -> None:
         if isinstance(error, OSError):
             # What could not be written is dropped: Python would try, and fail, once more at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-
-
-def _solved(
-    problem: Posed, layer: Layer, backend: str | None, tol: float | None, callback: Callback
-) -> Solution:
-    if layer is Layer.FAST:
-        return fast.solve(problem, tol=1e-6 if tol is None else tol, callback=callback)
-    from dualmech import reference
-
-    return reference.solve(problem, backend=backend or "CLARABEL", tol=tol)
-
-
-def _refined(problem: Posed, layer: Layer, backend: str | None, tol: float | None) -> Refinement:
-    if layer is Layer.FAST:
-        return fast.refine(problem, tol=1e-9 if tol is None else tol)
-    from dualmech import reference
-
-    return reference.refine(problem, backend=backend or "CLARABEL", tol=tol)
-
-
-def _leave(*answers: Solution) -> None:
-    raise typer.Exit(0 if all(each.certificate.certifies(each.tol) for each in answers) else 3)
+        sys.exit(2 if isinstance(error, UsageError) else 1)
 
 
 def _threads() -> str:

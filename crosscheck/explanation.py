@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dualmech import fast
 from dualmech.crosscheck import rationals
-from dualmech.crosscheck.report import clean, free_lines, interval_text, spread
+from dualmech.crosscheck.wording import clean, free_lines, interval_text, spread
 from dualmech.errors import UncertifiedWarning
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
@@ -61,7 +61,7 @@ def _program(out: Console, problem: FitnessForUse) -> None:
     out.print("[bold]Its dual.[/] Weights λ on neighbours and μ on queries, none negative:")
     out.print("    maximise    ‖ diag(√μ) W U diag(√λ) ‖²   (‖·‖ sums the singular values)")
     out.print("    subject to  Σ λ_i ≤ 1,  Σ μ_j c_j ≤ 1")
-    for line in free_lines(problem):
+    for line in free_lines(problem.geometry):
         out.print(line)
 
 

@@ -1,69 +1,23 @@
-"""From the command line's texts to a problem: workloads, targets, neighbours, privacy."""
+"""From the command line's texts to data: workloads, numbers, neighbours, designs, and answers to be judged."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
-from dualmech import accounting, files, naming, neighbours, validate
-from dualmech.errors import InvalidInputError
+from dualmech import designs, files, naming, neighbours, storage, workloads
+from dualmech.crosscheck import rivals
+from dualmech.crosscheck.judging import OfCovariance
+from dualmech.crosscheck.rivals.products import domain_of
+from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.linalg import is_identity
-from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.validate import Array
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.validate import Array, Matrix
 from dualmech.workload import Workload
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a user asked for, as texts and numbers, before anything is read."""
-
-    workload: str
-    targets: str | None = None
-    moe: str | None = None
-    z: float = 1.645
-    rho: float | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    neighbours: str = "add-remove"
-
-    def problem(self) -> FitnessForUse | PrivacyFirst:
-        """Read everything and state the problem: privacy first where ρ or ε is given, else accuracy first."""
-        validate.positive_number(z=self.z)
-        if self.delta is not None:
-            validate.probability(delta=self.delta)
-        cost = self._squared_cost()
-        twin = self.accuracy_first()
-        if cost is None:
-            return twin
-        return PrivacyFirst(twin.workload, twin.targets, cost, neighbours=twin.neighbours)
-
-    def accuracy_first(self) -> FitnessForUse:
-        """Read workload, targets and neighbours, and state Problem 1."""
-        targets = self._variances()
-        workload = read_workload(self.workload)
-        return FitnessForUse(
-            workload, targets, neighbours=read_neighbours(self.neighbours, workload.shape[1])
-        )
-
-    def _variances(self) -> Array | float:
-        if self.targets is not None and self.moe is not None:
-            raise InvalidInputError("give either --targets (variances) or --moe (margins of error), not both")
-        if self.moe is not None:
-            return accounting.variance_from_margin(_numbers(self.moe, "moe"), self.z)
-        return _numbers("1" if self.targets is None else self.targets, "targets")
-
-    def _squared_cost(self) -> float | None:
-        if self.rho is not None and self.epsilon is not None:
-            raise InvalidInputError("give either --rho or --epsilon with --delta, not both")
-        if self.epsilon is not None:
-            if self.delta is None:
-                raise InvalidInputError("--epsilon needs --delta, the other half of (ε, δ)")
-            return accounting.privacy_cost(self.epsilon, self.delta) ** 2
-        return None if self.rho is None else accounting.squared_cost_from_rho(self.rho)
 
 
 def read_workload(text: str) -> Workload:
@@ -78,7 +32,7 @@ def read_workload(text: str) -> Workload:
     return naming.named(text)
 
 
-def _numbers(text: str, name: str) -> Array | float:
+def read_numbers(text: str, name: str) -> Array | float:
     """Return one number, or the vector in a file."""
     try:
         return float(text)
@@ -105,7 +59,65 @@ def read_neighbours(text: str, cells: int) -> sp.csc_array | Array | None:
     )
 
 
-def _on_basis(problem: FitnessForUse | PrivacyFirst, covariance: Array) -> Array:
+DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {
+    "eigen": designs.eigen_queries,
+    "haar": lambda workload: rivals.haar_matrix(domain_of(workload, None)),
+    "fourier": lambda workload: rivals.fourier_matrix(domain_of(workload, None), workload),
+    "tree": lambda workload: rivals.hierarchical_matrix(domain_of(workload, None)),
+    "identity": lambda workload: workloads.identity(workload.shape[1]),
+    "queries": lambda workload: workload,
+}
+"""Design queries by name; those of several attributes are products where the workload has a domain."""
+
+
+def read_design(text: str, workload: Workload) -> Workload | Matrix:
+    """Return the design queries that a name stands for, or those in a file."""
+    if text in DESIGNS:
+        return DESIGNS[text](workload)
+    if Path(text).suffix.lower() in files.SUFFIXES:
+        return files.read_matrix(text, "design")
+    raise InvalidInputError(f"design must be {', '.join(DESIGNS)} or a file, got {text!r}")
+
+
+def read_covariance(problem: OfCovariance, path: str) -> Array:
+    """Return the covariance on B x in a file, of a matrix or of a mechanism or solution on the same rows."""
+    if Path(path).suffix.lower() != ".npz":
+        return _on_basis(problem, files.read_matrix(path, "covariance"))
+    return _answer(path, "covariance", problem.basis, "basis", "query_matrix")
+
+
+def read_strategy(path: str) -> Array:
+    """Return the strategy matrix in a file, that of a solution of `QueryWeighting` among them."""
+    if Path(path).suffix.lower() != ".npz" or "primal" not in files.read_archive(path, {"primal"}):
+        return files.read_matrix(path, "strategy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)  # whoever reads a strategy has it judged
+        solution = storage.load_solution(path)
+    if not isinstance(solution.problem, QueryWeighting):
+        raise InvalidInputError(f"{path}: holds a covariance, not a strategy; give it as --covariance")
+    return solution.problem.strategy(solution.primal)
+
+
+def read_query_weights(problem: QueryWeighting, path: str) -> Array:
+    """Return the weights of the design queries in a file, of a vector or of a solution for the same design."""
+    if Path(path).suffix.lower() != ".npz":
+        return files.read_vector(path, "query_weights")
+    return _answer(path, "query_weights", problem.design, "design")
+
+
+def _answer(path: str, name: str, rows: Array, *keys: str) -> Array:
+    """Return the solution, or the array of this name, of an archive whose own rows, if it has any, are these."""
+    arrays = files.read_archive(path)
+    answer = "primal" if "primal" in arrays else name
+    files.require(path, arrays, answer)
+    for key in keys:
+        if key in arrays and (arrays[key].shape != rows.shape or not np.allclose(arrays[key], rows)):
+            named = name.replace("_", " ")
+            raise InvalidInputError(f"{path}: states its {named} on other rows than the problem's {keys[0]}")
+    return np.asarray(arrays[answer])
+
+
+def _on_basis(problem: OfCovariance, covariance: Array) -> Array:
     """Return a bare matrix, taken for the covariance of noise on the cells, on the problem's basis."""
     if is_identity(problem.basis):
         return covariance
@@ -116,16 +128,3 @@ def _on_basis(problem: FitnessForUse | PrivacyFirst, covariance: Array) -> Array
             f"(the workload has rank {problem.geometry.rank}), got shape {covariance.shape}"
         )
     return problem.basis @ covariance @ problem.basis.T
-
-
-def read_covariance(problem: FitnessForUse | PrivacyFirst, path: str) -> Array:
-    """Return the covariance on B x in a file, of a matrix or of a mechanism or solution on the same rows."""
-    if Path(path).suffix.lower() != ".npz":
-        return _on_basis(problem, files.read_matrix(path, "covariance"))
-    arrays = files.read_archive(path)
-    key = "primal" if "primal" in arrays else "covariance"
-    files.require(path, arrays, key)
-    rows = arrays.get("basis", arrays.get("query_matrix"))
-    if rows is not None and (rows.shape != problem.basis.shape or not np.allclose(rows, problem.basis)):
-        raise InvalidInputError(f"{path}: its covariance is stated on other rows than the problem's basis")
-    return np.asarray(arrays[key])

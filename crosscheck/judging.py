@@ -1,9 +1,10 @@
-"""The judge for outsiders: says how far a covariance of anybody's making is from the optimum."""
+"""The judge for outsiders: says how far an answer of anybody's making is from the optimum."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +14,13 @@ from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.linalg import settled
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
+from dualmech.problems.weighting import QueryWeighting
 from dualmech.validate import Array
+
+OfCovariance: TypeAlias = FitnessForUse | PrivacyFirst | TotalVariance | SoftmaxFitness
+"""Problems whose answer is a covariance."""
 
 BOUND_TOLERANCE = 1e-9
 """Gap to which the judge's own bound is solved."""
@@ -25,16 +31,16 @@ TIGHT = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Verdict(Certificate):
-    """A certificate for an outsider's covariance, and where it is loose.
+    """A certificate for an outsider's answer, and where it is loose.
 
     Attributes
     ----------
     loose : index array
-        Queries whose variance is more than 1e-6 below their target, relative.
+        Queries whose variance is more than 1e-6 below their target, relative; none where there are no targets.
     binding : index array
         Neighbours whose cost is within 1e-6 of the largest, relative.
     scaled : Certificate
-        The same covariance, scaled so that it just meets its constraints: how good its shape is.
+        The same answer, scaled so that it just meets its constraints: how good its shape is.
     """
 
     loose: npt.NDArray[np.intp]
@@ -43,25 +49,24 @@ class Verdict(Certificate):
 
 
 def judge(
-    problem: FitnessForUse | PrivacyFirst | TotalVariance,
-    covariance: npt.ArrayLike,
-    tol: float = BOUND_TOLERANCE,
+    problem: OfCovariance | QueryWeighting, primal: npt.ArrayLike, tol: float = BOUND_TOLERANCE
 ) -> Verdict:
-    """Judge a covariance (k, k) of noise on B x, with a bound that the judge finds for itself.
+    """Judge anybody's answer to a problem, with a bound that the judge finds for itself.
 
     Parameters
     ----------
-    problem : FitnessForUse, PrivacyFirst or TotalVariance
-        What the covariance is meant to solve.
-    covariance : (k, k) array
-        Σ, on the problem's basis.
+    problem : FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness or QueryWeighting
+        What the answer is meant to solve.
+    primal : (k, k) or (k,) array
+        Σ, the covariance of noise on the problem's basis; for `QueryWeighting` the weights u.
     tol : float
         Gap to which the bound is solved; the verdict's gap is honest whatever was reached.
 
     Raises
     ------
     InvalidInputError, InputTypeError
-        Not a symmetric positive semidefinite matrix of finite numbers and of the right size.
+        Not a symmetric positive semidefinite matrix of finite numbers and of the right size; weights that are
+        negative, NaN or of another number than the design queries.
 
     Examples
     --------
@@ -74,39 +79,28 @@ def judge(
     (True, 2.0, 0.5)
     >>> verdict.loose, verdict.binding
     (array([0]), array([0, 1]))
+    >>> weighting = dm.QueryWeighting(dm.workloads.prefix(2), [[1, 0], [1, 1]])
+    >>> round(crosscheck.judge(weighting, [0.25, 0.75]).gap, 6)
+    0.333333
     """
-    given = validate.symmetric(covariance=covariance)
-    size = problem.geometry.rank
-    if given.shape != (size, size):
-        raise InvalidInputError(
-            f"covariance must have shape ({size}, {size}), as the basis, got {given.shape}"
-        )
-    if settled(given) is None:
-        smallest = float(np.linalg.eigvalsh(given)[0])
-        if smallest < -validate.SYMMETRY_TOLERANCE * np.abs(given).max():
-            raise InvalidInputError(
-                f"covariance must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
-            )
+    given = _weights(problem, primal) if isinstance(problem, QueryWeighting) else _covariance(problem, primal)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         dual = fast.solve(problem, tol=tol).dual
-    verdict = problem.certify(given, dual)
-    binding = problem.binding(given, TIGHT) if np.isfinite(verdict.objective) else np.zeros(0, dtype=np.intp)
+    verdict, none = problem.certify(given, dual), np.zeros(0, dtype=np.intp)
     return Verdict(
         verdict.objective,
         verdict.lower_bound,
         verdict.gap,
         verdict.violation,
         verdict.resolution,
-        loose=problem.loose(given, TIGHT),
-        binding=binding,
+        loose=none if isinstance(problem, SoftmaxFitness) else problem.loose(given, TIGHT),
+        binding=problem.binding(given, TIGHT) if np.isfinite(verdict.objective) else none,
         scaled=problem.certify(problem.feasible(given), dual),
     )
 
 
-def covariance_of_strategy(
-    problem: FitnessForUse | PrivacyFirst | TotalVariance, strategy: npt.ArrayLike
-) -> Array:
+def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Array:
     """Return the covariance on B x of a matrix-mechanism strategy A: unit noise on A x, least squares.
 
     Raises
@@ -124,6 +118,33 @@ def covariance_of_strategy(
     if np.any(missed > 1e-8 * np.linalg.norm(problem.basis, axis=1)):
         raise InvalidInputError("strategy cannot answer the workload: its rows do not span the workload's")
     return np.asarray(answered @ answered.T)
+
+
+def _covariance(problem: OfCovariance, primal: npt.ArrayLike) -> Array:
+    given, size = validate.symmetric(covariance=primal), problem.geometry.rank
+    if given.shape != (size, size):
+        raise InvalidInputError(
+            f"covariance must have shape ({size}, {size}), as the basis, got {given.shape}"
+        )
+    if settled(given) is None:
+        smallest = float(np.linalg.eigvalsh(given)[0])
+        if smallest < -validate.SYMMETRY_TOLERANCE * np.abs(given).max():
+            raise InvalidInputError(
+                f"covariance must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
+            )
+    return given
+
+
+def _weights(problem: QueryWeighting, primal: npt.ArrayLike) -> Array:
+    given, count = validate.numeric(1, weights=primal), len(problem.design)
+    if len(given) != count:
+        raise InvalidInputError(f"weights must have {count} entries, one a design query, got {len(given)}")
+    wrong = np.flatnonzero(~(given >= 0))
+    if wrong.size:
+        raise InvalidInputError(
+            f"weights must not be negative, got {given[wrong[0]]:g} at weights[{wrong[0]}]"
+        )
+    return given
 
 
 __all__ = ["Verdict", "covariance_of_strategy", "judge"]

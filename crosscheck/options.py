@@ -15,10 +15,34 @@ class Layer(StrEnum):
     REFERENCE = "reference"
 
 
+class Family(StrEnum):
+    """Which problem is asked."""
+
+    FITNESS = "fitness"
+    VARIANCE = "variance"
+    WEIGHTING = "weighting"
+    SOFTMAX = "softmax"
+
+
+class Privacy(StrEnum):
+    """Which noise the weighted design queries get."""
+
+    APPROXIMATE = "approximate"
+    PURE = "pure"
+
+
 Workload = Annotated[
     str,
     typer.Argument(
         metavar="WORKLOAD", help="A built-in such as prefix:64 or marginals:2x2x63:1,2, or a file."
+    ),
+]
+Problem = Annotated[
+    Family,
+    typer.Option(
+        "--problem",
+        help="fitness: a variance target for every query at the least privacy cost. variance: the least total "
+        "variance. weighting: the best weights of given design queries. softmax: fitness with soft maxima.",
     ),
 ]
 Targets = Annotated[
@@ -28,10 +52,40 @@ Margins = Annotated[
     str | None, typer.Option("--moe", help="Targets as margins of error instead: a number or a file.")
 ]
 Quantile = Annotated[float, typer.Option("--z", help="Margin of error in standard deviations.")]
-Rho = Annotated[
-    float | None, typer.Option(help="Privacy first: spend this ρ (zCDP) and minimise the factor on targets.")
+Weights = Annotated[
+    str | None,
+    typer.Option(help="variance: what each query's variance counts, a number or a file. [default: 1]"),
 ]
-Epsilon = Annotated[float | None, typer.Option(help="Privacy first: spend (ε, δ), with --delta.")]
+Design = Annotated[
+    str | None,
+    typer.Option(
+        help="weighting: eigen, haar, fourier, tree, identity, queries, or a file of design queries. "
+        "[default: eigen]"
+    ),
+]
+Kind = Annotated[
+    Privacy | None,
+    typer.Option(help="weighting: Gaussian noise, or Laplace noise. [default: approximate]"),
+]
+CostSharpness = Annotated[
+    float | None, typer.Option("--t1", help="softmax: sharpness of the soft maximum of costs.")
+]
+VarianceSharpness = Annotated[
+    float | None, typer.Option("--t2", help="softmax: the same of variances over targets. [default: t1]")
+]
+TotalWeight = Annotated[
+    float | None, typer.Option(help="softmax: weight of the total variance beside them. [default: 0]")
+]
+Rho = Annotated[
+    float | None,
+    typer.Option(
+        help="Spend this ρ (zCDP): fitness then minimises the factor on targets. [default of variance, "
+        "weighting: 0.5]"
+    ),
+]
+Epsilon = Annotated[
+    float | None, typer.Option(help="Spend (ε, δ) instead, with --delta; with pure privacy, ε alone.")
+]
 Delta = Annotated[
     float | None, typer.Option(help="δ at which ε is spent or reported. [default for reports: 1e-9]")
 ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dualmech.crosscheck import report
 from dualmech.crosscheck.fitness import AS_CODED, RIVALS, RatioRow
 from dualmech.crosscheck.printed import MECHANISMS, Interval
 from dualmech.crosscheck.ratios import Reading
 from dualmech.crosscheck.verdicts import Evidence, Finding, Verdict
+from dualmech.crosscheck.wording import interval_text
 
 STUB, WIDTH = 30, 10
 """Columns of a line's name, and of each number."""
@@ -49,7 +49,7 @@ def _reading(row: RatioRow, reading: Reading, found: Verdict) -> list[str]:
     queries, cells = reading.size
     label = f"{reading.label}, " if reading.label else ""
     shown = [
-        f"  {label}{queries} queries x {cells} cells: α in {report.interval_text(reading.cost)}, "
+        f"  {label}{queries} queries x {cells} cells: α in {interval_text(reading.cost)}, "
         f"{reading.seconds:.3g} s" + ("" if reading.certified else " WIDE")
     ]
     certified = {name: reading.ratio(name) for name in RIVALS}

@@ -14,13 +14,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from dualmech.crosscheck import eigen_report, fitness, ratio_report, report
+from dualmech.crosscheck import eigen_report, fitness, ratio_report
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.cases import TABLE_2
 from dualmech.crosscheck.figures import COSTS, EPSILONS, FIGURE_2, FIGURE_3, Curve, Figure, Point, curve
 from dualmech.crosscheck.fitness import BACKENDS, Entry, RaceRow, RatioRow, Row
 from dualmech.crosscheck.printed import CONVERGENCE, FFU, RATIO_TABLES, RatioTable
 from dualmech.crosscheck.ratios import CA_WEIGHTINGS
+from dualmech.crosscheck.wording import interval_text
 from dualmech.errors import InvalidInputError
 
 QUICK_CELLS = 16
@@ -71,6 +72,8 @@ class Sheet:
         Name of the picture that `plots` draws of it; empty for a table.
     data : callable, optional
         Takes the path of a data file to the sheet on it, where the sheet is of real records.
+    apart : bool
+        Whether it has to be named: it takes too long to be one of all.
     """
 
     source: str
@@ -78,10 +81,11 @@ class Sheet:
     show: Callable[[Console, str, Iterator[Any]], None]
     picture: str = ""
     data: Callable[[str], Sheet] | None = None
+    apart: bool = False
 
 
 def chosen(names: Sequence[str]) -> dict[str, Sheet]:
-    """Return sheets by name, all of a paper's for such as ``fitness/all``, the first of all where none is named.
+    """Return sheets by name, a paper's but those `apart` for such as ``fitness/all``, the first where none is named.
 
     Raises
     ------
@@ -98,7 +102,7 @@ def chosen(names: Sequence[str]) -> dict[str, Sheet]:
         wanted |= {
             each: sheet
             for each, sheet in SHEETS.items()
-            if each == name or (start and each.startswith(start))
+            if each == name or (start and each.startswith(start) and not sheet.apart)
         }
     return wanted
 
@@ -209,7 +213,7 @@ def _show_points(figure: Figure, out: Console, title: str, rows: Iterator[Point]
         certified = ("", "")
         if row.reading:
             held = ", ".join(ratio_report.settled(row.reading.ratio(name)) for name in CA_WEIGHTINGS)
-            certified = (report.interval_text(row.reading.cost), f"{held}: {VERDICTS[row.outcome]}")
+            certified = (interval_text(row.reading.cost), f"{held}: {VERDICTS[row.outcome]}")
         numbers = (row.squared_cost, *(row.curves[name] for name in CA_WEIGHTINGS))
         x = row.cells if figure.varied == "d" else row.total_target
         table.add_row(str(x), *(f"{number:.6f}" for number in numbers), *certified)
@@ -255,6 +259,7 @@ SHEETS: dict[str, Sheet] = {
     "eigen/designs": Sheet(*eigen_report.DESIGNS),
     "eigen/completion": Sheet(*eigen_report.COMPLETION),
     "eigen/reductions": Sheet(*eigen_report.REDUCTIONS),
+    "eigen/reductions8192": Sheet(*eigen_report.LARGE_REDUCTIONS, apart=True),
     "eigen/relative": Sheet(*eigen_report.RELATIVE, data=lambda path: Sheet(*eigen_report.relative(path))),
 }
 """Tables and figures by name; the first is the default."""

@@ -17,6 +17,9 @@ from typer.testing import CliRunner, Result
 import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck import app as command
+from dualmech.crosscheck import inputs
+from dualmech.crosscheck.options import Family
+from dualmech.crosscheck.request import BELONGS, Request, UsageError
 
 
 def run(*arguments: str) -> Result:
@@ -145,6 +148,110 @@ class TestJudge:
         )
 
 
+def objective(result: Result) -> float:
+    """Return the number that the first line of an answer or a verdict ends with, or that stands before ``at``."""
+    first = result.output.partition("\n")[0].partition(", optimum")[0].partition(" at ")[0]
+    return float(first.split()[-1])
+
+
+class TestTotalVariance:
+    def test_is_solved_written_and_judged(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "v.npz")
+        result = run("solve", "prefix:8", "--problem", "variance", "-o", path)
+        assert result.exit_code == 0
+        for words in ("CERTIFIED: total variance 17.866", " at squared privacy cost 1,", "rho = 0.5 "):
+            assert words in result.output
+        assert dm.load_solution(path).objective == pytest.approx(objective(result), rel=1e-8)
+        assert run("judge", "prefix:8", "--problem", "variance", "--covariance", path).exit_code == 0
+
+    def test_a_budget_divides_it(self) -> None:
+        arguments = ("solve", "prefix:4", "--problem", "variance")
+        spent = run(*arguments, "--rho", "2")
+        assert objective(spent) == pytest.approx(objective(run(*arguments)) / 4, rel=1e-8)
+        assert "rho = 2 " in spent.output
+        by_epsilon = run(*arguments, "--epsilon", "1", "--delta", "1e-6")
+        assert "epsilon = 1 at delta = 1e-06" in by_epsilon.output
+
+    def test_weights_count_and_queries_of_weight_0_are_not_asked(self, tmp_path: Path) -> None:
+        (tmp_path / "weights.csv").write_text("1\n0\n2\n3\n")
+        weights = str(tmp_path / "weights.csv")
+        result = run("solve", "prefix:4", "--problem", "variance", "--weights", weights)
+        assert result.exit_code == 0
+        assert "weighted total variance" in result.output and "1 to 3" in result.output
+        assert "Not asked for, having weight 0: 1 of 4 queries" in result.output
+        tenfold = run("solve", "identity:3", "--problem", "variance", "--weights", "10")
+        assert objective(tenfold) == pytest.approx(30)
+
+    def test_a_strategy_in_any_units(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", 7 * np.eye(4))
+        result = run("judge", "prefix:4", "--problem", "variance", "--strategy", str(tmp_path / "a.npy"))
+        assert result.exit_code == 3
+        assert objective(result) == pytest.approx(10)
+        assert "FEASIBLE" in result.output and "loose" not in result.output
+
+
+class TestQueryWeighting:
+    @pytest.mark.parametrize("design", inputs.DESIGNS)
+    def test_named_designs(self, design: str) -> None:
+        result = run("solve", "range_marginals:3x3:1,2", "--problem", "weighting", "--design", design)
+        assert result.exit_code == 0
+        assert "Design queries: " in result.output and "rho = 0.5 " in result.output
+
+    def test_single_cells_spend_all_on_each(self) -> None:
+        result = run("solve", "prefix:4", "--problem", "weighting", "--design", "identity")
+        assert objective(result) == pytest.approx(10)
+
+    @pytest.mark.parametrize("layer", ["fast", "reference"])
+    def test_pure_privacy_is_laplace_noise(self, layer: str) -> None:
+        arguments = ("--problem", "weighting", "--design", "identity", "--privacy", "pure", "--layer", layer)
+        at_half = run("solve", "prefix:4", *arguments, "--epsilon", "0.5")
+        assert at_half.exit_code == 0
+        assert objective(at_half) == pytest.approx(10 * 2 / 0.5**2, rel=1e-6)
+        assert "epsilon = 0.5, pure, by Laplace noise of variance 8" in at_half.output
+        assert objective(run("solve", "prefix:4", *arguments)) == pytest.approx(10 * 2, rel=1e-6)
+
+    def test_files_of_one_command_serve_the_next(self, tmp_path: Path) -> None:
+        path, weighting = str(tmp_path / "w.npz"), ("all_range:8", "--problem", "weighting")
+        assert run("solve", *weighting, "-o", path).exit_code == 0
+        assert run("solve", *weighting, "--design", path).exit_code == 0
+        assert run("judge", *weighting, "--query-weights", path).exit_code == 0
+        variance = run("judge", "all_range:8", "--problem", "variance", "--strategy", path)
+        assert variance.exit_code == 3
+        assert objective(variance) == pytest.approx(dm.load_solution(path).objective)
+        other = run("judge", *weighting, "--design", "haar", "--query-weights", path)
+        assert "other rows than the problem's design" in str(other.exception)
+        covariance = run("solve", "all_range:8", "--problem", "variance", "-o", path)
+        assert covariance.exit_code == 0
+        assert "not a strategy" in str(run("judge", "all_range:8", "--strategy", path).exception)
+
+    def test_dependent_and_exact_design_queries(self) -> None:
+        arguments = ("--problem", "weighting", "--design", "tree", "--neighbours", "replace")
+        result = run("solve", "marginals:2x2:1,2", *arguments)
+        assert result.exit_code == 0
+        for words in ("bound on the total variance", "1 released exactly, at no cost", "least squares bring"):
+            assert words in result.output
+
+    def test_weights_of_nothing_are_no_mechanism(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "u.npy", [1.0, 0.0, 0.0])
+        arguments = ("--problem", "weighting", "--design", "identity")
+        result = run("judge", "prefix:3", *arguments, "--query-weights", str(tmp_path / "u.npy"))
+        assert result.exit_code == 3
+        assert "NOT A MECHANISM" in result.output
+
+
+class TestSoftMaxima:
+    def test_are_solved_written_and_judged(self, tmp_path: Path) -> None:
+        path, arguments = str(tmp_path / "s.npz"), ("prefix:4", "--problem", "softmax", "--t1", "20")
+        result = run("solve", *arguments, "--total-weight", "0.1", "-o", path)
+        assert result.exit_code == 0
+        assert "sum of the soft maxima and the weighted total variance" in result.output
+        assert "% above the least" in result.output
+        again = dm.load_solution(path).problem
+        assert (again.t1, again.t2, again.total_weight) == (20, 20, 0.1)
+        judged = run("judge", *arguments, "--total-weight", "0.1", "--covariance", path)
+        assert judged.exit_code == 0
+
+
 class TestExplain:
     def test_prefix_2_is_a_blackboard_proof(self) -> None:
         result = run("explain", "prefix:2")
@@ -179,8 +286,6 @@ BAD = {
     "missing file": (["solve", "nope.csv"], "nope.csv"),
     "negative target": (["solve", "prefix:4", "--targets=-1"], "positive"),
     "nan target": (["solve", "prefix:4", "--targets", "nan"], "finite"),
-    "two kinds of target": (["solve", "prefix:4", "--targets", "1", "--moe", "2"], "--moe"),
-    "epsilon without delta": (["solve", "prefix:4", "--epsilon", "1"], "--delta"),
     "delta of one": (["solve", "prefix:4", "--epsilon", "1", "--delta", "1"], "delta"),
     "epsilon of zero": (["solve", "prefix:4", "--epsilon", "0", "--delta", "1e-6"], "epsilon"),
     "tolerance of zero": (["solve", "prefix:4", "--tol", "0"], "tol"),
@@ -189,9 +294,37 @@ BAD = {
     "output kind": (["solve", "prefix:4", "-o", "x.csv"], ".npz"),
     "neighbours": (["solve", "prefix:4", "--neighbours", "twins"], "add-remove"),
     "delta of two": (["solve", "prefix:2", "--delta", "2", "-o", "x.npz"], "delta"),
-    "backend of the fast layer": (["solve", "prefix:2", "--backend", "SCS"], "--layer reference"),
-    "judge of nothing": (["judge", "prefix:4"], "--covariance"),
     "unknown table": (["crosscheck", "nope"], "fitness/table2"),
+    "unknown design": (["solve", "prefix:4", "--problem", "weighting", "--design", "nope"], "must be eigen"),
+    "missing design": (["solve", "prefix:4", "--problem", "weighting", "--design", "no.csv"], "no.csv"),
+    "negative weights": (["solve", "prefix:4", "--problem", "variance", "--weights=-1"], "negative"),
+    "blunt soft maximum": (["solve", "prefix:4", "--problem", "softmax", "--t1", "0"], "t1"),
+}
+
+# The workload does not exist, so whoever reads it first exits with status 1.
+MISUSED = {
+    "two kinds of target": ("solve", ["--targets", "1", "--moe", "2"], "--moe"),
+    "two budgets": ("solve", ["--rho", "1", "--epsilon", "1", "--delta", "1e-6"], "--rho or --epsilon"),
+    "epsilon without delta": ("solve", ["--epsilon", "1"], "--delta"),
+    "backend of the fast layer": ("solve", ["--backend", "SCS"], "--layer reference"),
+    "judge of nothing": ("judge", [], "--covariance"),
+    "judge of two": ("judge", ["--covariance", "a.npy", "--strategy", "b.npy"], "either --covariance"),
+    "judge of no weights": ("judge", ["--problem", "weighting"], "--query-weights FILE"),
+    "targets of variance": (
+        "solve",
+        ["--problem", "variance", "--targets", "1"],
+        "--targets belongs to --problem fitness or softmax, not to variance",
+    ),
+    "refined variance": ("solve", ["--problem", "variance", "--refine"], "--refine"),
+    "design of fitness": ("solve", ["--design", "eigen"], "--problem weighting"),
+    "covariance of weights": ("judge", ["--problem", "weighting", "--covariance", "a.npy"], "--covariance"),
+    "budget of a verdict": ("judge", ["--problem", "variance", "--rho", "1", "--strategy", "a"], "solve"),
+    "delta of pure privacy": (
+        "solve",
+        ["--problem", "weighting", "--privacy", "pure", "--epsilon", "1", "--delta", "1e-6"],
+        "--epsilon alone",
+    ),
+    "soft maximum of no sharpness": ("solve", ["--problem", "softmax"], "--t1"),
 }
 
 
@@ -259,10 +392,37 @@ class TestBadInput:
         assert status == 1
         assert "covariance" in error
 
-    def test_usage_is_status_2(
+
+class TestMisuse:
+    @pytest.mark.parametrize("case", MISUSED)
+    def test_is_one_line_and_status_2_before_any_work(
+        self, case: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        name, arguments, words = MISUSED[case]
+        status, error = status_and_error(capsys, monkeypatch, name, "nope.csv", *arguments)
+        assert (status, error.count("\n")) == (2, 1)
+        assert words in error
+
+    @pytest.mark.parametrize("arguments", [["--bogus"], ["--problem", "bogus"], ["--privacy", "bogus"]])
+    def test_unknown_options_and_choices_are_status_2(
+        self, arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert status_and_error(capsys, monkeypatch, "solve", "prefix:4", *arguments)[0] == 2
+
+    @pytest.mark.parametrize("family", Family)
+    def test_an_option_is_taken_by_the_problems_that_know_it_alone(self, family: Family) -> None:
+        request = Request("nope.csv", family)
+        for name, owners in BELONGS.items():
+            if family in owners:
+                request.refuse_foreign(**{name: "1"})
+            else:
+                with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} belongs to --problem"):
+                    request.refuse_foreign(**{name: "1"})
+
+    def test_pictures_without_a_figure(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert status_and_error(capsys, monkeypatch, "solve", "prefix:4", "--bogus")[0] == 2
+        assert status_and_error(capsys, monkeypatch, "crosscheck", "--output", "pictures")[0] == 2
 
 
 def test_a_terminal_without_greek_letters_gets_question_marks() -> None:

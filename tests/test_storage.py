@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,10 @@ PROBLEMS = {
     ),
     "neighbours": lambda: dm.FitnessForUse(
         dm.workloads.identity_total(4), 1.0, neighbours=dm.neighbours.replace_one(4)
+    ),
+    "soft maxima": lambda: dm.SoftmaxFitness(dm.workloads.prefix(5), np.arange(1.0, 6.0), 20, 10, 0.1),
+    "query weighting": lambda: dm.QueryWeighting(
+        dm.workloads.identity_total(4), np.eye(4)[:, ::-1], neighbours=dm.neighbours.replace_one(4)
     ),
 }
 
@@ -46,6 +51,18 @@ def test_round_trip_keeps_the_answer_and_its_certificate(name: str, tmp_path: Pa
     assert again.problem.workload.names == answer.problem.workload.names
     np.testing.assert_array_equal(again.primal, answer.primal)
     np.testing.assert_allclose(again.mechanism.profile, answer.mechanism.profile, rtol=1e-12)
+
+
+def test_weights_without_limit_survive(tmp_path: Path) -> None:
+    total = dm.QueryWeighting(
+        dm.workloads.total(3), dm.workloads.identity_total(3), neighbours=dm.neighbours.replace_one(3)
+    )
+    with pytest.raises(dm.InputTypeError, match="FitnessForUse, .*QueryWeighting.*, got that of a int"):
+        dm.save_solution(replace(fast.solve(PROBLEMS["privacy first"]()), problem=3), tmp_path / "no.npz")
+    answer = fast.solve(total)
+    dm.save_solution(answer, tmp_path / "answer.npz")
+    again = dm.load_solution(tmp_path / "answer.npz")
+    assert np.isinf(again.primal).any() and again.certificate == answer.certificate
 
 
 class TestLyingFiles:
@@ -84,6 +101,27 @@ class TestLyingFiles:
         rewrite(path, **changes)
         with pytest.raises(dm.FileFormatError, match=words):
             dm.load_solution(path)
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [({"t1": None}, "t1"), ({"t2": -1.0}, "t2"), ({"total_weight": "much"}, "total_weight")],
+    )
+    def test_impossible_soft_maxima_are_refused(
+        self, tmp_path: Path, changes: dict[str, object], words: str
+    ) -> None:
+        path = tmp_path / "soft.npz"
+        dm.save_solution(fast.solve(PROBLEMS["soft maxima"]()), path)
+        rewrite(path, **changes)
+        with pytest.raises(dm.FileFormatError, match=words):
+            dm.load_solution(path)
+
+    def test_a_worse_covariance_for_soft_maxima_is_not_certified(self, tmp_path: Path) -> None:
+        path = tmp_path / "soft.npz"
+        dm.save_solution(fast.solve(PROBLEMS["soft maxima"]()), path)
+        rewrite(path, primal=np.eye(5), query_weights=np.full(5, 1e6))
+        with pytest.warns(dm.UncertifiedWarning):
+            again = dm.load_solution(path)
+        assert again.status is not dm.Status.CERTIFIED and again.gap > 0.01
 
     def test_another_schema_is_refused(self, path: Path) -> None:
         dm.load_solution(path).mechanism.save(path)

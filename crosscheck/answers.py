@@ -1,0 +1,169 @@
+"""What an answer means for those who ask, by family: tables of query groups, and what is released."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from dualmech import accounting
+from dualmech.crosscheck.wording import LISTED, Terms, clean, free_lines, percent, spread
+from dualmech.mechanism import LinearGaussianMechanism
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.geometry import Geometry
+from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.variance import TotalVariance
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.solution import Solution
+from dualmech.validate import Array
+from dualmech.workload import Workload
+
+
+@singledispatch
+def describe(problem: Any, out: Console, solution: Solution, terms: Terms) -> None:
+    """Print what a feasible answer to a problem gives, and what it costs."""
+    raise NotImplementedError(type(problem).__name__)
+
+
+@describe.register(FitnessForUse)
+@describe.register(PrivacyFirst)
+def _fitness(problem: FitnessForUse | PrivacyFirst, out: Console, solution: Solution, terms: Terms) -> None:
+    out.print(_target_table(problem, solution, terms))
+    _privacy(out, solution, solution.mechanism, terms)
+
+
+@describe.register
+def _softmax(problem: SoftmaxFitness, out: Console, solution: Solution, terms: Terms) -> None:
+    released, dual = problem.rescaled(solution.primal), solution.dual
+    hard = problem.accuracy_first.certify(
+        released, (dual.neighbour_weights, dual.query_weights / problem.targets)
+    )
+    out.print(
+        f"Scaled to meet the targets: squared privacy cost {hard.objective:.9g}, proven by the same weights to be "
+        f"at most {percent(hard)} above the least."
+    )
+    out.print(_target_table(problem, solution, terms))
+    _privacy(out, solution, solution.mechanism, terms)
+
+
+@describe.register
+def _total_variance(problem: TotalVariance, out: Console, solution: Solution, terms: Terms) -> None:
+    mechanism, asked = problem.mechanism(solution.primal, terms.cost), problem.geometry.workload
+    variances = mechanism.variances(asked)
+    variances[problem.geometry.free_queries] = 0.0  # exact: what is left of them is rounding
+    weights = None if np.all(problem.weights == 1) else problem.weights[problem.asked]
+    out.print(_variance_table(asked, weights, variances, terms.z))
+    unasked = problem.workload.shape[0] - asked.shape[0]
+    if unasked:
+        out.print(f"Not asked for, having weight 0: {unasked} of {problem.workload.shape[0]} queries.")
+    _privacy(out, solution, mechanism, terms)
+
+
+@describe.register
+def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, terms: Terms) -> None:
+    design, weights, prices = problem.geometry, solution.primal, solution.prices
+    kinds = {
+        "needed": len(design.weighed),
+        "released exactly, at no cost": int(np.isinf(weights).sum()),
+        "of no use": len(weights) - len(design.needed),
+    }
+    out.print(
+        f"Design queries: {', '.join(f'{count} {kind}' for kind, count in kinds.items() if count)}; weights "
+        f"{spread(weights[design.weighed])}."
+    )
+    largest = np.argsort(-prices, kind="stable")[:LISTED]
+    shares = ", ".join(f"{i} ({100 * prices[i]:.1f} %)" for i in largest if prices[i] > 0)
+    out.print(f"Largest shares of the bill, by design query from 0: {shares}.")
+    if not design.independent:
+        total = problem.strategy_error(weights) / terms.cost
+        out.print(f"They depend on one another: least squares bring the total variance down to {total:.9g}.")
+    # Variances do not ask which noise it is, Gaussian or Laplace.
+    basis, root = design.noise(weights**problem.power)
+    noise = LinearGaussianMechanism(basis, root @ root.T / terms.cost, problem.neighbours)
+    variances = noise.variances(problem.workload)
+    if problem.neighbours is not None:
+        geometry = Geometry.of(problem.workload, None, problem.neighbours)
+        variances[geometry.free_queries] = 0.0  # exact: what is left of them is rounding
+        for line in free_lines(geometry):
+            out.print(line)
+    out.print(_variance_table(problem.workload, None, variances, terms.z))
+    if problem.privacy == "approximate":
+        _privacy(out, solution, noise, terms)
+        return
+    epsilon = terms.laplace_epsilon
+    out.print(
+        f"Privacy: epsilon = {epsilon:.6g}, pure, by Laplace noise of variance {2 / epsilon**2:.6g} on every row of "
+        f"the strategy."
+    )
+    out.print(_binding(solution, len(noise.profile)))
+
+
+def _target_table(
+    problem: FitnessForUse | PrivacyFirst | SoftmaxFitness, solution: Solution, terms: Terms
+) -> Table:
+    """Return the table of query groups: target, achieved, how many bind, and their share of the bill."""
+    variances, slack = solution.mechanism.variances(problem.workload), max(1e-6, solution.gap**0.5)
+    variances[problem.geometry.free_queries] = 0.0  # exact: what is left of them is rounding
+    tight = variances >= (1 - slack) * problem.targets * (variances / problem.targets).max()
+    headings = ("target variance", "target margin", "achieved variance", "achieved margin")
+    table, prices = _table((*headings, "binding", "loose", "share of bill"), terms.z), solution.prices
+    for group, inside in _groups(problem.workload):
+        wanted, got = problem.targets[inside], variances[inside]
+        table.add_row(
+            clean(group),
+            str(int(inside.sum())),
+            *(spread(values) for values in (wanted, accounting.margin_from_variance(wanted, terms.z))),
+            *(spread(values) for values in (got, accounting.margin_from_variance(got, terms.z))),
+            str(int(tight[inside].sum())),
+            str(int((~tight[inside]).sum())),
+            f"{100 * prices[inside].sum():.1f} %",
+        )
+    return table
+
+
+def _variance_table(workload: Workload, weights: Array | None, variances: Array, z: float) -> Table:
+    """Return the table of query groups: what they count, if not all the same, their variances, and their shares."""
+    bill = variances if weights is None else weights * variances
+    table = _table((*(() if weights is None else ("weight",)), "variance", "margin", "share of total"), z)
+    for group, inside in _groups(workload):
+        got = variances[inside]
+        columns = [got, accounting.margin_from_variance(got, z)]
+        table.add_row(
+            clean(group),
+            str(int(inside.sum())),
+            *(spread(values) for values in (columns if weights is None else [weights[inside], *columns])),
+            f"{100 * bill[inside].sum() / bill.sum():.1f} %",
+        )
+    return table
+
+
+def _table(headings: tuple[str, ...], z: float) -> Table:
+    table = Table(title=f"Queries by group (margins of error at z = {z:g})", title_justify="left")
+    table.add_column("group")
+    table.add_column("queries", justify="right")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _groups(workload: Workload) -> list[tuple[str, np.ndarray]]:
+    """Return the groups of queries in order, each with which queries are in it."""
+    groups = np.array(workload.groups)
+    return [(group, groups == group) for group in dict.fromkeys(workload.groups)]
+
+
+def _privacy(out: Console, solution: Solution, mechanism: LinearGaussianMechanism, terms: Terms) -> None:
+    """Print the privacy of a mechanism in the three currencies, and how many neighbours bind."""
+    epsilon = mechanism.epsilon(terms.delta)
+    out.print(
+        f"Privacy: rho = {mechanism.rho:.6g} (zCDP), mu = {mechanism.privacy_cost:.6g} (Gaussian DP), "
+        f"epsilon = {epsilon:.6g} at delta = {terms.delta:g}."
+    )
+    out.print(_binding(solution, len(mechanism.profile)))
+
+
+def _binding(solution: Solution, neighbours: int) -> str:
+    return f"{len(solution.binding)} of {neighbours} neighbours bind."

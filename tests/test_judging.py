@@ -1,0 +1,76 @@
+"""The judge for outsiders, beyond fitness for use: it finds a bound of its own for every kind of answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import crosscheck, fast
+from dualmech.crosscheck import rivals
+
+WEIGHTINGS = {
+    privacy: dm.QueryWeighting(dm.workloads.all_range(4), dm.workloads.identity_total(4), privacy)
+    for privacy in ("approximate", "pure")
+}
+VARIANCE = dm.TotalVariance(dm.workloads.prefix(4), [1.0, 0.0, 2.0, 3.0])
+
+
+class TestQueryWeights:
+    @pytest.mark.parametrize("privacy", WEIGHTINGS)
+    @given(weights=st.lists(st.floats(0.01, 100), min_size=5, max_size=5), factor=st.floats(1e-3, 1e3))
+    @settings(max_examples=10, deadline=None, derandomize=True)
+    def test_shape_and_units_are_told_apart(self, privacy: str, weights: list[float], factor: float) -> None:
+        problem = WEIGHTINGS[privacy]
+        verdict = crosscheck.judge(problem, weights)
+        rescaled = crosscheck.judge(problem, factor * np.array(weights))
+        assert verdict.lower_bound == rescaled.lower_bound <= verdict.scaled.objective
+        assert rescaled.scaled.objective == pytest.approx(verdict.scaled.objective, rel=1e-12)
+        assert verdict.scaled.feasible
+        assert verdict.feasible == (problem.certify(weights, np.ones(4)).violation <= 1e-9)
+
+    @pytest.mark.parametrize("privacy", WEIGHTINGS)
+    def test_an_optimum_is_certified_by_a_bound_of_the_judges_own(self, privacy: str) -> None:
+        answer = fast.solve(WEIGHTINGS[privacy], tol=1e-8)
+        verdict = crosscheck.judge(WEIGHTINGS[privacy], answer.primal)
+        assert verdict.certifies(1e-7)
+        assert set(verdict.binding) <= set(range(4)) and not len(verdict.loose)
+
+    @pytest.mark.parametrize(
+        "weights", [[1.0] * 4, [1, 1, -1, 1, 1], [1, 1, np.nan, 1, 1], np.eye(5), "many"]
+    )
+    def test_what_is_none_is_refused(self, weights: object) -> None:
+        with pytest.raises(dm.DualmechError, match="weights"):
+            crosscheck.judge(WEIGHTINGS["approximate"], weights)  # type: ignore[arg-type]
+
+    def test_nothing_for_what_is_needed_is_infinitely_bad(self) -> None:
+        verdict = crosscheck.judge(WEIGHTINGS["approximate"], np.zeros(5))
+        assert not verdict.feasible and verdict.gap == np.inf and not len(verdict.binding)
+
+
+class TestTotalVariance:
+    @given(entries=st.lists(st.floats(-1, 1), min_size=16, max_size=16))
+    @settings(max_examples=10, deadline=None, derandomize=True)
+    def test_no_strategy_beats_the_bound(self, entries: list[float]) -> None:
+        strategy = np.vstack([np.eye(4), np.reshape(entries, (4, 4))])
+        covariance = crosscheck.covariance_of_strategy(VARIANCE, strategy)
+        verdict = crosscheck.judge(VARIANCE, VARIANCE.feasible(covariance))
+        assert verdict.feasible and verdict.objective >= verdict.lower_bound
+        assert verdict.objective == pytest.approx(crosscheck.judge(VARIANCE, covariance).scaled.objective)
+
+    def test_a_strategy_is_worth_what_the_matrix_mechanism_says(self) -> None:
+        problem = dm.TotalVariance(dm.workloads.all_range(4))
+        tree = rivals.hierarchical_matrix(4).toarray()
+        verdict = crosscheck.judge(problem, crosscheck.covariance_of_strategy(problem, tree))
+        expected = dm.strategies.total_variance(tree, problem.workload)
+        assert verdict.scaled.objective == pytest.approx(expected)
+
+
+class TestSoftMaxima:
+    def test_any_covariance_is_feasible_and_none_beats_the_bound(self) -> None:
+        problem = dm.SoftmaxFitness(dm.workloads.prefix(4), 1.0, 20, 20)
+        verdict = crosscheck.judge(problem, np.eye(4))
+        assert verdict.feasible and verdict.scaled.objective == verdict.objective > verdict.lower_bound
+        assert crosscheck.judge(problem, fast.solve(problem, tol=1e-8).primal).certifies(1e-7)
