@@ -19,10 +19,12 @@ from dualmech.errors import (
     InvalidInputError,
     UncertifiedWarning,
 )
+from dualmech.local import LocalMechanism
 from dualmech.mechanism import LinearGaussianMechanism
 from dualmech.ordering import compare_privacy
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.problems.local import LocalDual, LocalPoint, LocalStrategy
 from dualmech.problems.loewner import Maximality
 from dualmech.problems.refinement import RefinementStage
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
@@ -51,6 +53,10 @@ __all__ = [
     "InputTypeError",
     "InvalidInputError",
     "LinearGaussianMechanism",
+    "LocalDual",
+    "LocalMechanism",
+    "LocalPoint",
+    "LocalStrategy",
     "Maximality",
     "PrivacyFirst",
     "Progress",

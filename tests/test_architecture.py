@@ -44,6 +44,7 @@ JUDGES = {
     "refinement": ("problems.refinement", "problems.fitness"),
     "weighting": ("problems.weighting", "problems.design"),
     "common": ("problems.common", "problems.loewner", "noise", "answerability", "intersections"),
+    "local": ("problems.local", "problems.factorisation", "patterns", "relaxation"),
 }
 """By family, what its certificates rest on besides the shared modules."""
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
