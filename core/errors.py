@@ -31,5 +31,13 @@ class InfeasibleAnswerError(DualmechError, RuntimeError):
     """A mechanism was asked of an answer that the judge found infeasible."""
 
 
+class ReleaseOrderError(DualmechError, RuntimeError):
+    """A step of an adaptive release out of turn: two branches, a branch before its stage, anything after the end."""
+
+
+class SamplingWarning(UserWarning):
+    """A random walk gave too few effectively independent points to say much."""
+
+
 class UncertifiedWarning(UserWarning):
     """A solver returned an answer whose proven gap is wider than the tolerance that was asked."""

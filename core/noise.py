@@ -66,7 +66,7 @@ class StandardForm:
             )
         roots = np.sqrt(values[kept])
         left, sizes, right = linalg.svd((vectors[:, kept].T @ scaled) / roots[:, None])
-        size = linalg.rank(queries)
+        size = len(linalg.row_space(queries))
         return cls(
             sizes[:size, None] * right[:size],
             (vectors[:, kept] * roots * units[:, None]) @ left[:, :size],
@@ -103,7 +103,7 @@ class NoisyQueries:
         self.neighbours = neighbours
         self._covariance = noise
         self._profile = validate.read_only(_profile(noise, moves))
-        self.independent = not len(queries) or linalg.rank(queries) == len(queries)
+        self.independent = not len(queries) or len(linalg.row_space(queries)) == len(queries)
         self._form = None if self.independent else StandardForm.of_dependent(queries, noise)
 
     @property

@@ -177,13 +177,14 @@ def _left(shares: Array) -> tuple[Array, Array]:
 
 
 def _leftover(mechanism: LinearGaussianMechanism) -> Array:
-    """Return ``Σ - L L'``, exactly 0 where the rows are independent."""
+    """Return ``Σ - L L'``, each row in its own unit cut at rounding; exactly 0 where the rows are independent."""
+    covariance = mechanism.covariance()
     if mechanism.independent:
-        return np.zeros_like(mechanism.covariance())
-    lift = mechanism.standard_form.lift
-    values, vectors = np.linalg.eigh(mechanism.covariance() - lift @ lift.T)
-    noise: Array = (vectors * np.where(values > NOTHING_LEFT * values[-1], values, 0.0)) @ vectors.T
-    return (noise + noise.T) / 2
+        return np.zeros_like(covariance)
+    units, lift = np.sqrt(np.diagonal(covariance)), mechanism.standard_form.lift
+    values, vectors = np.linalg.eigh((covariance - lift @ lift.T) / units / units[:, None])
+    scaled = vectors * np.where(values > NOTHING_LEFT, values, 0.0) @ vectors.T * units * units[:, None]
+    return np.asarray((scaled + scaled.T) / 2)
 
 
 def _answers(name: str, answers: npt.ArrayLike, size: int) -> Array:

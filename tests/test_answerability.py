@@ -237,6 +237,16 @@ class TestRecreation:
         expected = target.covariance() / deviation / deviation[:, None]
         assert np.abs(correlations - expected).max() < 4.9 * np.sqrt(2 / runs)
 
+    def test_contradictions_in_small_units_are_kept(self) -> None:
+        queries = np.array([[1.0, 0], [1, 0], [0, 1e-5], [0, 1e-5]])
+        target = dm.LinearGaussianMechanism(queries, np.diag([1, 1, 1e-10, 1e-10]))
+        parts = dm.recreation(target, dm.LinearGaussianMechanism([[1, 1]], [[9.0]]))
+        np.testing.assert_allclose(np.diagonal(parts.leftover), [0.5, 0.5, 5e-11, 5e-11], rtol=1e-9)
+
+    def test_rounding_in_an_unseen_cell_is_no_query(self) -> None:
+        queries = np.array([[1.0, 1, 0], [1, -1, 1e-17], [2, 0, 0]])
+        assert dm.LinearGaussianMechanism(queries, np.eye(3)).rank == 2
+
     def test_answers_of_other_shapes_are_refused(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
         parts = dm.recreation(cells, dm.LinearGaussianMechanism([[1, 1]], [[2]]))

@@ -1,0 +1,62 @@
+"""Chains of common mechanisms with the library's own solver, every stage far below the tolerance that is promised."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from dualmech import validate
+from dualmech.chain import Chain, build
+from dualmech.errors import UncertifiedWarning
+from dualmech.fast import common
+from dualmech.mechanism import LinearGaussianMechanism
+from dualmech.problems.common import CommonMechanism
+from dualmech.solution import Solution
+
+STAGE_GAP = 1e-10
+"""Gap to which a stage is solved where that can be reached: the next stage inherits what is left."""
+
+
+def chain(mechanisms: Sequence[LinearGaussianMechanism], *, tol: float = 1e-6) -> Chain:
+    """Return the chain of certified common mechanisms of two or more, in the order in which they drop out.
+
+    Stage s releases what is common to mechanisms s, s + 1, … beyond what is released already, so that the choice
+    among them can wait for its answer (`dualmech.AdaptiveRelease`).
+
+    Parameters
+    ----------
+    mechanisms : sequence of LinearGaussianMechanism
+        Two or more, on the same cells and with the same neighbours, none releasing anything exactly.
+    tol : float, default 1e-6
+        Gap to prove in every stage.
+
+    Returns
+    -------
+    Chain
+        With a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        What `dualmech.CommonMechanism` refuses; a tolerance that is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], np.eye(2))
+    >>> columns = dm.LinearGaussianMechanism([[1, 0, 1, 0], [0, 1, 0, 1]], np.eye(2))
+    >>> release = dm.AdaptiveRelease(fast.chain([rows, columns]), x=[1, 2, 3, 4])
+    >>> release.advance().shape, release.known.variances(dm.workloads.total(4)).round(6)
+    ((1,), array([2.]))
+    """
+    accuracy = min(validate.positive_number(tol=tol), STAGE_GAP)
+
+    def solve(problem: CommonMechanism) -> Solution:
+        with warnings.catch_warnings():
+            # That the tolerance asked for was missed is for the chain to say, not this one.
+            warnings.simplefilter("ignore", UncertifiedWarning)
+            return common.solve(problem, tol=accuracy)
+
+    return build(mechanisms, solve, tol=tol, solver="fast:chain")
