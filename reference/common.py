@@ -1,0 +1,180 @@
+"""Common mechanisms through CVXPY: equation 1 stated, handed to a backend, repaired and judged.
+
+Throughout, ``Sigma`` (r, r) is the covariance with which the common mechanism answers B x, ``P_i`` (r, r) that of
+mechanism i, and ``Y_i`` (r, r) the multiplier of ``Sigma ⪰ P_i``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import numpy.typing as npt
+
+from dualmech.errors import BackendError, InvalidInputError
+from dualmech.problems.common import CommonDual, CommonMechanism
+from dualmech.reference import attempts, backends
+from dualmech.reference.statements import named
+from dualmech.solution import Solution, Status, judged, warned
+from dualmech.validate import Array
+
+FORMULATIONS = ("primal", "dual")
+"""The statements by name; both need the semidefinite cone."""
+
+TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
+
+
+def formulate(problem: CommonMechanism, formulation: str = "primal") -> cp.Problem:
+    """State the problem over its own arrays; see `dualmech.reference.formulate`."""
+    _named(formulation)
+    if problem.trivial:
+        raise InvalidInputError(f"problem must have something to state: {TRIVIAL}")
+    return STATEMENTS[formulation](problem.bounds)
+
+
+def solve(
+    problem: CommonMechanism,
+    *,
+    backend: str = "CLARABEL",
+    formulation: str = "primal",
+    tol: float | None = None,
+    time_limit: float | None = None,
+    **options: Any,
+) -> Solution:
+    """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
+    _named(formulation)
+    request = attempts.Request.of(backend, backends.SEMIDEFINITE, tol, time_limit, options)
+    solver = f"reference:{request.backend}:{formulation}"
+    if problem.trivial:
+        return _nothing(problem, request.tol, solver)
+    scaled = _Units.of(problem)
+    program = STATEMENTS[formulation](scaled.bounds)
+    answer = attempts.solve(_READINGS[formulation](program, scaled), request)
+    return warned(replace(answer, solver=solver), stacklevel=4)
+
+
+def primal(bounds: Array) -> cp.Problem:
+    """State equation 1: the least trace above every mechanism's covariance, in the Loewner order."""
+    P = [cp.Constant(bound, name=f"P_{i}") for i, bound in enumerate(bounds)]
+    Sigma = cp.Variable(bounds.shape[1:], symmetric=True, name="Sigma")
+    return cp.Problem(
+        cp.Minimize(cp.trace(Sigma)),
+        [named(f"common[{i}]", Sigma >> P_i) for i, P_i in enumerate(P)],
+    )
+
+
+def dual(bounds: Array) -> cp.Problem:
+    """State the dual: tell p quantum states apart, which arrive as the ``P_i``, by a measurement ``Y_1, …, Y_p``.
+
+    ``Sigma`` is the multiplier of the constraint that the outcomes' operators sum to the identity.
+    """
+    count, size, _ = bounds.shape
+    P = [cp.Constant(bound, name=f"P_{i}") for i, bound in enumerate(bounds)]
+    Y = [cp.Variable((size, size), symmetric=True, name=f"Y_{i}") for i in range(count)]
+    total = sum(Y[1:], start=Y[0])
+    return cp.Problem(
+        cp.Maximize(sum(cp.trace(P_i @ Y_i) for P_i, Y_i in zip(P, Y, strict=True))),
+        [
+            *[named(f"positive[{i}]", Y_i >> 0) for i, Y_i in enumerate(Y)],
+            named("complete", total == np.eye(size)),
+        ],
+    )
+
+
+STATEMENTS = {"primal": primal, "dual": dual}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Units:
+    """A problem with its covariances in units of their mean variance.
+
+    Attributes
+    ----------
+    bounds : (p, r, r) array
+        The P_i, in scaled units.
+    objective_unit : float
+        The variance that is called 1.
+    """
+
+    problem: CommonMechanism
+    bounds: Array
+    objective_unit: float
+
+    @classmethod
+    def of(cls, problem: CommonMechanism) -> _Units:
+        """Scale by the mean variance."""
+        unit = float(np.mean(np.diagonal(problem.bounds, axis1=1, axis2=2)))
+        return cls(problem, problem.bounds / unit, unit)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of entries of all multipliers, and of rows of Σ."""
+        return self.bounds.size, self.bounds.shape[1]
+
+    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
+        """Return a backend's Σ, symmetrised, and raised above every P_i by a multiple of the identity.
+
+        `spare` is a variance, in scaled units, to add beyond that, should rounding hide whether Σ is above.
+        """
+        if inner is None or not np.all(np.isfinite(np.asarray(inner, dtype=np.float64))):
+            raise BackendError("the backend returned no covariance to judge")
+        given = np.asarray(inner, dtype=np.float64)
+        noise = (given + given.T) / 2
+        missing = max(float(np.linalg.eigvalsh(bound - noise)[-1]) for bound in self.bounds)
+        raised = noise + (max(missing, 0.0) + spare) * np.eye(len(noise))
+        return self.problem.feasible(self.objective_unit * raised)
+
+    def dual(self, multipliers: Array) -> CommonDual:
+        """Return the multipliers, one matrix after the other, as weights; the judge repairs what rounding left."""
+        return CommonDual(multipliers.reshape(self.bounds.shape))
+
+
+def _reading_of_primal(program: cp.Problem, scaled: _Units) -> attempts.Reading:
+    return attempts.Reading(
+        program,
+        scaled,
+        covariance=lambda: program.var_dict["Sigma"].value,
+        dual=scaled.dual,
+        constraints=("common",),
+        optimum=lambda: _value(program),
+    )
+
+
+def _reading_of_dual(program: cp.Problem, scaled: _Units) -> attempts.Reading:
+    def weights() -> CommonDual:
+        known = [program.var_dict[f"Y_{i}"].value for i in range(len(scaled.bounds))]
+        # Before there is an answer: equal weights, which prove a bound as good as any.
+        return CommonDual(np.stack([np.eye(scaled.sizes[1]) if each is None else each for each in known]))
+
+    return attempts.Reading(
+        program,
+        scaled,
+        covariance=lambda: program.constraints[-1].dual_value,
+        dual=weights,
+        constraints=(),
+        optimum=lambda: _value(program),
+    )
+
+
+_READINGS = {"primal": _reading_of_primal, "dual": _reading_of_dual}
+
+
+def _nothing(problem: CommonMechanism, tol: float, solver: str) -> Solution:
+    """Return the trivial answer where there is nothing to state."""
+    nothing = np.zeros(problem.bounds.shape)
+    dual = CommonDual(nothing)
+    return judged(
+        problem, nothing[0], dual, tol=tol, otherwise=Status.BACKEND, message=TRIVIAL, solver=solver
+    )
+
+
+def _named(formulation: str) -> None:
+    if not isinstance(formulation, str) or formulation not in FORMULATIONS:
+        raise InvalidInputError(f"formulation must be one of {', '.join(FORMULATIONS)}, got {formulation!r}")
+
+
+def _value(program: cp.Problem) -> float:
+    return math.nan if program.value is None else float(program.value)
