@@ -25,6 +25,10 @@ class Agreement(Enum):
     DISAGREE = "the intervals are disjoint: one of the certificates is wrong"
 
 
+VERDICTS = {Agreement.AGREE: "yes", Agreement.WIDE: "wide", Agreement.DISAGREE: "NO"}
+"""How a table says it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Several answers to one problem, and what comparing them says."""

@@ -1,4 +1,4 @@
-"""Pictures of FFU's Figures 1 to 3, as SVG and PNG; matplotlib is loaded only here, and only when one is drawn."""
+"""Pictures of the papers' figures, as SVG and PNG; matplotlib is loaded only here, and only when one is drawn."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from dualmech import accounting, files
+from dualmech.crosscheck import common_picture, common_thresholds
+from dualmech.crosscheck.common_printed import TABLE_7
 from dualmech.crosscheck.figures import COSTS, FIGURE_2, FIGURE_3, Figure, point
 from dualmech.crosscheck.ratios import CA_WEIGHTINGS
 from dualmech.errors import BackendError, FileFormatError, InvalidInputError
@@ -66,14 +68,14 @@ def check_drawable(folder: str) -> Path:
 
 
 def draw(name: str, folder: str) -> list[Path]:
-    """Draw ``figure1``, ``figure2`` or ``figure3`` into a folder and return the two files, each written whole.
+    """Draw one of `PICTURES` into a folder and return the two files, each written whole.
 
     Raises
     ------
     BackendError, FileFormatError
         As `check_drawable`.
     """
-    return paint(f"fitness-{name}", folder, PICTURES[name])
+    return paint(name, folder, PICTURES[name])
 
 
 def paint(name: str, folder: str, picture: Callable[[Any], None], columns: int = 1) -> list[Path]:
@@ -121,9 +123,28 @@ def _ratios(figure: Figure, axes: Any) -> None:
     axes.legend()
 
 
+def _thresholds(axes: Any) -> None:
+    rows = [common_thresholds.of_population(rho) for rho in TABLE_7]
+    curves = {
+        "chain": [row.chain[0.0] for row in rows],
+        "chain, 3σ margin": [row.chain[3.0] for row in rows],
+        "thresholds, tuned": [row.tuned for row in rows],
+        "best thresholds": [row.best for row in rows],
+    }
+    places = np.arange(len(rows))
+    for (name, values), colour in zip(curves.items(), COLOURS.values(), strict=True):
+        axes.plot(places, values, "o-", ms=3.5, color=colour, label=name)
+    axes.set_xticks(places, list(TABLE_7))
+    axes.set(xlabel="ρ", ylabel="right choices, percent", ylim=(None, 100.5))
+    axes.set_title(f"Age buckets for {rows[0].number} blocks of {rows[0].blocks}", loc="left", fontsize=10)
+    axes.legend()
+
+
 PICTURES: dict[str, Callable[[Any], None]] = {
-    "figure1": _privacy_curves,
-    "figure2": partial(_ratios, FIGURE_2),
-    "figure3": partial(_ratios, FIGURE_3),
+    "fitness-figure1": _privacy_curves,
+    "fitness-figure2": partial(_ratios, FIGURE_2),
+    "fitness-figure3": partial(_ratios, FIGURE_3),
+    "common-ellipses": common_picture.picture,
+    "common-thresholds": _thresholds,
 }
 """What draws each figure on a pair of axes."""

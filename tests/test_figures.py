@@ -20,6 +20,7 @@ from dualmech.crosscheck import figures, plots
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.closed_forms import ExchangeableNoise, fitness_noise, variance_noise
 from dualmech.crosscheck.figures import FIGURE_2, FIGURE_3, Figure
+from dualmech.crosscheck.request import UsageError
 
 quick = settings(derandomize=True, deadline=None, max_examples=60)
 
@@ -124,7 +125,7 @@ class TestPictures:
     @pytest.mark.parametrize("name", plots.PICTURES)
     def test_are_written_whole_and_alike_every_time(self, name: str, tmp_path: Path) -> None:
         paths = plots.draw(name, str(tmp_path / "made" / "here"))
-        assert [path.name for path in paths] == [f"fitness-{name}.svg", f"fitness-{name}.png"]
+        assert [path.name for path in paths] == [f"{name}.svg", f"{name}.png"]
         assert sorted(path.name for path in paths[0].parent.iterdir()) == sorted(path.name for path in paths)
         vector, raster = (path.read_bytes() for path in paths)
         assert b"<svg" in vector
@@ -158,5 +159,5 @@ class TestPictures:
 
     def test_a_table_has_no_picture(self, tmp_path: Path) -> None:
         result = CliRunner().invoke(command.app, ["crosscheck", "fitness/table4", "-o", str(tmp_path)])
-        assert isinstance(result.exception, dm.InvalidInputError)
+        assert isinstance(result.exception, UsageError)
         assert "--output" in str(result.exception)
