@@ -1,4 +1,4 @@
-"""Workloads over attributes: marginals of a table, the PL-94 redistricting tables, age pyramids.
+"""Workloads over attributes: the cells of tables, the PL-94 redistricting tables, age pyramids.
 
 `dualmech.workloads` offers these builders beside all others. The experiments cited below are those of Xiao,
 Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private linear queries", PVLDB
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,104 +39,14 @@ MAX_ENTRIES = 2**26
 DomainLike = Domain | Mapping[str, int] | Iterable[tuple[str, int]] | Sequence[int]
 
 
-def marginals(
-    domain: DomainLike,
-    ways: int | Iterable[int] | None = None,
-    sets: Iterable[str | Iterable[str]] | None = None,
-) -> Workload:
-    """Count the records in every cell of chosen marginal tables.
-
-    The marginal on a set of attributes is the Kronecker product, over all attributes in order, of the
-    identity for those in the set and of a row of ones for the others.
-
-    Parameters
-    ----------
-    domain : Domain, mapping, or sequence of sizes
-        The attributes; sizes without names make attributes ``a0, a1, …``.
-    ways : int or iterable of ints
-        All marginals on that many attributes, in the order given: 1 and 2 for one- and two-way tables, 0
-        for the total.
-    sets : iterable of attribute names or of sets of them
-        Those marginals only, in the order given; the order within a set does not matter.
-
-    Returns
-    -------
-    Workload
-        Sparse, one row a marginal cell, in row-major order within its table; queries are named like
-        ``age=3, sex=1`` and grouped like ``age x sex``.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Neither or both of `ways` and `sets`, none asked, one asked twice, an unknown attribute, or a result
-        of more than `MAX_ENTRIES` non-zero entries.
-
-    Notes
-    -----
-    FFU, section 7.7, asks for all one- and two-way marginals.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> tables = dm.workloads.marginals({"age": 3, "sex": 2}, sets=["sex", ("age", "sex")])
-    >>> tables.shape, tables.names[:3]
-    ((8, 6), ('sex=0', 'sex=1', 'age=0, sex=0'))
-    >>> dm.workloads.marginals([16, 16, 16], ways=(1, 2)).shape
-    (816, 4096)
-    """
-    table = as_domain(domain)
-    chosen = chosen_axes(table, ways, sets)
-    names, groups = [], []
-    for axes in chosen:
-        attributes = [table.names[axis] for axis in axes]
-        codes = list(itertools.product(*(range(table.shape[axis]) for axis in axes)))
-        names += [
-            ", ".join(f"{a}={c}" for a, c in zip(attributes, code, strict=True)) or "total" for code in codes
-        ]
-        groups += [" x ".join(attributes) or "total"] * len(codes)
-    return Workload(_partitions(table, chosen), names, groups, table)
-
-
-def random_marginals(domain: DomainLike, tables: int, rng: np.random.Generator | int) -> Workload:
-    """Count the records in every cell of marginal tables drawn at random.
-
-    The sets of attributes are drawn uniformly among all non-empty ones, without repetition.
-
-    Parameters
-    ----------
-    domain : Domain, mapping, or sequence of sizes
-        As for `marginals`.
-    tables : int
-        How many marginal tables, at most ``2^attributes - 1``.
-    rng : int or numpy.random.Generator
-        Seed.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        More tables than there are, or what `marginals` refuses.
-
-    Notes
-    -----
-    Li and Miklau, PVLDB 5(6), 2012, section 5, sample random marginals by the method of an earlier paper and do
-    not describe it; this is the plainest reading.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> sorted(set(dm.workloads.random_marginals([2, 3, 4], tables=2, rng=0).groups))
-    ['a0', 'a1 x a2']
-    """
-    table, count, generator = as_domain(domain), validate.size(tables=tables), validate.generator(rng=rng)
-    attributes = len(table.names)
-    if count >= 2**attributes:
-        raise InvalidInputError(f"tables must be at most {2**attributes - 1}, the marginals, got {count}")
-    _affordable(table, count)
-    drawn: dict[tuple[str, ...], None] = {}
-    while len(drawn) < count:
-        members = generator.random(attributes) < 0.5
-        drawn.update({tuple(np.array(table.names)[members]): None} if members.any() else {})
-    return marginals(table, sets=drawn)
+def affordable(domain: Domain, tables: int) -> None:
+    """Refuse so many tables of a domain as are too large to write out."""
+    if tables * domain.cells > MAX_ENTRIES:
+        exponent = domain.cells.bit_length() - 1
+        raise InvalidInputError(
+            f"marginals of a domain of 2^{exponent} or more cells are too large to write out "
+            f"(limit {MAX_ENTRIES} non-zero entries in all)"
+        )
 
 
 def pl94() -> Workload:
@@ -230,16 +141,6 @@ def _partitions(domain: Domain, chosen: Sequence[tuple[int, ...]]) -> sp.csr_arr
     return sp.csr_array((np.ones(len(rows)), (rows, cells)), shape=(offset, domain.cells))
 
 
-def _affordable(domain: Domain, tables: int) -> None:
-    # Called before the tables are listed: some domains have more of them than a list can hold.
-    if tables * domain.cells > MAX_ENTRIES:
-        exponent = domain.cells.bit_length() - 1
-        raise InvalidInputError(
-            f"marginals of a domain of 2^{exponent} or more cells are too large to write out "
-            f"(limit {MAX_ENTRIES} non-zero entries in all)"
-        )
-
-
 def as_domain(domain: DomainLike) -> Domain:
     """Return a domain; a mapping of names to sizes is one, and sizes alone are of attributes ``a0, a1, …``."""
     if isinstance(domain, Domain):
@@ -258,15 +159,37 @@ def as_domain(domain: DomainLike) -> Domain:
 
 
 def chosen_axes(
-    domain: Domain, ways: int | Iterable[int] | None, sets: Iterable[str | Iterable[str]] | None
+    domain: Domain,
+    ways: int | Iterable[int] | None,
+    sets: Iterable[str | Iterable[str]] | None,
+    limit: Callable[[Domain, int], None] = affordable,
 ) -> list[tuple[int, ...]]:
-    """Return the attributes' positions of every marginal asked for, by `ways` or by `sets`; refuse both."""
+    """Return the attributes' positions of every marginal asked for, by `ways` or by `sets`; refuse both.
+
+    `limit` refuses a number of tables before they are listed: some domains have more of them than a list can hold. By
+    default it is what can be written out.
+    """
     if (ways is None) == (sets is None):
         raise InvalidInputError("marginals need exactly one of ways and sets")
-    return _axes_of_ways(domain, ways) if ways is not None else _axes_of_sets(domain, sets)
+    return _axes_of_ways(domain, ways, limit) if ways is not None else _axes_of_sets(domain, sets, limit)
 
 
-def _axes_of_ways(domain: Domain, ways: int | Iterable[int]) -> list[tuple[int, ...]]:
+def written(domain: Domain, chosen: Sequence[tuple[int, ...]]) -> sp.csr_array:
+    """Return the matrix of chosen marginals; refused above `MAX_ENTRIES` non-zero entries."""
+    affordable(domain, len(chosen))
+    return _partitions(domain, chosen)
+
+
+def cell_names(domain: Domain, axes: tuple[int, ...]) -> list[str]:
+    """Return the names of a table's cells, such as ``age=3, sex=1``; ``total`` where it has no attributes."""
+    attributes = [domain.names[axis] for axis in axes]
+    codes = itertools.product(*(range(domain.shape[axis]) for axis in axes))
+    return [", ".join(f"{a}={c}" for a, c in zip(attributes, code, strict=True)) or "total" for code in codes]
+
+
+def _axes_of_ways(
+    domain: Domain, ways: int | Iterable[int], limit: Callable[[Domain, int], None]
+) -> list[tuple[int, ...]]:
     attributes = len(domain.names)
     wanted = list(ways) if isinstance(ways, Iterable) else [ways]
     for way in wanted:
@@ -276,22 +199,24 @@ def _axes_of_ways(domain: Domain, ways: int | Iterable[int]) -> list[tuple[int, 
             raise InvalidInputError(f"ways must lie between 0 and {attributes}, the attributes, got {way}")
     if not wanted or len(set(wanted)) != len(wanted):
         raise InvalidInputError(f"ways must be one or more distinct integers, got {wanted}")
-    _affordable(domain, sum(math.comb(attributes, int(way)) for way in wanted))
+    limit(domain, sum(math.comb(attributes, int(way)) for way in wanted))
     return [axes for way in wanted for axes in itertools.combinations(range(attributes), int(way))]
 
 
-def _axes_of_sets(domain: Domain, sets: Iterable[str | Iterable[str]] | None) -> list[tuple[int, ...]]:
+def _axes_of_sets(
+    domain: Domain, sets: Iterable[str | Iterable[str]] | None, limit: Callable[[Domain, int], None]
+) -> list[tuple[int, ...]]:
     if isinstance(sets, str) or not isinstance(sets, Iterable):
         raise InputTypeError(f"sets must be a sequence of attribute names or of sets of them, got {sets!r}")
     wanted = list(sets)
     for entry in wanted:
         if not isinstance(entry, Iterable):
             raise InputTypeError(f"sets must hold attribute names or sets of them, got {entry!r}")
-    _affordable(domain, len(wanted))
+    limit(domain, len(wanted))
     chosen = [domain.axes(entry) for entry in wanted]
     if not chosen:
         raise InvalidInputError("sets must name at least one marginal, got none")
-    for axes in chosen:
-        if chosen.count(axes) > 1:
+    for axes, count in Counter(chosen).items():
+        if count > 1:
             raise InvalidInputError(f"sets must differ, got {[domain.names[axis] for axis in axes]} twice")
     return chosen

@@ -7,9 +7,10 @@ zero. Newton's equations, in the relative change δ of x, have the matrix
     H + R D R',   R = diag(x) N,   H = diag(p (p + 1) c x^-p),   D = diag(y / s),
 
 or, with the change of y for unknown, ``D^-1 + R' H^-1 R``: the smaller of the two is factored, once a step for both a
-predictor and a corrector. Many y_j are zero at the optimum, where first-order methods slow down; this one takes some
-ten steps whatever the workload. Every x is feasible by a factor, and every y proves a bound, so each step says how far
-it is from the optimum.
+predictor and a corrector. Sparse sensitivities stay sparse: the second matrix is then diagonal but for the few rows
+of N with entries in more than one column. Many y_j are zero at the optimum, where first-order methods slow down; this
+one takes some ten steps whatever the workload. Every x is feasible by a factor, and every y proves a bound, so each
+step says how far it is from the optimum.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from functools import partial
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse as sp
 
 from dualmech.fast import loop
-from dualmech.validate import Array
+from dualmech.validate import Array, Matrix
 
 INSIDE = 0.95
 """Share of the sensitivity that the first point spends."""
@@ -44,7 +46,7 @@ class Program:
     ----------
     costs : (k,) array
         c, in units in which they sum to 1.
-    sensitivities : (k, s) array
+    sensitivities : (k, s) array or sparse array
         N, in units in which x = 1 is feasible, tight somewhere, and the best for equal dual weights.
     power : int
         p.
@@ -53,17 +55,17 @@ class Program:
     """
 
     costs: Array
-    sensitivities: Array
+    sensitivities: Matrix
     power: int
     units: Array
 
     @classmethod
-    def of(cls, costs: Array, sensitivities: Array, power: int) -> Program:
+    def of(cls, costs: Array, sensitivities: Matrix, power: int) -> Program:
         """Bring costs and weights to units of order one."""
-        units = (costs / sensitivities.mean(axis=1)) ** (1 / (power + 1))
+        units = (costs / np.asarray(sensitivities.mean(axis=1)).ravel()) ** (1 / (power + 1))
         units = units / (sensitivities.T @ units).max()
         scaled = costs * units**-power
-        return cls(scaled / scaled.sum(), sensitivities * units[:, None], power, units)
+        return cls(scaled / scaled.sum(), _rows_times(sensitivities, units), power, units)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +119,7 @@ def _seen(program: Program, weights: Array, slack: Array, dual: Array) -> Point:
 
 def _step(program: Program, point: Point) -> Point:
     """Take a predictor step towards τ = 0 to see how far it gets, then the step for the τ that this suggests."""
-    rows = program.sensitivities * point.weights[:, None]
+    rows = _rows_times(program.sensitivities, point.weights)
     pull = program.power * program.costs * point.weights**-program.power
     residual = rows @ point.dual - pull
     solve = _equations(point, rows, residual, (program.power + 1) * pull)
@@ -141,10 +143,10 @@ def _step(program: Program, point: Point) -> Point:
     return replace(moved, decompositions=point.decompositions + 1)
 
 
-def _equations(point: Point, rows: Array, residual: Array, curvature: Array) -> Solver:
+def _equations(point: Point, rows: Matrix, residual: Array, curvature: Array) -> Solver:
     """Factor the Newton matrix; the solver takes the wanted change of the products s_j y_j to δ and the change of y."""
     ratio = point.dual / point.slack
-    if rows.shape[0] <= rows.shape[1]:
+    if rows.shape[0] <= rows.shape[1] and not sp.issparse(rows):
         half = rows * np.sqrt(ratio)
         invert = _factored(half @ half.T, curvature)
 
@@ -154,8 +156,8 @@ def _equations(point: Point, rows: Array, residual: Array, curvature: Array) -> 
 
         return solve
     root = np.sqrt(ratio)
-    half = rows * root / np.sqrt(curvature)[:, None]
-    invert = _factored(half.T @ half, np.ones(len(root)))
+    half = _rows_times(rows, 1 / np.sqrt(curvature)) * root
+    invert = _factored_sparse(half) if sp.issparse(half) else _factored(half.T @ half, np.ones(len(root)))
 
     def solve_dual(wanted: Array) -> tuple[Array, Array]:
         dual_change = root * invert(root * (wanted / point.dual - rows.T @ (residual / curvature)))
@@ -174,6 +176,27 @@ def _factored(matrix: Array, diagonal: Array) -> Callable[[Array], Array]:
         raise np.linalg.LinAlgError("the Newton matrix is no longer finite")
     factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
     return lambda right: scale * scipy.linalg.cho_solve(factor, scale * right, check_finite=False)
+
+
+def _factored_sparse(half: Matrix) -> Callable[[Array], Array]:
+    """Factor ``I + half' half``, from the rows of `half` with several entries; return what solves with it.
+
+    A row with one entry adds to the diagonal alone. With the others as rows of B the matrix is ``Λ + B'B``, whose
+    inverse needs no more than ``I + B Λ⁻¹ B'`` (Woodbury), or itself where B has more rows than columns.
+    """
+    rows = sp.csr_array(half)
+    several = np.diff(rows.indptr) > 1
+    alone, shared = rows[~several], rows[several]
+    diagonal = 1 + np.asarray(alone.multiply(alone).sum(axis=0)).ravel()
+    if shared.shape[0] >= shared.shape[1]:
+        return _factored((shared.T @ shared).toarray(), diagonal)
+    inner = _factored((shared @ sp.diags_array(1 / diagonal) @ shared.T).toarray(), np.ones(shared.shape[0]))
+    return lambda right: (right - shared.T @ inner(shared @ (right / diagonal))) / diagonal
+
+
+def _rows_times(matrix: Matrix, factors: Array) -> Matrix:
+    """Return ``diag(factors) @ matrix``, sparse where the matrix is."""
+    return sp.diags_array(factors) @ matrix if sp.issparse(matrix) else matrix * factors[:, None]
 
 
 def _longest(point: Point, change: Array, slack_change: Array, dual_change: Array) -> tuple[float, float]:
