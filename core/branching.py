@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import accounting, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanism import LinearGaussianMechanism
+from dualmech.privacy import GaussianPrivacy
 from dualmech.validate import Array
 
 GO_ON, STOP = -1, -2
@@ -24,7 +24,7 @@ Measure = Callable[[LinearGaussianMechanism, Array, np.random.Generator], Array]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Guarantee:
+class Guarantee(GaussianPrivacy):
     """What an adaptive release promises before anybody has looked: the maximum over its branches.
 
     Attributes
@@ -39,18 +39,6 @@ class Guarantee:
     def squared_privacy_cost(self) -> float:
         """The largest entry of the profile, Δ²."""
         return float(self.profile.max())
-
-    @property
-    def rho(self) -> float:
-        """The ρ of zero-concentrated differential privacy, ``Δ²/2``."""
-        return self.squared_privacy_cost / 2
-
-    def epsilon(self, delta: float) -> float:
-        """Return an ε at which the whole release is (ε, δ)-differentially private."""
-        if self.squared_privacy_cost == 0:
-            validate.probability(delta=delta)
-            return 0.0
-        return accounting.epsilon(self.squared_privacy_cost**0.5, delta)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

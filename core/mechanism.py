@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from dualmech import accounting, answerability, files, free, linalg, validate
+from dualmech import answerability, files, free, linalg, validate
 from dualmech.answerability import Answerability, Equivalence
 from dualmech.errors import InvalidInputError
 from dualmech.noise import NoisyQueries
+from dualmech.privacy import GaussianPrivacy
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.validate import Array
 from dualmech.workload import Workload
@@ -19,7 +20,7 @@ from dualmech.workload import Workload
 SCHEMA, VERSION = "dualmech.mechanism", 1
 
 
-class LinearGaussianMechanism(NoisyQueries):
+class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
     """The mechanism ``x ↦ B x + N(0, Σ)``, with everything that follows from its two matrices.
 
     Its privacy is decided by the cost matrix ``C = B' Σ⁻¹ B`` alone: neighbours that differ by u cost
@@ -65,30 +66,6 @@ class LinearGaussianMechanism(NoisyQueries):
     """
 
     __slots__ = ()
-
-    @property
-    def privacy_cost(self) -> float:
-        """Δ, the largest distance between neighbours in units of the noise; equal to the μ of Gaussian DP."""
-        return self.squared_privacy_cost**0.5
-
-    @property
-    def rho(self) -> float:
-        """The ρ of zero-concentrated differential privacy, ``Δ²/2``."""
-        return self.squared_privacy_cost / 2
-
-    def epsilon(self, delta: float) -> float:
-        """Return the least ε at which the mechanism is (ε, δ)-differentially private; inf where Δ is."""
-        if self.privacy_cost in (0.0, np.inf):
-            validate.probability(delta=delta)
-            return self.privacy_cost
-        return accounting.epsilon(self.privacy_cost, delta)
-
-    def delta(self, epsilon: float) -> float:
-        """Return the least δ at which the mechanism is (ε, δ)-differentially private; 1 where Δ is infinite."""
-        if self.privacy_cost in (0.0, np.inf):
-            validate.nonnegative_number(epsilon=epsilon)
-            return float(self.privacy_cost > 0)
-        return accounting.delta(self.privacy_cost, epsilon)
 
     def free_budget(self, alpha: float | None = None) -> Array:
         """Return what is left to spend on each pair of neighbours (s,): ``α - profile``, none of it negative.

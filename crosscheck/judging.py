@@ -13,7 +13,10 @@ from dualmech import fast, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.linalg import settled
+from dualmech.mechanism import LinearGaussianMechanism
+from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.loewner import Maximality
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
@@ -40,25 +43,32 @@ class Verdict(Certificate):
     binding : index array
         Neighbours whose cost is within 1e-6 of the largest, relative.
     scaled : Certificate
-        The same answer, scaled so that it just meets its constraints: how good its shape is.
+        The same answer, scaled so that it just meets its constraints (a common mechanism: raised by as little as
+        makes it one): how good its shape is.
+    maximality : Maximality or None
+        Of a common mechanism, whether it is maximal, whatever its trace; None where it is no common mechanism.
     """
 
     loose: npt.NDArray[np.intp]
     binding: npt.NDArray[np.intp]
     scaled: Certificate
+    maximality: Maximality | None = None
 
 
 def judge(
-    problem: OfCovariance | QueryWeighting, primal: npt.ArrayLike, tol: float = BOUND_TOLERANCE
+    problem: OfCovariance | QueryWeighting | CommonMechanism,
+    primal: npt.ArrayLike | LinearGaussianMechanism,
+    tol: float = BOUND_TOLERANCE,
 ) -> Verdict:
     """Judge anybody's answer to a problem, with a bound that the judge finds for itself.
 
     Parameters
     ----------
-    problem : FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness or QueryWeighting
+    problem : FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness, QueryWeighting or CommonMechanism
         What the answer is meant to solve.
-    primal : (k, k) or (k,) array
-        Σ, the covariance of noise on the problem's basis; for `QueryWeighting` the weights u.
+    primal : (k, k) or (k,) array, or LinearGaussianMechanism
+        Σ, the covariance of noise on the problem's basis; for `QueryWeighting` the weights u. For `CommonMechanism`
+        also any mechanism that answers what all have in common.
     tol : float
         Gap to which the bound is solved; the verdict's gap is honest whatever was reached.
 
@@ -66,7 +76,8 @@ def judge(
     ------
     InvalidInputError, InputTypeError
         Not a symmetric positive semidefinite matrix of finite numbers and of the right size; weights that are
-        negative, NaN or of another number than the design queries.
+        negative, NaN or of another number than the design queries; a mechanism that answers more, or less, than all
+        have in common.
 
     Examples
     --------
@@ -83,6 +94,8 @@ def judge(
     >>> round(crosscheck.judge(weighting, [0.25, 0.75]).gap, 6)
     0.333333
     """
+    if isinstance(problem, CommonMechanism):
+        return _judged_common(problem, primal, tol)
     given = _weights(problem, primal) if isinstance(problem, QueryWeighting) else _covariance(problem, primal)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
@@ -97,6 +110,31 @@ def judge(
         loose=none if isinstance(problem, SoftmaxFitness) else problem.loose(given, TIGHT),
         binding=problem.binding(given, TIGHT) if np.isfinite(verdict.objective) else none,
         scaled=problem.certify(problem.feasible(given), dual),
+    )
+
+
+def _judged_common(
+    problem: CommonMechanism, primal: npt.ArrayLike | LinearGaussianMechanism, tol: float
+) -> Verdict:
+    given = problem.restated(primal) if isinstance(primal, LinearGaussianMechanism) else primal
+    if given is None:
+        raise InvalidInputError(
+            f"mechanism must answer all {len(problem.basis)} queries that the mechanisms have in common"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        dual = fast.solve(problem, tol=tol).dual
+    verdict, none = problem.certify(given, dual), np.zeros(0, dtype=np.intp)
+    return Verdict(
+        verdict.objective,
+        verdict.lower_bound,
+        verdict.gap,
+        verdict.violation,
+        verdict.resolution,
+        loose=none,
+        binding=problem.binding(given, TIGHT) if verdict.feasible else none,
+        scaled=problem.certify(problem.feasible(given), dual),
+        maximality=problem.maximality(given) if verdict.feasible else None,
     )
 
 

@@ -74,3 +74,29 @@ class TestSoftMaxima:
         verdict = crosscheck.judge(problem, np.eye(4))
         assert verdict.feasible and verdict.scaled.objective == verdict.objective > verdict.lower_bound
         assert crosscheck.judge(problem, fast.solve(problem, tol=1e-8).primal).certifies(1e-7)
+
+
+class TestCommonMechanisms:
+    CELLS = (
+        dm.LinearGaussianMechanism(np.eye(2), np.diag([1.0, 4.0])),
+        dm.LinearGaussianMechanism(np.eye(2), np.diag([2.0, 1.0])),
+    )
+
+    def test_a_rival_is_judged_by_trace_and_by_maximality(self) -> None:
+        problem = dm.CommonMechanism(self.CELLS)
+        best = crosscheck.judge(problem, dm.LinearGaussianMechanism(np.eye(2), np.diag([2.0, 4.0])))
+        assert best.certifies(1e-9) and best.maximality
+        worse = crosscheck.judge(problem, dm.LinearGaussianMechanism(np.eye(2), np.diag([3.0, 4.0])))
+        assert worse.feasible and worse.gap == pytest.approx(1 / 6) and not worse.maximality
+        # Another maximal one: its trace is larger, but nothing common tells more.
+        both = dm.CommonMechanism(self.CELLS, decisions=dm.Workload([[1, 1]]))
+        assert crosscheck.judge(problem, fast.solve(both).mechanism).maximality
+
+    def test_what_is_none_is_told(self) -> None:
+        problem = dm.CommonMechanism(self.CELLS)
+        lie = crosscheck.judge(
+            problem, np.diag([1.0, 4.0]) if np.allclose(problem.basis, np.eye(2)) else np.eye(2)
+        )
+        assert not lie.feasible and lie.maximality is None and lie.scaled.feasible
+        with pytest.raises(dm.InvalidInputError, match="must answer all 2 queries"):
+            crosscheck.judge(problem, dm.LinearGaussianMechanism([[1, 1]], [[9.0]]))

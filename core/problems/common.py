@@ -172,7 +172,7 @@ class CommonMechanism:
             A covariance or mechanism that is not common to all; the first mechanism that cannot answer it is named.
         """
         tol = validate.positive_number(tol=tol)
-        covariance = self._rivals(primal) if isinstance(primal, NoisyQueries) else self._covariance(primal)
+        covariance = self.restated(primal) if isinstance(primal, NoisyQueries) else self._covariance(primal)
         if self.trivial:
             return Maximality(0.0, True)
         if covariance is None:
@@ -185,6 +185,26 @@ class CommonMechanism:
             )
         improvement = loewner.improvement(self.bounds, covariance)
         return Maximality(improvement, improvement <= tol)
+
+    def restated(self, mechanism: NoisyQueries) -> Array | None:
+        """Return the covariance with which any mechanism answers B x; None where it leaves part of B x out.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            A mechanism that answers what is not in all row spaces, or on other cells or neighbours.
+        """
+        check_comparable((*self.mechanisms, mechanism))
+        theirs = mechanism.standard_form.queries
+        shared = intersection([self.basis, theirs]) if len(theirs) and len(self.basis) else None
+        if len(theirs) and (shared is None or len(shared.rows) < len(theirs)):
+            raise InvalidInputError(
+                "no common mechanism: it answers queries outside the intersection of the row spaces"
+            )
+        if shared is None or len(shared.rows) < len(self.basis):
+            return None
+        factor = coordinates(self.basis, theirs)
+        return np.asarray(factor @ factor.T)
 
     def prices(self, dual: CommonDual | npt.ArrayLike) -> Array:
         """Return each mechanism's share of the proven bound (p,), ``tr(P_i Y_i)``: who keeps the others from more."""
@@ -218,20 +238,6 @@ class CommonMechanism:
         if weights.shape != expected:
             raise InvalidInputError(f"dual weights must have shape {expected}, got {weights.shape}")
         return (weights + np.swapaxes(weights, 1, 2)) / 2
-
-    def _rivals(self, mechanism: NoisyQueries) -> Array | None:
-        """Return the covariance with which a mechanism answers B x; None where it leaves part of B x out."""
-        check_comparable((*self.mechanisms, mechanism))
-        theirs = mechanism.standard_form.queries
-        shared = intersection([self.basis, theirs]) if len(theirs) and len(self.basis) else None
-        if len(theirs) and (shared is None or len(shared.rows) < len(theirs)):
-            raise InvalidInputError(
-                "no common mechanism: it answers queries outside the intersection of the row spaces"
-            )
-        if shared is None or len(shared.rows) < len(self.basis):
-            return None
-        factor = coordinates(self.basis, theirs)
-        return np.asarray(factor @ factor.T)
 
 
 def _checked(mechanisms: Sequence[NoisyQueries]) -> tuple[NoisyQueries, ...]:

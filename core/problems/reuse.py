@@ -1,0 +1,299 @@
+"""Reuse of a release: the least total privacy cost at which a new wish is met, once something is already out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import linalg, validate
+from dualmech.certificate import FEASIBLE, Certificate
+from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError
+from dualmech.noise import NoisyQueries
+from dualmech.problems.evaluation import (
+    MOST_PASSES,
+    Sides,
+    covariance_of,
+    dual_weights,
+    evaluate,
+    meeting_targets,
+    scaled,
+)
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.problems.geometry import Geometry
+from dualmech.problems.release import dual_bound, leanest, unit_noise_rows, unknown
+from dualmech.validate import Array, Matrix
+from dualmech.workload import Workload
+
+if TYPE_CHECKING:
+    from dualmech.mechanism import LinearGaussianMechanism
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReuseDual:
+    """Weights that prove a lower bound: λ on neighbours (s,), μ on queries (m,), Ω on the release (q, q).
+
+    No entry of λ and μ may be negative, and of Ω counts the positive semidefinite part of its symmetric part. Any
+    such weights prove a bound, whatever their scale; solvers return them with ``Σ λ_i = 1`` and
+    ``Σ μ_j c_j + tr Ω = 1``.
+    """
+
+    neighbour_weights: Array
+    query_weights: Array
+    release_weights: Array
+
+    def __iter__(self) -> Iterator[Array]:
+        return iter((self.neighbour_weights, self.query_weights, self.release_weights))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReuseFitness:
+    """Reuse: the least total squared privacy cost at which every target is met, a release being out already.
+
+    What was released is worth as much as ``F x`` with unit noise; its cost matrix is ``F'F``. Whatever is run now,
+    the two together cost a matrix ``B' Σ⁻¹ B`` that is at least that. Minimise α over Σ ≻ 0, the covariance on B x
+    of all that is then known, subject to
+
+    - ``(B u_i)' Σ⁻¹ (B u_i) ≤ α`` for every pair of neighbours u_i,
+    - ``v_j Σ v_j' ≤ c_j`` for every query, where ``W = L B`` and v_j are the rows of L, and
+    - ``K Σ K' ⪯ I``, where ``F = K B``: the release can be answered from what is then known. (It says the same as
+      ``Σ⁻¹ ⪰ K'K``: both say that no singular value of ``K Σ^½`` exceeds 1.)
+
+    The dual is to maximise ``‖[diag(√μ) W ; Ω^½ F] U diag(√λ)‖_*²`` over ``λ ≥ 0, Σ λ_i ≤ 1`` and ``μ ≥ 0, Ω ⪰ 0,
+    Σ μ_j c_j + tr Ω ≤ 1``; any such weights bound α from below, and strong duality holds.
+
+    Parameters
+    ----------
+    workload : Workload
+        W, the wish: m queries over d cells.
+    targets : float or (m,) array
+        Variance targets c > 0, one for all or one a query.
+    released : LinearGaussianMechanism
+        What is out already, `stack`-ed where it is several; no part of it exact but what no neighbour changes,
+        which is left aside: it costs nothing and stays known.
+    neighbours : (d, s) array or sparse matrix, optional
+        U, the differences of neighbouring data sets up to sign; by default those of the released mechanism.
+
+    Attributes
+    ----------
+    basis : (k, d) array
+        B, spanning the rows of W and F: the identity where these have full column rank, else orthonormal rows.
+    release : (q, d) array
+        F, independent rows.
+    row_by_row : FitnessForUse
+        The relaxation in which the rows of F keep their variance of 1, one by one; exact where there is one row.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        What `FitnessForUse` refuses of the wish; a release on other cells, or exact where neighbours differ.
+
+    Notes
+    -----
+    The introduction of Xiao, Wang, Zhang and Kifer, "Answering private linear queries adaptively using the common
+    mechanism", PVLDB 16(8), 2023, takes the wish's own mechanism and pays the residual; this is the joint optimum,
+    which is never worse. Several Σ can be optimal, and some spend budget that others leave free.
+
+    Examples
+    --------
+    The total of two cells is out with variance 2; now both cells are wanted with variance 1:
+
+    >>> import dualmech as dm
+    >>> total = dm.LinearGaussianMechanism([[1, 1]], [[2]])
+    >>> problem = dm.ReuseFitness(dm.workloads.identity(2), 1.0, total)
+    >>> best = problem.certify([[1, 0], [0, 1]], dm.ReuseDual([1, 1], [1, 1], [[0]]))
+    >>> best.objective, round(best.lower_bound, 12)
+    (1.0, 1.0)
+    >>> problem.further([[1, 0], [0, 1]]).profile.round(12)       # 1/2 was paid with the total
+    array([0.5, 0.5])
+    """
+
+    workload: Workload
+    targets: Array
+    released: LinearGaussianMechanism
+    basis: Array
+    neighbours: Matrix | None
+    release: Array
+    row_by_row: FitnessForUse = field(repr=False)
+
+    def __init__(
+        self,
+        workload: Workload,
+        targets: npt.ArrayLike,
+        released: LinearGaussianMechanism,
+        neighbours: Matrix | npt.ArrayLike | None = None,
+    ) -> None:
+        if not isinstance(released, NoisyQueries):
+            raise InputTypeError(f"released must be a LinearGaussianMechanism, got {type(released).__name__}")
+        wish = FitnessForUse(
+            workload, targets, neighbours=released.neighbours if neighbours is None else neighbours
+        )
+        if wish.workload.shape[1] != released.query_matrix.shape[1]:
+            raise InvalidInputError(
+                f"released must have {wish.workload.shape[1]} cells, as the workload, "
+                f"got {released.query_matrix.shape[1]}"
+            )
+        known = unit_noise_rows(released, wish.neighbours)
+        together = wish
+        if len(known):
+            validate.moderate(released=known)
+            together = FitnessForUse(
+                Workload(np.vstack([workload.dense(), known])),
+                np.concatenate([wish.targets, np.ones(len(known))]),
+                neighbours=wish.neighbours,
+            )
+        for name, value in {
+            "workload": workload,
+            "targets": wish.targets,
+            "released": released,
+            "basis": together.basis,
+            "neighbours": wish.neighbours,
+            "release": validate.read_only(known),
+            "row_by_row": together,
+        }.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def geometry(self) -> Geometry:
+        """Factors of the workload and, in the rows after it, of the release."""
+        return self.row_by_row.geometry
+
+    @property
+    def release_coordinates(self) -> Array:
+        """K (q, k), with ``F = K B``."""
+        return self.geometry.representation[len(self.targets) :]
+
+    def certify(
+        self,
+        primal: npt.ArrayLike,
+        dual: ReuseDual | tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike],
+    ) -> Certificate:
+        """Judge a covariance on B x (k, k), of all that is known in the end, and dual weights."""
+        sides = self._sides(primal)
+        lower_bound, rounding = dual_bound(self.geometry, self.targets, *self._weights(dual))
+        return Certificate.of(sides.cost, lower_bound, max(sides.excess - 1, 0.0), sides.rounding + rounding)
+
+    def feasible(self, primal: npt.ArrayLike) -> Array:
+        """Return the covariance scaled so that the tightest constraint, of a query or of the release, is met."""
+        covariance = meeting_targets(self.row_by_row, primal)
+        for count in range(1, MOST_PASSES):
+            found = self._sides(covariance).excess
+            if not found > 1 + FEASIBLE / 10:
+                break
+            covariance = scaled(covariance, 1 + count * (found - 1))
+        return covariance
+
+    def leanest(self, primal: npt.ArrayLike) -> Array:
+        """Return Σ with as much of its new information as the targets need: cost ``K'K + t (Σ⁻¹ - K'K)``, t least.
+
+        It costs nobody more: where the release decides α, little of what is free may be needed. A covariance that
+        breaks a constraint, or that would lose digits, stays as it is.
+        """
+        covariance, count = covariance_of(self, primal), len(self.targets)
+        before = self._sides(covariance)
+        if not before.excess <= 1 + FEASIBLE:
+            return covariance
+        rows = self.geometry.representation[:count]
+        spared = self.feasible(leanest(covariance, self.release_coordinates, rows, self.targets))
+        sides = self._sides(spared)
+        dearer = not sides.cost <= (1 + FEASIBLE) * before.cost
+        blurred = not sides.rounding <= max(FEASIBLE, before.rounding)
+        return covariance if dearer or blurred or not sides.excess <= 1 + FEASIBLE else spared
+
+    def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
+        """Return all that is known in the end, release included: noise of this covariance on B x."""
+        return self.row_by_row.mechanism(primal)
+
+    def further(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
+        """Return the mechanism to run now, of cost ``B' (Σ⁻¹ - K'K) B``; without rows where nothing is needed.
+
+        A direction in which the release holds all but 1e-9 of the information counts as known: leaving it out can
+        only lower the cost, and it raises no variance by more than that share.
+
+        Raises
+        ------
+        InfeasibleAnswerError
+            The covariance is none, or the release cannot be answered from it.
+        """
+        from dualmech.mechanism import LinearGaussianMechanism
+
+        covariance = covariance_of(self, primal)
+        if not self._sides(covariance).excess <= 1 + FEASIBLE:
+            raise InfeasibleAnswerError(
+                "no further mechanism: the covariance breaks a constraint, or is none"
+            )
+        rows, silent = unknown(covariance, self.release_coordinates)
+        noise = np.diag(np.repeat([1.0, 0.0], [len(rows), len(silent)]))
+        return LinearGaussianMechanism(np.vstack([rows, silent]) @ self.basis, noise, self.neighbours)
+
+    def release_alone(self) -> tuple[Array, ReuseDual] | None:
+        """Return the answer that runs nothing further, with its proof, where the release meets every target.
+
+        Its cost is that of the release, ``α = ‖F u‖²`` for some pair of neighbours u. The proof puts λ on that pair
+        alone, with ``Ω = (F u)(F u)' / α``, of trace 1: ``‖Ω^½ F u‖² = ‖F u‖²``.
+        """
+        coordinates = self.release_coordinates
+        if len(coordinates) < self.geometry.rank:
+            return None
+        inverse = np.linalg.inv(coordinates)
+        covariance = inverse @ inverse.T
+        sides = self._sides(covariance)
+        if not sides.excess <= 1 + FEASIBLE:
+            return None
+        dearest = int(np.argmax(sides.profile))
+        move = coordinates @ self.geometry.moves[:, dearest]
+        weights = np.zeros(len(sides.profile))
+        weights[dearest] = 1.0
+        dual = ReuseDual(weights, np.zeros(len(self.targets)), np.outer(move, move) / (move @ move))
+        return self.feasible(covariance), dual
+
+    def prices(self, dual: ReuseDual) -> Array:
+        """Return ``μ_j c_j / (Σ μ_l c_l + tr Ω)`` (m,): what loosening each target saves of the total cost.
+
+        They sum to less than 1: the rest of the bill was run up by the release, and cannot be taken back.
+        """
+        bill = np.asarray(dual.query_weights) * self.targets
+        total = bill.sum() + np.trace(dual.release_weights)
+        return np.asarray(bill / total) if total > 0 else np.zeros_like(bill)
+
+    def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
+        """Return the neighbours whose cost is within `slack`, relative, of the largest."""
+        return self._sides(primal).binding(slack)
+
+    def loose(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
+        """Return the queries whose variance is below their target by more than `slack`, relative."""
+        return np.flatnonzero(self._sides(primal).ratios[: len(self.targets)] < 1 - slack)
+
+    def _sides(self, primal: npt.ArrayLike) -> Sides:
+        """Evaluate all constraints; the last ratio is the largest eigenvalue of ``K Σ K'``."""
+        sides, coordinates = evaluate(self.row_by_row, primal), self.release_coordinates
+        covariance = covariance_of(self, primal)
+        settled = linalg.settled((covariance + covariance.T) / 2) if np.isfinite(sides.excess) else None
+        if settled is None or not len(coordinates):
+            return sides
+        with np.errstate(over="ignore", invalid="ignore"):
+            product = coordinates @ settled @ coordinates.T
+            magnitude = np.linalg.norm(np.abs(coordinates) @ np.abs(settled) @ np.abs(coordinates).T)
+        largest = np.linalg.eigvalsh((product + product.T) / 2)[-1] if np.isfinite(magnitude) else np.inf
+        rounding = 4 * len(settled) * linalg.EPS * float(magnitude)
+        return Sides(sides.profile, np.append(sides.ratios, largest), sides.rounding + rounding)
+
+    def _weights(
+        self, dual: ReuseDual | tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]
+    ) -> tuple[Array, Array, Array]:
+        """Return the three weights, their entries unseen; other shapes are refused."""
+        try:
+            first, second, last = dual
+        except (TypeError, ValueError) as error:
+            raise InputTypeError("dual must hold weights on neighbours, queries and the release") from error
+        size = len(self.release)
+        if size or np.size(last):
+            last = validate.numeric(2, **{"dual weights on the release": last})
+        if np.shape(last) != (size, size):
+            raise InvalidInputError(
+                f"dual weights on the release must have shape ({size}, {size}), got {np.shape(last)}"
+            )
+        return *dual_weights(self, (first, second)), np.asarray(last, dtype=np.float64)
