@@ -91,7 +91,7 @@ class LocalMechanism:
                 raise InvalidInputError(
                     "strategy cannot answer the workload: its rows do not span the workload's"
                 )
-            self.reconstruction = validate.read_only(found[0])
+            self.reconstruction = validate.read_only(found.matrix)
         else:
             self.reconstruction = self._unbiased(reconstruction)
 

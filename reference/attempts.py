@@ -60,7 +60,7 @@ class Request:
 class Answer:
     """Both sides of an answer in the problem's own units, what the judge proves, and how the run ended."""
 
-    primal: Array
+    primal: Any
     dual: Any
     gap: float
     outcome: backends.Outcome
@@ -82,7 +82,7 @@ class Units(Protocol):
     def objective_unit(self) -> float:
         """The problem's objective that is 1 in scaled units."""
 
-    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
+    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Any:
         """Return the problem's primal point for a backend's, feasible; the identity stands for where it began."""
 
 
@@ -151,7 +151,7 @@ def _read(reading: Reading, backend: str, tol: float, outcome: backends.Outcome)
     return Answer(primal, dual, gap, outcome, message)
 
 
-def _judged(scaled: Units, inner: npt.ArrayLike | None, dual: Any, tol: float) -> tuple[Array, float]:
+def _judged(scaled: Units, inner: npt.ArrayLike | None, dual: Any, tol: float) -> tuple[Any, float]:
     """Return the covariance on the problem's basis, and the gap that is proven.
 
     One that the judge cannot tell apart from rounding is tried again with a little more privacy cost and less

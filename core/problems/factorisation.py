@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import scipy.linalg
 
@@ -12,35 +14,62 @@ from dualmech.relaxation import Relaxation
 from dualmech.validate import Array
 
 
-def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> tuple[Array, float, float] | None:
-    """Return each user type's second moment ``Σ_o Q_ou ‖V_o‖²``, the violation and the rounding, relative.
+@dataclass(frozen=True, slots=True, eq=False)
+class Reconstruction:
+    """The best reconstruction V for a prior, and what rounding may do to it, relative.
 
-    V is the best reconstruction for the point's prior. None where Q is not finite, has negative entries, or cannot
-    answer the workload.
+    Attributes
+    ----------
+    matrix : (k, m) array
+        V, with ``V Q = R``.
+    rounding : float
+        Of the expected second moment ``Σ_o (Q π)_o ‖V_o‖²``, to first order.
+    each_rounding : float
+        Of a single user type's second moment.
+    """
+
+    matrix: Array
+    rounding: float
+    each_rounding: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """Each user type's second moment ``Σ_o Q_ou ‖V_o‖²`` (n,), the violation, and the rounding of V."""
+
+    moments: Array
+    violation: float
+    reconstruction: Reconstruction
+
+
+def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Evaluation | None:
+    """Evaluate a strategy with the best reconstruction for a prior.
+
+    None where Q is not finite, has negative entries, or cannot answer the workload.
     """
     if not np.all(np.isfinite(strategy)) or np.any(strategy < 0):
         return None
     strategy = strategy[np.any(strategy > 0, axis=1)]
     if np.any(strategy == 0) or not len(strategy):
         return None
-    reconstruction = best_reconstruction(root, strategy, prior)
-    if reconstruction is None:
+    best = best_reconstruction(root, strategy, prior)
+    if best is None:
         return None
-    matrix, rounding = reconstruction
-    bias = float(np.linalg.norm(matrix @ strategy - root) / np.linalg.norm(root))
+    bias = float(np.linalg.norm(best.matrix @ strategy - root) / np.linalg.norm(root))
     ratios = strategy.max(axis=1) / strategy.min(axis=1) * np.exp(-epsilon)
     excess = max(float(ratios.max()) - 1, float(np.abs(strategy.sum(axis=0) - 1).max()), bias)
     # A ratio and a sum are known to a few units of rounding only; less is no violation.
     violation = excess if excess > 8 * EPS * len(strategy) else 0.0
-    lengths = np.einsum("ko,ko->o", matrix, matrix)
-    return strategy.T @ lengths, violation, rounding
+    lengths = np.einsum("ko,ko->o", best.matrix, best.matrix)
+    return Evaluation(strategy.T @ lengths, violation, best)
 
 
-def best_reconstruction(root: Array, strategy: Array, prior: Array) -> tuple[Array, float] | None:
-    """Return V of least expected variance under a prior with ``V Q = W``, and its rounding; None if Q cannot answer W.
+def best_reconstruction(root: Array, strategy: Array, prior: Array) -> Reconstruction | None:
+    """Return V of least expected variance under a prior with ``V Q = R``; None if Q cannot answer R.
 
-    ``V = W M⁺ D^(-1/2)`` with ``D = diag(Q π)`` and ``M = D^(-1/2) Q`` (the paper's, for any prior).
-    Directions that M hardly sees are left out where W does not need them.
+    ``V = R M⁺ D^(-1/2)`` with ``D = diag(Q π)`` and ``M = D^(-1/2) Q`` (the paper's, for any prior). Directions that M
+    hardly sees are left out where R does not need them. A backward error E of M moves ``‖R M⁺‖²`` by at most
+    ``2 ‖E‖_F ‖M⁺ M⁺' R'R M⁺‖_F``: small singular values do no harm where R is small as well.
     """
     scale = np.sqrt(strategy @ prior)
     scale = np.where(scale > 0, scale, np.sqrt(strategy.mean(axis=1)))
@@ -50,8 +79,14 @@ def best_reconstruction(root: Array, strategy: Array, prior: Array) -> tuple[Arr
     kept = sizes > 8 * max(strategy.shape) * EPS * sizes[0]
     if np.linalg.norm(seen[:, ~kept]) > FEASIBLE * np.linalg.norm(root):
         return None
-    solved = (seen[:, kept] / sizes[kept]) @ left[:, kept].T @ orthonormal.T
-    return np.asarray(solved / scale), float(4 * len(sizes) * EPS * sizes[0] / sizes[kept][-1])
+    solved = seen[:, kept] / sizes[kept]
+    moved = (solved.T @ solved) / sizes[kept][:, None]
+    backward = 4 * len(sizes) * EPS * sizes[0]
+    return Reconstruction(
+        np.asarray(solved @ left[:, kept].T @ orthonormal.T / scale),
+        float(2 * backward * np.linalg.norm(moved) / np.linalg.norm(solved) ** 2),
+        float(backward / sizes[kept][-1]),
+    )
 
 
 def trace_bound(root: Array, epsilon: float) -> float:
@@ -103,4 +138,5 @@ def repaired(strategy: Array, epsilon: float) -> Array:
     if largest <= 4 * EPS * len(kept):
         return np.asarray(kept)
     share = largest / (patterns.gain(epsilon) + largest) * (1 + 1e-12)
-    return np.vstack([(1 - share) * kept, 1 - (1 - share) * (1 - missing)])
+    # Not as 1 less the rest: both parts may be tiny, and cancellation would spoil the ratio between them.
+    return np.vstack([(1 - share) * kept, share + (1 - share) * missing])

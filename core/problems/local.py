@@ -168,7 +168,9 @@ class LocalStrategy:
         evaluated = factorisation.evaluate(self.root, point.strategy, point.prior, self.epsilon)
         objective, violation, rounding = np.inf, np.inf, 0.0
         if evaluated is not None:
-            moments, violation, rounding = evaluated
+            moments, violation = evaluated.moments, evaluated.violation
+            each = self.criterion == "worst"
+            rounding = evaluated.reconstruction.each_rounding if each else evaluated.reconstruction.rounding
             average = self.user_types * float(self.prior @ moments)
             worst = float((moments - self._lengths).max())
             objective = average if self.criterion == "average" else worst
@@ -188,10 +190,12 @@ class LocalStrategy:
         rows, sizes = factorisation.normalised(point.strategy)
         weight = rows @ share
         gram = (rows.T * (sizes / weight)) @ rows
-        matrix: Array = np.linalg.lstsq(gram, self.root.T, rcond=None)[0]
+        matrix = np.asarray(np.linalg.lstsq(gram, self.root.T, rcond=None)[0], dtype=np.float64)
         values = np.einsum("ok,ok->o", rows @ matrix, rows @ matrix) / weight
         weighted = rows * np.sqrt(sizes)[:, None]
-        costs: Array = np.linalg.lstsq(weighted, values * np.sqrt(sizes), rcond=None)[0]
+        costs = np.asarray(
+            np.linalg.lstsq(weighted, values * np.sqrt(sizes), rcond=None)[0], dtype=np.float64
+        )
         return LocalDual(matrix, costs, point.prior if self.criterion == "worst" else None)
 
     def feasible(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
@@ -218,8 +222,8 @@ class LocalStrategy:
         evaluated = factorisation.evaluate(self.root, point.strategy, point.prior, self.epsilon)
         if evaluated is None:
             return np.zeros(0, dtype=np.intp)
-        variances = evaluated[0] - self._lengths
-        return np.flatnonzero(variances >= variances.max() - slack * evaluated[0].max())
+        variances = evaluated.moments - self._lengths
+        return np.flatnonzero(variances >= variances.max() - slack * evaluated.moments.max())
 
     @property
     def _lengths(self) -> Array:
