@@ -191,6 +191,8 @@ class AdaptiveRelease:
             Takes a stage and the answers (1, k) of what is known by then; returns one decision, the index of a
             mechanism, `dualmech.decisions.GO_ON` or `dualmech.decisions.STOP`. It may see no data.
         """
+        if not callable(rule):
+            raise InputTypeError(f"rule must be callable, got {type(rule).__name__}")
         decision = GO_ON
         while decision == GO_ON:
             answers = self.advance()
@@ -205,7 +207,7 @@ class AdaptiveRelease:
         count = len(mechanism.query_matrix)
         if not count:
             return np.zeros(0)
-        answers = validate.finite(1, measured=self._measure(mechanism, self._data, self._generator))
+        answers = validate.finite(1, measure=self._measure(mechanism, self._data, self._generator))
         if len(answers) != count:
             raise InvalidInputError(f"measure must return {count} answers, one a query, got {len(answers)}")
         return answers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,9 +66,9 @@ class Equivalence:
 def answerable(wanted: NoisyQueries, given: NoisyQueries, tol: float = TOLERANCE) -> Answerability:
     """Say whether `wanted` can be answered from `given`; see `LinearGaussianMechanism.is_answerable_from`."""
     tol = validate.positive_number(tol=tol)
-    check_comparable((wanted, given))
+    check_comparable((wanted, given), ("the mechanism", "other"))
     above, below = given.standard_form, wanted.standard_form
-    hidden = _hidden(below.queries, above.queries)
+    hidden = _hidden(below.queries, above.queries, min(tol, linalg.SPAN_TOLERANCE))
     if hidden is not None:
         return Answerability(False, np.inf, direction=_largest_one(hidden))
     shares = coordinates(below.queries, above.queries)
@@ -89,22 +90,35 @@ def coordinates(queries: Array, rows: Array) -> Array:
     return np.ascontiguousarray(solved.T)
 
 
-def check_comparable(mechanisms: tuple[NoisyQueries, ...]) -> None:
-    """Refuse what is no mechanism, and mechanisms on other cells or with other neighbours than the first."""
-    for index, mechanism in enumerate(mechanisms):
+def coordinate_rounding(shares: Array, rows: Array) -> float:
+    """Return an allowance for the rounding of ``T T'``, relative to its norm, T being `coordinates` on the rows.
+
+    A backward error that is small against each row moves T by ``T E S⁺`` to first order, S being the rows.
+    """
+    if not shares.size:
+        return 0.0
+    norms = np.linalg.norm(rows, axis=1)
+    triangle = scipy.linalg.qr(rows.T, mode="r", check_finite=False)[0][: len(rows)]
+    spread = np.linalg.norm(shares * norms) / linalg.singular_values(triangle)[-1]
+    return float(8 * np.sqrt(rows.shape[1]) * linalg.EPS * spread / np.linalg.norm(shares))
+
+
+def check_comparable(mechanisms: Sequence[NoisyQueries], names: Sequence[str] = ()) -> None:
+    """Refuse what is no mechanism, and mechanisms on other cells or with other neighbours than the first.
+
+    `names` are those of the arguments that they were given as; by default ``mechanisms[0]``, ``mechanisms[1]``, …
+    """
+    called = names or [f"mechanisms[{index}]" for index in range(len(mechanisms))]
+    for name, mechanism in zip(called, mechanisms, strict=True):
         if not isinstance(mechanism, NoisyQueries):
-            raise InputTypeError(
-                f"mechanisms[{index}] must be a LinearGaussianMechanism, got {type(mechanism).__name__}"
-            )
+            raise InputTypeError(f"{name} must be a LinearGaussianMechanism, got {type(mechanism).__name__}")
         cells, expected = mechanism.query_matrix.shape[1], mechanisms[0].query_matrix.shape[1]
         if cells != expected:
             raise InvalidInputError(
-                f"mechanisms must be stated on the same cells, got {cells} at mechanisms[{index}] and {expected}"
+                f"{name} must be stated on the same cells as {called[0]}, got {cells} and {expected}"
             )
         if not _same_neighbours(mechanism, mechanisms[0]):
-            raise InvalidInputError(
-                f"mechanisms must have the same neighbours, mechanisms[{index}] has others"
-            )
+            raise InvalidInputError(f"{name} must have the same neighbours as {called[0]}, it has others")
 
 
 def _same_neighbours(first: NoisyQueries, second: NoisyQueries) -> bool:
@@ -116,15 +130,15 @@ def _same_neighbours(first: NoisyQueries, second: NoisyQueries) -> bool:
     return ours.shape == theirs.shape and bool(np.array_equal(ours, theirs))
 
 
-def _hidden(queries: Array, rows: Array) -> Array | None:
-    """Return the part of a query outside the span of the rows, the largest of them; None where all lie inside."""
+def _hidden(queries: Array, rows: Array, tol: float) -> Array | None:
+    """Return the largest part of a query outside the span of the rows; None where all lie inside, up to a share."""
     if not len(queries):
         return None
     basis = linalg.row_space(rows) if len(rows) else rows
     outside = queries - (queries @ basis.T) @ basis
     shares = np.linalg.norm(outside, axis=1) / np.linalg.norm(queries, axis=1)
     worst = int(np.argmax(shares))
-    return outside[worst] if shares[worst] > linalg.SPAN_TOLERANCE else None
+    return outside[worst] if shares[worst] > tol else None
 
 
 def _largest_one(direction: Array) -> Array:

@@ -141,10 +141,12 @@ def write_npz(path: FilePath, schema: str, version: int, /, **arrays: npt.ArrayL
     Raises
     ------
     FileFormatError
-        The path cannot be written.
+        The path cannot be written, or does not end in ``.npz``.
     InvalidInputError, InputTypeError
         An array called ``schema`` or ``version``, or one that holds neither numbers nor texts.
     """
+    if _target(path).suffix.lower() != ".npz":
+        raise FileFormatError(f"{path}: must end in .npz, the one format that is written here")
     contents = {"schema": np.array(schema), "version": np.array(version, dtype=np.int64)}
     for key, value in arrays.items():
         if key in contents:

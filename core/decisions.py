@@ -68,7 +68,7 @@ class SignalToNoise:
     Parameters
     ----------
     primary, secondary, common : LinearGaussianMechanism
-        M_1, M_2, and what has been released of both.
+        M_1, M_2, and what has been released: the common mechanism, or any other whose answers are known.
     share : float
         x, more than 0 and at most 1.
     level : float

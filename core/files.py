@@ -37,7 +37,8 @@ from dualmech.workload import MAX_DENSE_ENTRIES, Workload
 __all__ = [
     "atomic_write",
     "check_writable",
-    "read_archive",
+    "domain_arrays",
+    "domain_from_arrays",
     "read_archive",
     "read_matrix",
     "read_npz",
@@ -181,8 +182,7 @@ def workload_arrays(workload: Workload) -> Arrays:
         arrays["matrix"] = matrix
     arrays |= {"names": _texts("names", workload.names), "groups": _texts("groups", workload.groups)}
     if workload.domain is not None:
-        arrays["domain_names"] = _texts("domain names", workload.domain.names)
-        arrays["domain_sizes"] = np.array(workload.domain.shape, dtype=np.int64)
+        arrays |= domain_arrays(workload.domain)
     return {f"workload_{key}": value for key, value in arrays.items()}
 
 
@@ -210,7 +210,7 @@ def workload_from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Workload:
     try:
         matrix = parts["matrix"] if "matrix" in parts else _checked(_csr(parts, shape))
         names, groups = parts["names"].tolist(), parts["groups"].tolist()
-        workload = Workload(matrix, names, groups, _domain(parts))
+        workload = Workload(matrix, names, groups, domain_from_arrays(parts))
     except DualmechError:
         raise
     except (ValueError, TypeError, IndexError, OverflowError) as error:
@@ -231,7 +231,16 @@ def _checked(matrix: Any) -> Any:
     return matrix
 
 
-def _domain(parts: Mapping[str, npt.NDArray[Any]]) -> Domain | None:
+def domain_arrays(domain: Domain) -> Arrays:
+    """Return the arrays that describe a domain in an ``.npz`` file."""
+    return {
+        "domain_names": _texts("domain names", domain.names),
+        "domain_sizes": np.array(domain.shape, dtype=np.int64),
+    }
+
+
+def domain_from_arrays(parts: Mapping[str, npt.NDArray[Any]]) -> Domain | None:
+    """Return the domain that `domain_arrays` described, None where there is none; half of one is refused."""
     if "domain_names" not in parts and "domain_sizes" not in parts:
         return None
     if "domain_names" not in parts or "domain_sizes" not in parts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
@@ -122,6 +124,21 @@ def represent(matrix: Array, basis: Array, names: tuple[str, ...], what: str = "
     return np.ascontiguousarray(solved.T)
 
 
+def kronecker(factors: Sequence[Array]) -> Array:
+    """Return the Kronecker product of one or more matrices, the last one's indices fastest."""
+    product: Array = np.ones((1, 1))
+    for factor in factors:
+        product = np.asarray(np.kron(product, factor), dtype=np.float64)
+    return product
+
+
+def along(matrices: Sequence[Array], tensor: Array) -> Array:
+    """Return ``(⊗ A_i) vec(tensor)`` as a tensor, a matrix after another along its own axis."""
+    for axis, matrix in enumerate(matrices):
+        tensor = np.moveaxis(np.tensordot(matrix, tensor, axes=(1, axis)), 0, axis)
+    return np.asarray(tensor)
+
+
 def cholesky(matrix: Array) -> Array | None:
     """Return the upper factor R with ``R' R = matrix``, or None where the matrix is not positive definite.
 
@@ -139,7 +156,7 @@ def cholesky(matrix: Array) -> Array | None:
     return np.asarray(factor * scale) if np.all(np.isfinite(factor)) else None
 
 
-def settled(covariance: Array, margin: float = 1.0) -> Array | None:
+def settled(covariance: Array, margin: float = 1.0, singular: bool = False) -> Array | None:
     """Return the covariance that is judged in place of one that rounding leaves singular; None if indefinite.
 
     A positive definite matrix, as Cholesky finds it, stands for itself. Otherwise coordinates without any noise
@@ -155,7 +172,7 @@ def settled(covariance: Array, margin: float = 1.0) -> Array | None:
     if np.any(diagonal < 0) or np.any(covariance[diagonal == 0]) or not noisy.size:
         return None
     block = covariance[np.ix_(noisy, noisy)]
-    if cholesky(block) is not None:
+    if not singular and cholesky(block) is not None:
         return covariance
     units = np.sqrt(diagonal[noisy])
     values, vectors = np.linalg.eigh(block / units / units[:, None])
@@ -168,17 +185,33 @@ def settled(covariance: Array, margin: float = 1.0) -> Array | None:
     return result
 
 
-def inverse_forms(covariance: Array, vectors: Array) -> tuple[Array, Array, Array] | None:
+def is_singular(covariance: Array) -> bool:
+    """Whether some direction has no noise, or none that can be told from rounding, each coordinate in its own unit.
+
+    A singular matrix passes Cholesky's algorithm or not as the last rounding falls; its eigenvalues tell either way.
+    """
+    diagonal = np.diagonal(covariance)
+    if not np.all(diagonal > 0):
+        return True
+    units = np.sqrt(diagonal)
+    values = np.linalg.eigvalsh(covariance / units / units[:, None])
+    return bool(values[0] <= 8 * len(values) * EPS * values[-1])
+
+
+def inverse_forms(
+    covariance: Array, vectors: Array, singular: bool = False
+) -> tuple[Array, Array, Array] | None:
     """Return the `settled` covariance Σ, ``b_i' Σ⁻¹ b_i`` for the columns b_i of `vectors`, and an allowance.
 
     Where Σ had to be raised, a form that falls with the height it was raised to is ``inf``: the column leaves
-    the range of the covariance that was given. None if that one is indefinite.
+    the range of the covariance that was given. None if that one is indefinite. What is known to be `singular` is
+    raised even where Cholesky's algorithm takes it for definite.
     """
-    judged = settled(covariance)
+    judged = settled(covariance, singular=singular)
     if judged is None:
         return None
     forms, allowance = _forms(judged, vectors)
-    higher = None if judged is covariance else settled(covariance, HIGHER)
+    higher = None if judged is covariance else settled(covariance, HIGHER, singular)
     if higher is not None:
         forms = np.where(forms > 2 * _forms(higher, vectors)[0], np.inf, forms)
     return judged, forms, allowance

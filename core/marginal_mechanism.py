@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from os import PathLike
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg
 
-from dualmech import accounting, validate
-from dualmech.domain import Domain
-from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.marginals import Axes, MarginalWorkload, cells_of, check_marginal
-from dualmech.validate import Array
+from dualmech import files, linalg, marginal_files, marginal_order
+from dualmech.errors import InvalidInputError
+from dualmech.marginal_order import MarginalAnswerability
+from dualmech.marginals import MarginalWorkload, check_marginal
+from dualmech.mechanism import LinearGaussianMechanism
+from dualmech.privacy import GaussianPrivacy
+from dualmech.residual_tables import ResidualTables
 
-Tables = Mapping[Axes, Array]
-"""Marginal tables by the positions of their attributes, each with one axis an attribute."""
+SCHEMA, VERSION = "dualmech.marginal_mechanism", 1
+
+MAX_WRITTEN = 2**24
+"""Largest number of entries of a query matrix that is written out."""
 
 
-class MarginalMechanism:
+class MarginalMechanism(ResidualTables, GaussianPrivacy):
     """Independent noise on residual subspaces of a domain that no vector could hold.
 
     For each measured set of attributes T, the residual of its marginal table, centred along every axis, is released
@@ -32,12 +36,13 @@ class MarginalMechanism:
         The attributes.
     noise : mapping of axes to float
         ``τ_T > 0`` for each measured set T, by the positions of its attributes; with d cells, ``τ_T / d`` is the
-        variance of the noise on the subspace.
+        variance of the noise on the subspace. Sets with an attribute of one value have no residual, and are left out;
+        with no others the mechanism releases nothing.
 
     Raises
     ------
     InvalidInputError, InputTypeError
-        No set, one with attributes that are not in the domain, or a level that is not positive.
+        A set with attributes that are not in the domain, or a level that is not positive.
 
     Notes
     -----
@@ -53,197 +58,185 @@ class MarginalMechanism:
     8.0
     """
 
-    __slots__ = ("domain", "noise")
+    __slots__ = ()
 
-    domain: Domain
-    noise: dict[Axes, float]
+    @classmethod
+    def of_tables(
+        cls, workload: MarginalWorkload, variances: npt.ArrayLike | Mapping[object, float] = 1.0
+    ) -> MarginalMechanism:
+        """Return what independent noise on every cell of some tables reveals, the plain Gaussian mechanism.
 
-    def __init__(self, domain: Domain, noise: Mapping[Axes, float]) -> None:
-        if not isinstance(domain, Domain):
-            raise InputTypeError(f"domain must be a dualmech.Domain, got {type(domain).__name__}")
-        if not isinstance(noise, Mapping) or not noise:
-            raise InvalidInputError("noise must map one or more sets of attributes to positive levels")
-        count = len(domain.names)
-        for axes, level in noise.items():
-            if list(axes) != sorted(set(axes)) or not all(0 <= axis < count for axis in axes):
-                raise InvalidInputError(
-                    f"noise must be given for increasing positions below {count}, got {axes}"
-                )
-            validate.positive_number(**{f"noise[{axes}]": level})
-        self.domain = domain
-        self.noise = {tuple(axes): float(level) for axes, level in noise.items()}
-
-    @property
-    def squared_privacy_cost(self) -> float:
-        """``Σ_T mult_T / τ_T``, the same for every record."""
-        return math.fsum(self._dimension(axes) / level for axes, level in self.noise.items())
-
-    @property
-    def privacy_cost(self) -> float:
-        """Δ, the root of the squared cost; equal to the μ of Gaussian DP."""
-        return math.sqrt(self.squared_privacy_cost)
-
-    @property
-    def rho(self) -> float:
-        """The ρ of zero-concentrated differential privacy, ``Δ²/2``."""
-        return self.squared_privacy_cost / 2
-
-    def epsilon(self, delta: float) -> float:
-        """Return the least ε at which the mechanism is (ε, δ)-differentially private."""
-        return accounting.epsilon(self.privacy_cost, delta)
-
-    def delta(self, epsilon: float) -> float:
-        """Return the least δ at which the mechanism is (ε, δ)-differentially private."""
-        return accounting.delta(self.privacy_cost, epsilon)
-
-    def variance(self, attributes: Iterable[str]) -> float:
-        """Return the variance of every cell of one marginal table."""
-        axes = self.domain.axes(attributes)
-        return (
-            math.fsum(self._dimension(each) * self.noise[each] for each in self._under(axes))
-            / cells_of(self.domain, axes) ** 2
-        )
-
-    def variances(self, workload: MarginalWorkload) -> Array:
-        """Return the variance of a cell of each table of a workload (tables,)."""
-        return np.array([self.variance(names) for names in check_marginal(workload).sets])
-
-    def variance_of(self, query: Mapping[str, npt.ArrayLike]) -> float:
-        """Return the variance of a product query: one factor an attribute, ones for those that are not named."""
-        return self.covariance_of(query, query)
-
-    def covariance_of(self, first: Mapping[str, npt.ArrayLike], second: Mapping[str, npt.ArrayLike]) -> float:
-        """Return the covariance of two product queries, ``x ↦ Σ_cells Π_i f_i(cell_i) x_cell``.
+        A table S with noise of variance σ² in each cell tells ``1 / (σ² cells_S)`` about every subspace T ⊆ S, in
+        units of ``1/τ_T``, and what several tables tell adds up. Its variances are those of the consistent estimates.
 
         Parameters
         ----------
-        first, second : mapping of attribute names to arrays (n_i,)
-            The factors f_i; an attribute that is not named has the factor 1 for all its values.
+        workload : MarginalWorkload
+            The tables.
+        variances : float, array or mapping
+            σ² of each, as the targets of `MarginalFitness`.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> tables = dm.workloads.marginals([2, 2, 2], ways=2)
+        >>> noisy = dm.MarginalMechanism.of_tables(tables, 3.0)
+        >>> round(noisy.squared_privacy_cost, 9), round(noisy.variance(["a0", "a1"]), 9)
+        (1.0, 1.75)
+        """
+        lattice = check_marginal(workload).lattice
+        told = lattice.incidence @ (1 / (workload.per_table(variances, "variances") * workload.table_cells))
+        assert workload.domain is not None
+        return cls(workload.domain, dict(zip(lattice.axes, (1 / told).tolist(), strict=True)))
+
+    def common_with(self, *others: MarginalMechanism) -> MarginalMechanism:
+        """Return a mechanism that this one and others can all answer, as accurate as can be.
+
+        On a subspace that all measure, its noise is the largest of theirs; what one does not measure is not common.
+        It is the common mechanism of least total variance on an orthonormal basis of what all see (`CommonMechanism`
+        on a domain that matrices can hold): all cost matrices are multiples of the same projectors, and on such a
+        basis no covariance above theirs has a smaller entry on its diagonal.
+
+        Parameters
+        ----------
+        others : MarginalMechanism
+            One or more, on the same domain.
 
         Raises
         ------
         InvalidInputError, InputTypeError
-            Unknown attributes, factors of another length, a query with a part that is not measured.
+            No others, mechanisms on another domain or of another kind.
+
+        Notes
+        -----
+        Equation 1 and algorithm 1 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023 (CMN); sections 7.3 and 7.4 there
+        choose between marginals.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> domain = dm.Domain([(f"a{attribute}", 2) for attribute in range(7)])
+        >>> one, cells = (
+        ...     dm.MarginalMechanism.of_tables(dm.workloads.marginals(domain, ways=ways)) for ways in (1, 7)
+        ... )
+        >>> round(one.common_with(cells).squared_privacy_cost, 6)
+        0.0625
         """
-        ours, theirs = self._factors(first), self._factors(second)
-        for factors in (ours, theirs):
-            self._under(tuple(axis for axis, factor in sorted(factors.items()) if np.ptp(factor) > 0))
-        total = 0.0
-        for axes, level in self.noise.items():
-            share = level
-            for axis, size in enumerate(self.domain.shape):
-                f, g = ours.get(axis), theirs.get(axis)
-                if axis in axes:
-                    share *= 0.0 if f is None or g is None else float((f - f.mean()) @ (g - g.mean())) / size
-                else:
-                    share *= (1.0 if f is None else float(f.mean())) * (1.0 if g is None else float(g.mean()))
-            total += share
-        return total
+        return MarginalMechanism(self.domain, marginal_order.common([self, *others]))
 
-    def measure(self, tables: Tables, rng: np.random.Generator | int = 0) -> dict[Axes, Array]:
-        """Draw the noisy residuals of all measured sets, for study. NOT a private release.
+    def residual(self, common: MarginalMechanism, tol: float = marginal_order.TOLERANCE) -> MarginalMechanism:
+        """Return what is left of this mechanism once a part of it is known, ``1 / (1/τ - 1/τ_*)`` on each subspace.
 
-        This is the one place where data meet noise: exact noise would be drawn here.
-
-        Parameters
-        ----------
-        tables : mapping of axes to arrays
-            Marginal tables of the records; any that cover the measured sets (`dualmech.records.count`).
-        rng : numpy.random.Generator or int
-            Where the noise comes from.
+        Run independently, the two parts are equivalent to the whole (`combine` puts their answers together). Of a
+        subspace of which less than 1e-9 is left nothing more is asked.
 
         Raises
         ------
         InvalidInputError, InputTypeError
-            A measured set that no table covers, a table of another shape.
-        """
-        generator = validate.generator(rng=rng)
-        return {
-            axes: _centred(self._table(tables, axes) + self._draw(axes, level, generator))
-            for axes, level in self.noise.items()
-        }
+            A common part that is not answerable from this mechanism, its worst subspace named, or on another domain.
 
-    def recombine(self, residuals: Tables, attributes: Iterable[str]) -> Array:
-        """Return the unbiased estimate of a marginal table from noisy residuals.
+        Notes
+        -----
+        Algorithm 3 of CMN; `dualmech.residual` where matrices can hold it.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> domain = dm.Domain({"sex": 2})
+        >>> noisy, better = (dm.MarginalMechanism(domain, {(): level}) for level in (2, 1))
+        >>> better.residual(noisy).noise      # 1 / (1/1 - 1/2)
+        {(): 2.0}
+        """
+        return MarginalMechanism(self.domain, marginal_order.left(self, common, tol))
+
+    def compose(self, *others: MarginalMechanism) -> MarginalMechanism:
+        """Return what this mechanism and others reveal together, run independently; their costs add.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            Mechanisms on another domain or of another kind.
+        """
+        return MarginalMechanism(self.domain, marginal_order.together([self, *others]))
+
+    def is_answerable_from(
+        self, other: MarginalMechanism, tol: float = marginal_order.TOLERANCE
+    ) -> MarginalAnswerability:
+        """Say whether the other's answers, with more noise, are this mechanism's: ``1/τ ≤ 1/τ_other`` everywhere.
+
+        Parameters
+        ----------
+        other : MarginalMechanism
+            On the same domain.
+        tol : float
+            Relative excess that counts as rounding.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            Another domain or kind of mechanism, a tolerance that is not positive.
+        """
+        return marginal_order.answerable(self, other, tol)
+
+    def dense(self) -> LinearGaussianMechanism:
+        """Return the equivalent mechanism on the cells: orthonormal rows of each subspace, noise of variance τ_T / d.
 
         Raises
         ------
         InvalidInputError
-            A table with a part that is not measured.
+            A query matrix of more than 2^24 entries.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> small = dm.MarginalMechanism(dm.Domain({"age": 3, "sex": 2}), {(): 6.0, (1,): 6.0})
+        >>> small.dense().query_matrix.shape, abs(small.dense().rho - small.rho) < 1e-12
+        ((2, 6), True)
         """
-        axes = self.domain.axes(attributes)
-        shape = tuple(self.domain.shape[axis] for axis in axes)
-        table = np.zeros(shape)
-        for part in self._under(axes):
-            spread = [slice(None) if axis in part else None for axis in axes]
-            table += residuals[part][tuple(spread)] / math.prod(
-                self.domain.shape[a] for a in axes if a not in part
+        sizes, cells = self.domain.shape, self.domain.cells
+        counts = [int(self._dimension(axes)) for axes in self.noise]
+        if max(sum(counts), 1) * cells > MAX_WRITTEN:
+            raise InvalidInputError(
+                f"a query matrix of {sum(counts)} rows and {float(cells):.3g} cells is too large to write out "
+                f"(limit {MAX_WRITTEN} entries)"
             )
-        return table
+        contrasts = [scipy.linalg.helmert(size) for size in sizes]
+        means = [np.full((1, size), size**-0.5) for size in sizes]
+        rows = [
+            linalg.kronecker([contrasts[axis] if axis in axes else means[axis] for axis in range(len(sizes))])
+            for axes in self.noise
+        ]
+        levels = np.repeat([level / cells for level in self.noise.values()], counts)
+        stacked = np.vstack([np.zeros((0, cells)), *rows])
+        return LinearGaussianMechanism(stacked, np.diag(levels) if len(levels) else np.zeros((0, 0)))
 
-    def simulate(
-        self, tables: Tables, workload: MarginalWorkload, rng: np.random.Generator | int = 0
-    ) -> dict[tuple[str, ...], Array]:
-        """Draw noisy, mutually consistent tables of a workload, for study. NOT a private release.
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the mechanism to an ``.npz`` file, whole or not at all (schema in ``docs/formats.md``)."""
+        files.write_npz(
+            path,
+            SCHEMA,
+            VERSION,
+            levels=np.array(list(self.noise.values()), dtype=np.float64),
+            **marginal_files.arrays(self.domain, self.noise),
+        )
 
-        Returns
-        -------
-        dict of attribute names to arrays
-            One axis an attribute, in the domain's order.
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> MarginalMechanism:
+        """Read a mechanism back; its privacy is computed anew from its noise.
+
+        Raises
+        ------
+        FileFormatError
+            The file cannot be read, follows another schema, or its arrays do not fit together.
         """
-        residuals = self.measure(tables, rng)
-        return {names: self.recombine(residuals, names) for names in check_marginal(workload).sets}
+        arrays = files.read_npz(path, SCHEMA, (VERSION,))
+        files.require(path, arrays, "levels", *marginal_files.KEYS)
+        with files.reading(path):
+            domain, sets = marginal_files.from_arrays(arrays)
+            levels = arrays["levels"]
+            if levels.shape != (len(sets),):
+                raise InvalidInputError(f"levels must be {len(sets)} numbers, got shape {levels.shape}")
+            return cls(domain, dict(zip(sets, levels.tolist(), strict=True)))
 
     def __repr__(self) -> str:
         return f"MarginalMechanism({len(self.noise)} residual subspaces, rho={self.rho:.6g})"
-
-    def _draw(self, axes: Axes, level: float, generator: np.random.Generator) -> Array:
-        shape = tuple(self.domain.shape[axis] for axis in axes)
-        return np.asarray(math.sqrt(level / math.prod(shape)) * generator.standard_normal(shape))
-
-    def _table(self, tables: Tables, axes: Axes) -> Array:
-        """Return the marginal on a set from the smallest given table that covers it."""
-        covering = [given for given in tables if set(axes) <= set(given)]
-        if not covering:
-            raise InvalidInputError(f"tables must cover {self._shown(axes)}, which is measured; none does")
-        best = min(covering, key=lambda given: cells_of(self.domain, given))
-        table = validate.finite(**{f"tables[{best}]": tables[best]})
-        shape = tuple(self.domain.shape[axis] for axis in best)
-        if table.shape != shape:
-            raise InvalidInputError(f"tables[{best}] must have shape {shape}, got {table.shape}")
-        return np.asarray(table.sum(axis=tuple(i for i, axis in enumerate(best) if axis not in axes)))
-
-    def _under(self, axes: Axes) -> Sequence[Axes]:
-        """Return the subsets of a set that carry anything; refuse it where one is not measured."""
-        varying = [axis for axis in axes if self.domain.shape[axis] > 1]
-        subsets = [each for size in range(len(varying) + 1) for each in itertools.combinations(varying, size)]
-        for each in subsets:
-            if each not in self.noise:
-                raise InvalidInputError(
-                    f"{self._shown(axes)} is not answered: its residual on {self._shown(each)} is not measured"
-                )
-        return subsets
-
-    def _dimension(self, axes: Axes) -> float:
-        return math.prod(float(self.domain.shape[axis] - 1) for axis in axes)
-
-    def _factors(self, query: Mapping[str, npt.ArrayLike]) -> dict[int, Array]:
-        factors = {}
-        for name, factor in query.items():
-            (axis,) = self.domain.axes([name])
-            factors[axis] = validate.finite(1, **{f"query[{name!r}]": factor})
-            if len(factors[axis]) != self.domain.shape[axis]:
-                raise InvalidInputError(
-                    f"query[{name!r}] must have {self.domain.shape[axis]} entries, got {len(factors[axis])}"
-                )
-        return factors
-
-    def _shown(self, axes: Axes) -> str:
-        return " x ".join(self.domain.names[axis] for axis in axes) or "the total"
-
-
-def _centred(table: Array) -> Array:
-    """Return a table less its mean along every axis: its part in the residual subspace of all its attributes."""
-    for axis in range(table.ndim):
-        table = table - table.mean(axis=axis, keepdims=True)
-    return np.asarray(table)

@@ -34,16 +34,14 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         other a little, and workloads are answered from the best that they say together. With no rows at all,
         ``np.zeros((0, d))``, it is the mechanism that releases nothing.
     covariance : (k, k) array
-        Σ ⪰ 0, symmetric. Where it is singular, directions are released exactly; with dependent rows only those
-        that are 0 whatever the data.
+        Σ ⪰ 0, symmetric. Where it is singular, directions are released exactly.
     neighbours : (d, s) array or sparse matrix, optional
         Differences of neighbouring data sets up to sign; by default one record added or removed.
 
     Raises
     ------
     InvalidInputError, InputTypeError
-        Shapes that do not fit, a row of zeros, an asymmetric or indefinite covariance, NaN or infinity, exact
-        answers to queries that depend on one another.
+        Shapes that do not fit, a row of zeros, an asymmetric or indefinite covariance, NaN or infinity.
 
     Notes
     -----
@@ -207,7 +205,9 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         array([1.333333])
         """
         mechanisms = (self, *others)
-        answerability.check_comparable(mechanisms)
+        answerability.check_comparable(
+            mechanisms, ["the mechanism", *(f"others[{i}]" for i in range(len(others)))]
+        )
         queries = np.vstack([each.query_matrix for each in mechanisms])
         noise = scipy.linalg.block_diag(*(each.covariance() for each in mechanisms if len(each.covariance())))
         return LinearGaussianMechanism(queries, noise[: len(queries)], self.neighbours)
@@ -215,14 +215,18 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
     def compose(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:
         """Return what this mechanism and others reveal together, said once: independent rows, unit noise.
 
-        It is equivalent to their `stack`; cost matrices add, and so do profiles.
+        It is equivalent to their `stack`; cost matrices add, and so do profiles. What one of them releases exactly, is
+        released exactly: the noise is then not that of units.
 
         Raises
         ------
         InvalidInputError, InputTypeError
-            What `stack` and `standardize` refuse.
+            What `stack` refuses; mechanisms that together release everything exactly.
         """
-        return self.stack(*others).standardize()
+        both = self.stack(*others)
+        if not both.releases_exactly:
+            return both.standardize()
+        return LinearGaussianMechanism(both._independent_rows, both._independent_noise, self.neighbours)
 
     def is_answerable_from(
         self, other: LinearGaussianMechanism, tol: float = answerability.TOLERANCE
@@ -236,7 +240,9 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         other : LinearGaussianMechanism
             On the same cells, with the same neighbours.
         tol : float
-            Share of the other's cost that an excess may have, in whatever direction, to count as rounding.
+            Share of the other's cost that an excess may have, in whatever direction, to count as rounding. A query
+            counts as one that the other answers where at most this share of it, and at most 1e-9, lies outside the
+            span of the other's rows.
 
         Returns
         -------

@@ -126,6 +126,9 @@ BUILT_IN = {
         "random_marginals:AxBx...,TABLES,SEED",
         (_integers("x"), _integer, _integer),
     ),
+    "parity": BuiltIn(
+        workloads.parity, "parity:ATTRIBUTES[:ORDER,...]", (_integer, _integers(",")), 1, separator=":"
+    ),
     "pl94": BuiltIn(workloads.pl94, "pl94"),
     "age_pyramid": BuiltIn(workloads.age_pyramid, "age_pyramid[:AGES[,ADULTS 0 or 1]]", (_integer, _flag), 2),
     "random_signs": BuiltIn(

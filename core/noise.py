@@ -44,45 +44,73 @@ class StandardForm:
             return cls(queries, covariance, covariance)
         factor = linalg.cholesky(covariance)
         if factor is None:
-            raise InvalidInputError(
-                "cost_matrix is not finite: the covariance is singular, some queries are released exactly"
-            )
+            raise InvalidInputError("covariance must be positive definite for a standard form")
         both = np.hstack([queries, np.eye(len(queries))])
         solved = scipy.linalg.solve_triangular(factor, both, trans="T", check_finite=False)
         return cls(solved[:, : queries.shape[1]], factor.T, solved[:, queries.shape[1] :])
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduced:
+    """The same answers on independent rows: ``estimate`` takes those to B x to those to ``rows`` x, of this noise."""
+
+    rows: Array
+    noise: Array
+    estimate: Array
+
     @classmethod
-    def of_dependent(cls, queries: Array, covariance: Array) -> StandardForm:
-        """Standardise any rows by decompositions; refused where something is released exactly."""
+    def of_dependent(cls, queries: Array, covariance: Array) -> Reduced | StandardForm:
+        """Make the best of dependent rows (generalised least squares); where none is exact, with unit noise."""
         diagonal = np.diagonal(covariance)
         units = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         values, vectors = np.linalg.eigh(covariance / units / units[:, None])
         kept = values > 8 * len(values) * linalg.EPS * values[-1]
-        scaled = queries / units[:, None]
-        silent = np.linalg.norm(vectors[:, ~kept].T @ scaled)
-        if silent > linalg.SPAN_TOLERANCE * np.linalg.norm(scaled):
-            raise InvalidInputError(
-                "covariance must not release anything exactly where the rows of query_matrix depend on one another"
-            )
-        roots = np.sqrt(values[kept])
-        left, sizes, right = linalg.svd((vectors[:, kept].T @ scaled) / roots[:, None])
+        scaled, whiten = queries / units[:, None], (vectors[:, kept] / np.sqrt(values[kept])).T / units
+        exact = vectors[:, ~kept].T @ scaled
+        if np.linalg.norm(exact) > linalg.SPAN_TOLERANCE * np.linalg.norm(scaled):
+            return cls._of_exact(queries, whiten, exact, vectors[:, ~kept].T / units)
+        left, sizes, right = linalg.svd(whiten @ queries)
         size = len(linalg.row_space(queries))
-        return cls(
+        return StandardForm(
             sizes[:size, None] * right[:size],
-            (vectors[:, kept] * roots * units[:, None]) @ left[:, :size],
-            left[:, :size].T @ (vectors[:, kept] / roots / units[:, None]).T,
+            (vectors[:, kept] * np.sqrt(values[kept]) * units[:, None]) @ left[:, :size],
+            left[:, :size].T @ whiten,
         )
+
+    @classmethod
+    def _of_exact(cls, queries: Array, whiten: Array, exact: Array, silent: Array) -> Reduced:
+        """Take the exact rows for known, and fit the others to what the noisy answers add to them."""
+        known = linalg.row_space(exact)
+        basis = linalg.row_space(queries)
+        others = scipy.linalg.null_space(known @ basis.T).T @ basis
+        seen = known @ np.linalg.pinv(exact) @ silent
+        noisy = whiten @ queries
+        fit = np.linalg.pinv(noisy @ others.T)
+        noise = np.zeros((len(basis), len(basis)))
+        noise[len(known) :, len(known) :] = fit @ fit.T
+        estimate = np.vstack([seen, fit @ (whiten - noisy @ known.T @ seen)])
+        return cls(np.vstack([known, others]), noise, estimate)
 
 
 class NoisyQueries:
     """``x ↦ B x + N(0, Σ)``: the base of `LinearGaussianMechanism`, where the parameters are described."""
 
-    __slots__ = ("_covariance", "_form", "_profile", "independent", "neighbours", "query_matrix")
+    __slots__ = (
+        "_covariance",
+        "_exact",
+        "_form",
+        "_reduced",
+        "_profile",
+        "independent",
+        "neighbours",
+        "query_matrix",
+    )
 
     query_matrix: Array
     neighbours: Matrix | None
     independent: bool
     _form: StandardForm | None
+    _reduced: Reduced | None
 
     def __init__(
         self,
@@ -91,25 +119,43 @@ class NoisyQueries:
         neighbours: Matrix | None = None,
     ) -> None:
         queries, noise = _matrices(query_matrix, covariance)
-        moves = queries
         if neighbours is not None:
             neighbours = validate.matrix(neighbours=neighbours)
             if neighbours.shape[0] != queries.shape[1]:
                 raise InvalidInputError(
                     f"neighbours must have {queries.shape[1]} rows, one a cell, got {neighbours.shape[0]}"
                 )
-            moves = moves_between(queries, neighbours) if len(queries) else queries @ neighbours
         self.query_matrix = queries
         self.neighbours = neighbours
         self._covariance = noise
-        self._profile = validate.read_only(_profile(noise, moves))
+        self._form, self._reduced = None, None
         self.independent = not len(queries) or len(linalg.row_space(queries)) == len(queries)
-        self._form = None if self.independent else StandardForm.of_dependent(queries, noise)
+        self._exact = self.independent and len(queries) > 0 and linalg.is_singular(noise)
+        self._profile = validate.read_only(_profile(noise, _moves(queries, neighbours), self._exact))
+        if not self.independent:
+            self._reduce()
+
+    def _reduce(self) -> None:
+        """Find the independent rows that the dependent ones amount to."""
+        reduced = Reduced.of_dependent(self.query_matrix, self._covariance)
+        self._exact = isinstance(reduced, Reduced)
+        if isinstance(reduced, StandardForm):
+            self._form = reduced
+            self._reduced = Reduced(reduced.queries, np.eye(len(reduced.queries)), reduced.estimate)
+            return
+        moves = _moves(reduced.rows, self.neighbours)
+        everything = np.where(np.any(moves, axis=0), np.inf, 0.0)
+        profile = _profile(reduced.noise, moves, True) if np.any(reduced.noise) else everything
+        self._reduced, self._profile = reduced, validate.read_only(profile)
 
     @property
     def standard_form(self) -> StandardForm:
         """The mechanism with unit noise on independent rows; refused where something is released exactly."""
         if self._form is None:
+            if self._exact:
+                raise InvalidInputError(
+                    "cost_matrix is not finite: the covariance is singular, some queries are released exactly"
+                )
             self._form = StandardForm.of_independent(self.query_matrix, self._covariance)
         return self._form
 
@@ -132,12 +178,12 @@ class NoisyQueries:
     @property
     def rank(self) -> int:
         """Number of independent queries that are answered, k; 0 for the mechanism that releases nothing."""
-        return len(self.query_matrix) if self.independent else len(self.standard_form.queries)
+        return len(self.query_matrix) if self._reduced is None else len(self._reduced.rows)
 
     @property
     def releases_exactly(self) -> bool:
         """Whether some query is answered without any noise, at a cost that is not finite."""
-        return self.independent and self.rank > 0 and linalg.cholesky(self._covariance) is None
+        return self._exact
 
     def covariance(self, workload: Workload | None = None) -> Array:
         """Return the covariance (m, m) of the answers to a workload; without one, Σ itself.
@@ -156,8 +202,9 @@ class NoisyQueries:
         coordinates = self._represent(workload)
         spread = coordinates @ self._independent_noise
         if sp.issparse(coordinates):
-            return np.asarray(coordinates.multiply(spread).sum(axis=1)).ravel()
-        return np.einsum("jk,jk->j", spread, coordinates)
+            return np.maximum(np.asarray(coordinates.multiply(spread).sum(axis=1)).ravel(), 0.0)
+        # Where an answer is exact, rounding may leave a little less than 0.
+        return np.maximum(np.einsum("jk,jk->j", spread, coordinates), 0.0)
 
     def simulate(
         self, x: npt.ArrayLike, rng: np.random.Generator | int = 0, workload: Workload | None = None
@@ -190,18 +237,22 @@ class NoisyQueries:
         noisy = answers + noise @ vectors.T
         if workload is None:
             return np.asarray(noisy)
-        estimates = noisy if self.independent else noisy @ self.standard_form.estimate.T
+        estimates = noisy if self._reduced is None else noisy @ self._reduced.estimate.T
         return np.asarray((self._represent(workload) @ estimates.T).T)
 
     @property
+    def _independent_rows(self) -> Array:
+        return self.query_matrix if self._reduced is None else self._reduced.rows
+
+    @property
     def _independent_noise(self) -> Array:
-        """Covariance of the noise on the independent rows: Σ, or the unit noise of the standard form."""
-        return self._covariance if self.independent else np.eye(self.rank)
+        """Covariance of the noise on the independent rows: Σ itself where B's are."""
+        return self._covariance if self._reduced is None else self._reduced.noise
 
     def _represent(self, workload: Workload) -> Matrix:
         """Return L with ``L B = W`` for independent rows B, sparse where B is the identity and W is sparse."""
         self._check_cells(workload)
-        rows = self.query_matrix if self.independent else self.standard_form.queries
+        rows = self._independent_rows
         if linalg.is_identity(rows):
             return workload.matrix
         return linalg.represent(workload.dense(), np.asarray(rows), workload.names)
@@ -232,10 +283,16 @@ def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[A
     return queries, noise
 
 
-def _profile(noise: Array, moves: Array) -> Array:
+def _moves(queries: Array, neighbours: Matrix | None) -> Array:
+    if neighbours is None:
+        return queries
+    return moves_between(queries, neighbours) if len(queries) else np.asarray(queries @ neighbours)
+
+
+def _profile(noise: Array, moves: Array, singular: bool) -> Array:
     if not len(noise):
         return np.zeros(moves.shape[1])
-    judged = linalg.inverse_forms(noise, moves)
+    judged = linalg.inverse_forms(noise, moves, singular)
     if judged is None:
         raise InvalidInputError(
             f"covariance must be positive semidefinite and not zero, "

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import linalg, validate
-from dualmech.answerability import TOLERANCE, coordinates
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.answerability import TOLERANCE, check_comparable, coordinates
+from dualmech.errors import InvalidInputError
 from dualmech.mechanism import LinearGaussianMechanism
 from dualmech.validate import Array
 
@@ -55,7 +55,9 @@ class Recreation:
         residual_answers: npt.ArrayLike,
         rng: np.random.Generator | int | None = None,
     ) -> Array:
-        """Return the target's answers from those of both parts.
+        """Return the target's answers from those of both parts, which must have noise of their own.
+
+        Simulated with one seed each, the parts would share theirs: give both the same generator instead, or two seeds.
 
         Parameters
         ----------
@@ -125,8 +127,7 @@ def recreation(
     >>> abs(parts.residual.query_matrix.round(4)), parts.from_common.round(4).ravel()
     (array([[0.7071, 0.7071]]), array([0.5, 0.5]))
     """
-    _check_mechanism("mechanism", mechanism)
-    _check_mechanism("common", common)
+    check_comparable((mechanism, common), ("mechanism", "common"))
     verdict = common.is_answerable_from(mechanism, tol)
     if not verdict:
         raise InvalidInputError(
@@ -194,8 +195,3 @@ def _answers(name: str, answers: npt.ArrayLike, size: int) -> Array:
     if given.ndim not in (1, 2) or given.shape[-1] != size:
         raise InvalidInputError(f"{name} must have {size} entries in each row, got shape {given.shape}")
     return given
-
-
-def _check_mechanism(name: str, given: object) -> None:
-    if not isinstance(given, LinearGaussianMechanism):
-        raise InputTypeError(f"{name} must be a LinearGaussianMechanism, got {type(given).__name__}")

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,6 @@ import numpy.typing as npt
 from dualmech.certificate import Certificate
 from dualmech.errors import InfeasibleAnswerError, UncertifiedWarning
 from dualmech.validate import Array
-
-if TYPE_CHECKING:
-    from dualmech.mechanism import LinearGaussianMechanism
 
 
 class Status(Enum):
@@ -65,7 +62,7 @@ class Problem(Protocol):
     def certify(self, primal: Any, dual: Any) -> Certificate:
         """Judge a primal point and dual weights."""
 
-    def mechanism(self, primal: Any) -> LinearGaussianMechanism:
+    def mechanism(self, primal: Any) -> Any:
         """Build the mechanism that a primal point describes."""
 
     def prices(self, dual: Any) -> Array:
@@ -121,15 +118,18 @@ class Solution:
         return self.certificate.gap
 
     @property
-    def mechanism(self) -> LinearGaussianMechanism:
-        """The mechanism to release with; raises `InfeasibleAnswerError` where the answer is infeasible."""
+    def mechanism(self) -> Any:
+        """The mechanism to release with; raises `InfeasibleAnswerError` where the answer is infeasible.
+
+        A `LinearGaussianMechanism`; for local privacy a `LocalMechanism`, for marginal tables a `MarginalMechanism`,
+        for products a `ProductMechanism`.
+        """
         if not self.certificate.feasible:
             raise InfeasibleAnswerError(
                 f"no mechanism: the answer exceeds a constraint by {self.certificate.violation:.2e} "
                 f"(status {self.status.name})"
             )
-        mechanism: LinearGaussianMechanism = self.problem.mechanism(self.primal)
-        return mechanism
+        return self.problem.mechanism(self.primal)
 
     @property
     def prices(self) -> Array:

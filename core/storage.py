@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import files, linalg
+from dualmech import files, linalg, marginal_files
 from dualmech.archives import Arrays, FilePath
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
+from dualmech.marginals import MarginalWorkload
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.problems.marginals import MarginalDual, MarginalFitness, MarginalVariance
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
@@ -19,16 +21,23 @@ from dualmech.solution import Solution, Status, judged, warned
 
 SCHEMA, VERSION = "dualmech.solution", 1
 
+PREFIX = "workload_"
+"""What the keys of a workload start with."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of problem in a file; its keys are named as the parameters of the problem and of its dual weights."""
+    """A kind of problem in a file; its keys are named as the parameters of the problem and of its dual weights.
+
+    Where it is of marginal tables, the file names the tables instead of holding a matrix.
+    """
 
     problem: type
     dual: type
     data: tuple[str, ...]
     optional: tuple[str, ...] = ("basis", "neighbours")
     weights: tuple[str, ...] = ("neighbour_weights",)
+    tables: bool = False
 
 
 BOTH_WEIGHTS = ("neighbour_weights", "query_weights")
@@ -40,6 +49,8 @@ KINDS = {
         Kind(PrivacyFirst, FitnessDual, ("targets", "cost"), weights=BOTH_WEIGHTS),
         Kind(SoftmaxFitness, SoftmaxDual, ("targets", "t1", "t2", "total_weight"), weights=BOTH_WEIGHTS),
         Kind(TotalVariance, VarianceDual, ("weights",)),
+        Kind(MarginalFitness, MarginalDual, ("targets",), (), ("table_weights",), tables=True),
+        Kind(MarginalVariance, type(None), ("weights",), (), (), tables=True),
         Kind(QueryWeighting, WeightingDual, ("design", "privacy"), optional=("neighbours",)),
     )
 }
@@ -81,7 +92,9 @@ def save_solution(solution: Solution, path: FilePath) -> None:
         raise InputTypeError(
             f"solution must be of one of {', '.join(KINDS)} to be written, got that of a {type(problem).__name__}"
         )
-    arrays: dict[str, Any] = files.workload_arrays(problem.workload)
+    arrays: dict[str, Any] = (
+        _table_arrays(problem) if kind.tables else files.workload_arrays(problem.workload)
+    )
     arrays["problem"] = type(problem).__name__
     for name in (*kind.data, *kind.optional):
         if getattr(problem, name) is not None:
@@ -111,7 +124,8 @@ def load_solution(path: FilePath) -> Solution:
     files.require(path, arrays, *kind.data, *kind.weights)
     try:
         stated = {key: _value(arrays[key]) for key in (*kind.data, *kind.optional) if key in arrays}
-        problem = kind.problem(files.workload_from_arrays(arrays), **stated)
+        workload = _tables(path, arrays) if kind.tables else files.workload_from_arrays(arrays)
+        problem = kind.problem(workload, **stated)
         solution = judged(
             problem,
             arrays["primal"],
@@ -126,6 +140,17 @@ def load_solution(path: FilePath) -> Solution:
     except (DualmechError, ValueError, TypeError) as error:
         raise FileFormatError(f"{path}: {error}") from error
     return warned(solution)
+
+
+def _table_arrays(problem: Any) -> Arrays:
+    tables = marginal_files.arrays(problem.workload.domain, problem.workload.axes)
+    return {f"{PREFIX}{key}": value for key, value in tables.items()}
+
+
+def _tables(path: FilePath, arrays: Arrays) -> MarginalWorkload:
+    files.require(path, arrays, *(f"{PREFIX}{key}" for key in marginal_files.KEYS))
+    parts = {key: arrays[f"{PREFIX}{key}"] for key in marginal_files.KEYS}
+    return MarginalWorkload(*marginal_files.from_arrays(parts))
 
 
 def _reason(arrays: Arrays) -> Status:

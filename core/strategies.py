@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.linalg import to_dense
 from dualmech.problems.design import answered, least_squares
 from dualmech.validate import Array
 from dualmech.workload import Workload
@@ -123,7 +124,7 @@ def completed(strategy: npt.ArrayLike) -> Array:
            [1., 0.],
            [0., 1.]])
     """
-    rows = validate.finite(2, strategy=strategy)
+    rows = to_dense(validate.matrix(strategy=strategy))
     norms = np.einsum("pi,pi->i", rows, rows)
     slack = norms.max() - norms
     return np.vstack([rows, np.diag(np.sqrt(slack))[slack > COMPLETE * norms.max()]])
@@ -180,7 +181,7 @@ def relative_weights(workload: Workload, distribution: npt.ArrayLike | None = No
 def _strategy(strategy: npt.ArrayLike, workload: Workload) -> Array:
     if not isinstance(workload, Workload):
         raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
-    rows = validate.finite(2, strategy=strategy)
+    rows = to_dense(validate.matrix(strategy=strategy))
     if rows.shape[1] != workload.shape[1]:
         raise InvalidInputError(
             f"strategy must have {workload.shape[1]} columns, one a cell, got {rows.shape[1]}"

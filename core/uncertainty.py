@@ -10,6 +10,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import linalg, validate
+from dualmech.answerability import check_comparable
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanism import LinearGaussianMechanism
 from dualmech.sampling import Samples
@@ -157,6 +158,13 @@ def variance_reduction(
     >>> choice.totals.round(1), choice.best
     (array([220.2, 177.8]), 0)
     """
+    if (
+        isinstance(mechanisms, LinearGaussianMechanism)
+        or not isinstance(mechanisms, Sequence)
+        or not mechanisms
+    ):
+        raise InputTypeError("mechanisms must be a sequence of one or more LinearGaussianMechanism")
+    check_comparable((known, *mechanisms))
     own = [Workload(mechanism.query_matrix) for mechanism in mechanisms]
     for index, mechanism in enumerate(mechanisms):
         if not known.is_answerable_from(mechanism):
@@ -219,6 +227,7 @@ def _flat_variances(workload: Workload, known: LinearGaussianMechanism) -> Array
 def _prior_factor(prior: npt.ArrayLike, cells: int) -> Array:
     """Return F (d, r) with ``F F'`` the prior covariance."""
     given = validate.finite(prior=prior)
+    validate.moderate(prior=given)
     if given.ndim < 2:
         return np.diag(np.sqrt(validate.per_item(cells, prior=prior)))
     covariance = validate.symmetric(prior=prior)

@@ -20,8 +20,12 @@ from dualmech import validate
 from dualmech.domain import Domain
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.grams import all_range_gram, from_gram, marginals_gram, prefix_gram, range_marginals_gram
+from dualmech.marginals import marginals, random_marginals
+from dualmech.parities import parity
+from dualmech.products import kron
+from dualmech.query_tables import query_tables
 from dualmech.ranges import Seed, all_range, cdf, limited, prefix, random_range, range_marginals
-from dualmech.tabulations import age_pyramid, marginals, pl94, random_marginals
+from dualmech.tabulations import age_pyramid, pl94
 from dualmech.workload import Workload
 
 __all__ = [
@@ -32,13 +36,16 @@ __all__ = [
     "from_gram",
     "identity",
     "identity_total",
+    "kron",
     "marginals",
     "marginals_gram",
+    "parity",
     "permuted",
     "pl94",
     "predicates",
     "prefix",
     "prefix_gram",
+    "query_tables",
     "random_marginals",
     "random_range",
     "random_signs",

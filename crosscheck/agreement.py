@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.linalg import to_dense
+from dualmech.problems.marginals import MarginalFitness, MarginalVariance
+from dualmech.problems.products import ProductFitness
 from dualmech.solution import Solution
 
 TOLERANCES = {"fast": 1e-6, "CLARABEL": 1e-5, "SCS": 1e-3}
@@ -61,9 +63,17 @@ def compare(answers: Sequence[Solution]) -> Comparison:
     """
     if not answers:
         raise InvalidInputError("answers must not be empty")
+    for answer in answers:
+        if not isinstance(answer, Solution):
+            raise InputTypeError(f"answers must be solutions, got {type(answer).__name__}")
     first = answers[0].problem
     if any(answer.problem is not first and not _alike(answer.problem, first) for answer in answers):
         raise InvalidInputError("answers must be to the same problem: their workloads or targets differ")
+    return meet(answers)
+
+
+def meet(answers: Sequence[Solution]) -> Comparison:
+    """Compare certified intervals of one optimum, whatever the problems are called that the answers are to."""
     intervals = [answer.certificate.interval for answer in answers]
     lower, upper = max(low for low, _ in intervals), min(high for _, high in intervals)
     if lower > upper:
@@ -77,15 +87,25 @@ def compare(answers: Sequence[Solution]) -> Comparison:
 
 def _alike(one: Any, two: Any) -> bool:
     """Whether two problems ask the same: kind, workload, targets, weights or design, neighbours, and options."""
-    if type(one) is not type(two) or _numbers(one) != _numbers(two):
+    if type(one) is not type(two):
         return False
-    if (one.neighbours is None) != (two.neighbours is None):
+    if isinstance(one, ProductFitness):
+        return len(one.factors) == len(two.factors) and all(map(_alike, one.factors, two.factors))
+    if isinstance(one, MarginalFitness | MarginalVariance):
+        return _alike_tables(one, two)
+    if _numbers(one) != _numbers(two) or (one.neighbours is None) != (two.neighbours is None):
         return False
     pairs = [(one.workload.matrix, two.workload.matrix)]
     keys = [key for key in ("targets", "weights", "design") if hasattr(one, key)]
     pairs += [(getattr(one, key), getattr(two, key)) for key in keys]
     pairs += [] if one.neighbours is None else [(one.neighbours, two.neighbours)]
     return all(np.array_equal(to_dense(left), to_dense(right)) for left, right in pairs)
+
+
+def _alike_tables(one: Any, two: Any) -> bool:
+    key = "targets" if isinstance(one, MarginalFitness) else "weights"
+    same = one.workload.domain == two.workload.domain and one.workload.axes == two.workload.axes
+    return same and np.array_equal(getattr(one, key), getattr(two, key))
 
 
 def _numbers(problem: Any) -> list[float | str | None]:

@@ -6,20 +6,29 @@ from functools import singledispatch
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
 from dualmech import accounting
+from dualmech.crosscheck.marginal_inputs import labels
 from dualmech.crosscheck.wording import LISTED, Terms, clean, free_lines, percent, spread
+from dualmech.marginal_mechanism import MarginalMechanism
+from dualmech.marginals import MarginalWorkload
 from dualmech.mechanism import LinearGaussianMechanism
+from dualmech.privacy import GaussianPrivacy
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.geometry import Geometry
+from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workload import Workload
+
+LISTED_TABLES = 20
+"""Most marginal tables that are listed one by one."""
 
 
 @singledispatch
@@ -101,6 +110,40 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
     out.print(_binding(solution, len(noise.profile)))
 
 
+@describe.register(MarginalFitness)
+@describe.register(MarginalVariance)
+def _tables(
+    problem: MarginalFitness | MarginalVariance, out: Console, solution: Solution, terms: Terms
+) -> None:
+    cost, mechanism, prices = terms.divisor(problem), problem.mechanism(solution.primal), solution.prices
+    variances = mechanism.variances(problem.workload) / cost
+    asked, given = (
+        ("target variance", problem.targets)
+        if isinstance(problem, MarginalFitness)
+        else ("weight", problem.weights)
+    )
+    table = Table(title=f"Tables (margins of error at z = {terms.z:g})", title_justify="left")
+    table.add_column("table")
+    for heading in ("tables", asked, "variance", "margin", "share"):
+        table.add_column(heading, justify="right")
+    for label, inside in _tables_by_name(problem.workload):
+        margins = accounting.margin_from_variance(variances[inside], terms.z)
+        values = (spread(each) for each in (given[inside], variances[inside], margins))
+        table.add_row(clean(label), str(len(inside)), *values, f"{100 * prices[inside].sum():.1f} %")
+    out.print(table)
+    noise = {axes: level / cost for axes, level in mechanism.noise.items()}
+    out.print(_currencies(MarginalMechanism(mechanism.domain, noise), terms))
+    out.print(f"Every record costs the same; {len(noise)} residual subspaces are measured.")
+
+
+def _tables_by_name(workload: MarginalWorkload) -> list[tuple[str, npt.NDArray[np.intp]]]:
+    """Return tables with their positions, one by one where they are few, by their number of attributes elsewhere."""
+    ways = np.array([len(axes) for axes in workload.axes])
+    if len(ways) <= LISTED_TABLES:
+        return [(label, np.array([index])) for index, label in enumerate(labels(workload))]
+    return [(f"{way}-way", np.flatnonzero(ways == way)) for way in dict.fromkeys(ways.tolist())]
+
+
 def _target_table(
     problem: FitnessForUse | PrivacyFirst | SoftmaxFitness, solution: Solution, terms: Terms
 ) -> Table:
@@ -157,12 +200,15 @@ def _groups(workload: Workload) -> list[tuple[str, np.ndarray]]:
 
 def _privacy(out: Console, solution: Solution, mechanism: LinearGaussianMechanism, terms: Terms) -> None:
     """Print the privacy of a mechanism in the three currencies, and how many neighbours bind."""
-    epsilon = mechanism.epsilon(terms.delta)
-    out.print(
-        f"Privacy: rho = {mechanism.rho:.6g} (zCDP), mu = {mechanism.privacy_cost:.6g} (Gaussian DP), "
-        f"epsilon = {epsilon:.6g} at delta = {terms.delta:g}."
-    )
+    out.print(_currencies(mechanism, terms))
     out.print(_binding(solution, len(mechanism.profile)))
+
+
+def _currencies(mechanism: GaussianPrivacy, terms: Terms) -> str:
+    return (
+        f"Privacy: rho = {mechanism.rho:.6g} (zCDP), mu = {mechanism.privacy_cost:.6g} (Gaussian DP), "
+        f"epsilon = {mechanism.epsilon(terms.delta):.6g} at delta = {terms.delta:g}."
+    )
 
 
 def _binding(solution: Solution, neighbours: int) -> str:

@@ -60,14 +60,22 @@ def crosscheck(
             metavar="[TABLE]...",
             help="fitness/table2 to fitness/table11, fitness/figure1 to fitness/figure3, fitness/all; "
             "eigen/alternative, eigen/ranges, eigen/marginals, eigen/designs, eigen/completion, "
-            "eigen/reductions, eigen/relative, eigen/all. "
-            "[default: fitness/table2]",
+            "eigen/reductions, eigen/reductions8192, eigen/relative, eigen/all; common/examples, common/ellipses, "
+            "common/saved, common/census, common/hisrace, common/brazil, common/thresholds, common/all; "
+            "local/histograms, local/descent, local/epsilon, local/epsilon512, local/size, local/worst, local/steps, "
+            "local/consistency, local/all; scale/dense, scale/adult, scale/sixty, scale/domains, scale/growth, "
+            "scale/all. [default: fitness/table2]",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Rows to solve at a time.")] = 1,
     data: Annotated[
-        str | None, typer.Option(help="The Adult table as CSV, for eigen/relative; it is skipped without.")
+        str | None,
+        typer.Option(
+            help="Real records: the Adult table as CSV for eigen/relative, which is skipped without; a matrix of "
+            "blocks by cells for common/hisrace, common/brazil or common/thresholds, or a histogram for "
+            "local/consistency, synthetic without."
+        ),
     ] = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Draw figures into this folder, as SVG and PNG.")

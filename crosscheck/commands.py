@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from dualmech import fast, files, storage
-from dualmech.crosscheck import inputs, judging, options
+from dualmech.crosscheck import inputs, judging, marginal_inputs, options
 from dualmech.crosscheck.options import Family, Layer
 from dualmech.crosscheck.request import Request, UsageError, requested
-from dualmech.crosscheck.wording import Posed
+from dualmech.crosscheck.wording import Judged, Posed
 from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.refinement import Refinement
@@ -56,6 +57,10 @@ def solve(
     with warnings.catch_warnings(), report.progress("steps") as callback:
         warnings.simplefilter("ignore", UncertifiedWarning)
         if refine:
+            if isinstance(problem, MarginalFitness):
+                raise UsageError(
+                    "--refine has nothing to do here: on marginals every record costs the same anyway"
+                )
             found = _refined(problem, layer, backend, tol)
             answer, stages = found.solution, found.stages
         else:
@@ -103,6 +108,11 @@ def judge(
         wanted = "--query-weights FILE" if request.family is Family.WEIGHTING else _EITHER
         raise UsageError(f"give {wanted}: the answer to judge")
     problem = request.problem()
+    if isinstance(problem, MarginalFitness | MarginalVariance):
+        raise InvalidInputError(
+            f"judge takes marginals of at most {marginal_inputs.LARGE} cells, "
+            f"got {float(problem.workload.shape[1]):.3g}"
+        )
     verdict = judging.judge(problem, _read_answer(problem, kinds[0], str(given[kinds[0]])))
     report.verdict_report(report.console(), problem, verdict, request.terms)
     raise typer.Exit(0 if verdict.certifies(tol) else 3)
@@ -138,7 +148,7 @@ def _refined(problem: Any, layer: Layer, backend: str | None, tol: float | None)
     return reference.refine(problem, backend=backend or "CLARABEL", tol=tol)
 
 
-def _read_answer(problem: Posed, kind: str, path: str) -> Array:
+def _read_answer(problem: Judged, kind: str, path: str) -> Array:
     if isinstance(problem, QueryWeighting):
         return inputs.read_query_weights(problem, path)
     if kind == "covariance":

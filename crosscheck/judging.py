@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +12,21 @@ import numpy.typing as npt
 from dualmech import fast, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError, UncertifiedWarning
-from dualmech.linalg import settled
+from dualmech.linalg import settled, to_dense
+from dualmech.marginal_mechanism import MarginalMechanism
 from dualmech.mechanism import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.loewner import Maximality
+from dualmech.problems.marginals import MarginalFitness, MarginalVariance
+from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.validate import Array
+from dualmech.workload import Workload
 
-OfCovariance: TypeAlias = FitnessForUse | PrivacyFirst | TotalVariance | SoftmaxFitness
+OfCovariance: TypeAlias = FitnessForUse | PrivacyFirst | TotalVariance | SoftmaxFitness | ReuseFitness
 """Problems whose answer is a covariance."""
 
 BOUND_TOLERANCE = 1e-9
@@ -56,19 +60,20 @@ class Verdict(Certificate):
 
 
 def judge(
-    problem: OfCovariance | QueryWeighting | CommonMechanism,
-    primal: npt.ArrayLike | LinearGaussianMechanism,
+    problem: OfCovariance | QueryWeighting | CommonMechanism | MarginalFitness | MarginalVariance,
+    primal: npt.ArrayLike | LinearGaussianMechanism | MarginalMechanism,
     tol: float = BOUND_TOLERANCE,
 ) -> Verdict:
     """Judge anybody's answer to a problem, with a bound that the judge finds for itself.
 
     Parameters
     ----------
-    problem : FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness, QueryWeighting or CommonMechanism
-        What the answer is meant to solve.
-    primal : (k, k) or (k,) array, or LinearGaussianMechanism
-        Σ, the covariance of noise on the problem's basis; for `QueryWeighting` the weights u. For `CommonMechanism`
-        also any mechanism that answers what all have in common.
+    problem : FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness, QueryWeighting or another
+        What the answer is meant to solve; also `CommonMechanism`, `MarginalFitness` or `MarginalVariance`.
+    primal : (k, k) or (k,) array, LinearGaussianMechanism or MarginalMechanism
+        Σ, the covariance of noise on the problem's basis, or any mechanism that answers it; for `QueryWeighting` the
+        weights u. For `CommonMechanism` a mechanism must answer what all have in common. For marginals the noise
+        levels τ, or a `MarginalMechanism` that measures what the tables need.
     tol : float
         Gap to which the bound is solved; the verdict's gap is honest whatever was reached.
 
@@ -94,48 +99,67 @@ def judge(
     >>> round(crosscheck.judge(weighting, [0.25, 0.75]).gap, 6)
     0.333333
     """
-    if isinstance(problem, CommonMechanism):
-        return _judged_common(problem, primal, tol)
-    given = _weights(problem, primal) if isinstance(problem, QueryWeighting) else _covariance(problem, primal)
+    given, none = _stated(problem, primal), np.zeros(0, dtype=np.intp)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         dual = fast.solve(problem, tol=tol).dual
-    verdict, none = problem.certify(given, dual), np.zeros(0, dtype=np.intp)
+    with np.errstate(all="ignore"):
+        verdict = problem.certify(given, dual)
+        scaled = problem.certify(problem.feasible(given), dual)
+    common = problem if isinstance(problem, CommonMechanism) and verdict.feasible else None
     return Verdict(
         verdict.objective,
         verdict.lower_bound,
         verdict.gap,
         verdict.violation,
         verdict.resolution,
-        loose=none if isinstance(problem, SoftmaxFitness) else problem.loose(given, TIGHT),
+        loose=problem.loose(given, TIGHT) if hasattr(problem, "loose") else none,
         binding=problem.binding(given, TIGHT) if np.isfinite(verdict.objective) else none,
-        scaled=problem.certify(problem.feasible(given), dual),
+        scaled=scaled,
+        maximality=None if common is None else common.maximality(given),
     )
 
 
-def _judged_common(
-    problem: CommonMechanism, primal: npt.ArrayLike | LinearGaussianMechanism, tol: float
-) -> Verdict:
+def _stated(problem: Any, primal: Any) -> Array:
+    """Return an outsider's answer in the problem's own terms."""
+    if isinstance(problem, MarginalFitness | MarginalVariance):
+        return _levels(problem, primal)
+    if isinstance(problem, CommonMechanism):
+        return _common(problem, primal)
+    if isinstance(problem, QueryWeighting):
+        return _weights(problem, primal)
+    if isinstance(primal, LinearGaussianMechanism):
+        primal = primal.covariance(Workload(problem.basis))
+    return _covariance(problem, primal)
+
+
+def _common(problem: CommonMechanism, primal: Any) -> Array:
     given = problem.restated(primal) if isinstance(primal, LinearGaussianMechanism) else primal
     if given is None:
         raise InvalidInputError(
-            f"mechanism must answer all {len(problem.basis)} queries that the mechanisms have in common"
+            f"the rival must answer all {len(problem.basis)} queries that the mechanisms have in common"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
-        dual = fast.solve(problem, tol=tol).dual
-    verdict, none = problem.certify(given, dual), np.zeros(0, dtype=np.intp)
-    return Verdict(
-        verdict.objective,
-        verdict.lower_bound,
-        verdict.gap,
-        verdict.violation,
-        verdict.resolution,
-        loose=none,
-        binding=problem.binding(given, TIGHT) if verdict.feasible else none,
-        scaled=problem.certify(problem.feasible(given), dual),
-        maximality=problem.maximality(given) if verdict.feasible else None,
-    )
+    return validate.symmetric(covariance=given) if np.size(given) else np.zeros((0, 0))
+
+
+def _levels(problem: MarginalFitness | MarginalVariance, primal: Any) -> Array:
+    axes = problem.workload.lattice.axes
+    if not isinstance(primal, MarginalMechanism):
+        return validate.positive(1, noise=primal)
+    if primal.domain != problem.workload.domain:
+        raise InvalidInputError("mechanism must be on the domain of the problem's workload")
+    missing = [each for each in axes if each not in primal.noise]
+    if missing:
+        shown = " x ".join(primal.domain.names[axis] for axis in missing[0]) or "the total"
+        raise InvalidInputError(
+            f"mechanism must measure all that the tables need, it does not measure {shown}"
+        )
+    further = len(primal.noise) - len(axes)
+    if further:
+        raise InvalidInputError(
+            f"mechanism measures {further} sets that no table needs, at a cost; leave them out"
+        )
+    return np.array([primal.noise[each] for each in axes])
 
 
 def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Array:
@@ -146,7 +170,7 @@ def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Ar
     InvalidInputError
         A strategy with another number of cells, or that cannot answer the workload.
     """
-    queries = validate.finite(2, strategy=strategy)
+    queries = to_dense(validate.matrix(strategy=strategy))
     cells = problem.workload.shape[1]
     if queries.shape[1] != cells:
         raise InvalidInputError(f"strategy must have {cells} columns, one a cell, got {queries.shape[1]}")

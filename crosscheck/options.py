@@ -46,7 +46,11 @@ Problem = Annotated[
     ),
 ]
 Targets = Annotated[
-    str | None, typer.Option(help="Variance targets: one number, or a file of one a query. [default: 1]")
+    str | None,
+    typer.Option(
+        help="Variance targets: one number, or a file of one a query (marginals of more than 4096 cells: one a table, "
+        "or lines of table,target). [default: 1]"
+    ),
 ]
 Margins = Annotated[
     str | None, typer.Option("--moe", help="Targets as margins of error instead: a number or a file.")

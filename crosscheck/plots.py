@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dualmech import accounting, files
-from dualmech.crosscheck import common_picture, common_thresholds
+from dualmech.crosscheck import common_picture, common_thresholds, scale_report
 from dualmech.crosscheck.common_printed import TABLE_7
 from dualmech.crosscheck.figures import COSTS, FIGURE_2, FIGURE_3, Figure, point
 from dualmech.crosscheck.ratios import CA_WEIGHTINGS
@@ -146,5 +146,6 @@ PICTURES: dict[str, Callable[[Any], None]] = {
     "fitness-figure3": partial(_ratios, FIGURE_3),
     "common-ellipses": common_picture.picture,
     "common-thresholds": _thresholds,
+    "scale-growth": scale_report.growth_picture,
 }
 """What draws each figure on a pair of axes."""

@@ -16,7 +16,7 @@ from dualmech.crosscheck.answers import describe
 from dualmech.crosscheck.judging import Verdict
 from dualmech.crosscheck.wording import (
     LISTED,
-    Posed,
+    Judged,
     Terms,
     free_lines,
     interval_text,
@@ -26,6 +26,7 @@ from dualmech.crosscheck.wording import (
     steps,
 )
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Callback, Progress, Solution, Status
 
@@ -75,7 +76,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms) -> None:
     if solution.status is not Status.CERTIFIED:
         out.print(f"  {solution.message or solution.status.value}")
     out.print(f"  {solution.solver}: {steps(solution)}, {solution.seconds:.3g} s")
-    if not isinstance(problem, QueryWeighting):
+    if not isinstance(problem, QueryWeighting | MarginalFitness | MarginalVariance):
         for line in free_lines(problem.geometry):
             out.print(line)
     if not certificate.feasible:
@@ -104,7 +105,7 @@ def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> N
     )
 
 
-def verdict_report(out: Console, problem: Posed, verdict: Verdict, terms: Terms) -> None:
+def verdict_report(out: Console, problem: Judged, verdict: Verdict, terms: Terms) -> None:
     """Print the judge's verdict on an outsider's answer."""
     divisor = terms.divisor(problem)
     if not np.isfinite(verdict.objective):

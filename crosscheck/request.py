@@ -8,11 +8,13 @@ from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
 from dualmech import accounting, validate
-from dualmech.crosscheck import inputs, options
+from dualmech.crosscheck import inputs, marginal_inputs, options
 from dualmech.crosscheck.options import Family, Privacy
 from dualmech.crosscheck.wording import Posed, Terms
 from dualmech.errors import DualmechError
+from dualmech.marginals import MarginalWorkload
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
@@ -123,6 +125,13 @@ class Request:
         if self.delta is not None:
             validate.probability(delta=self.delta)
         cost = self.cost
+        tables = marginal_inputs.large_tables(self.workload)
+        if tables is not None and self.neighbours == "add-remove":
+            if self.family is Family.FITNESS:
+                return self._table_fitness(tables)
+            if self.family is Family.VARIANCE:
+                given = "1" if self.weights is None else self.weights
+                return MarginalVariance(tables, marginal_inputs.read_per_table(given, "weights", tables))
         if self.family is Family.VARIANCE:
             return self._total_variance()
         if self.family is Family.WEIGHTING:
@@ -138,6 +147,23 @@ class Request:
         """Read workload, targets and neighbours, and state Problem 1."""
         targets, (workload, changes) = self._variances(), self._data()
         return FitnessForUse(workload, targets, neighbours=changes)
+
+    def _table_fitness(self, tables: MarginalWorkload) -> MarginalFitness:
+        if self.cost is not None:
+            raise UsageError(
+                f"--rho and --epsilon belong to domains of at most {marginal_inputs.LARGE} cells; here give --targets, "
+                f"and multiply them by what the squared privacy cost is to be divided by"
+            )
+        if self.moe is None:
+            given = "1" if self.targets is None else self.targets
+            return MarginalFitness(tables, marginal_inputs.read_per_table(given, "targets", tables))
+        margins = marginal_inputs.read_per_table(self.moe, "moe", tables)
+        if isinstance(margins, dict):
+            return MarginalFitness(
+                tables,
+                {key: float(accounting.variance_from_margin(each, self.z)) for key, each in margins.items()},
+            )
+        return MarginalFitness(tables, accounting.variance_from_margin(margins, self.z))
 
     def _total_variance(self) -> TotalVariance:
         weights = inputs.read_numbers("1" if self.weights is None else self.weights, "weights")

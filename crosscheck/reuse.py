@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.errors import InvalidInputError
 from dualmech.workload import Workload
 
 
@@ -80,6 +81,11 @@ def compare_reuse(
     problem = dm.ReuseFitness(workload, targets, released)
     answer = fast.solve(problem, tol=tol)
     wish = fast.solve(dm.FitnessForUse(workload, targets, neighbours=problem.neighbours), tol=tol).mechanism
+    if wish.releases_exactly or problem.released.releases_exactly:
+        raise InvalidInputError(
+            "neighbours leave some queries unchanged, which are released exactly: the residual's way has no finite "
+            "cost matrix to compare; ReuseFitness solves the problem all the same"
+        )
     common = fast.solve(dm.CommonMechanism([released, wish]), tol=tol).mechanism
     ways = {
         "naive": wish,

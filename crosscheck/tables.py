@@ -14,8 +14,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from dualmech.crosscheck import eigen_report, fitness, ratio_report
-from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck import (
+    common_picture,
+    common_report,
+    eigen_report,
+    fitness,
+    local_report,
+    ratio_report,
+    scale_report,
+)
+from dualmech.crosscheck.agreement import VERDICTS, Agreement
 from dualmech.crosscheck.cases import TABLE_2
 from dualmech.crosscheck.figures import COSTS, EPSILONS, FIGURE_2, FIGURE_3, Curve, Figure, Point, curve
 from dualmech.crosscheck.fitness import BACKENDS, Entry, RaceRow, RatioRow, Row
@@ -37,8 +45,6 @@ RACE_SECONDS, QUICK_RACE_SECONDS = 30.0, 2.0
 
 EVERYTHING = "all"
 """What stands behind a paper's slash for all of its tables and figures."""
-
-VERDICTS = {Agreement.AGREE: "yes", Agreement.WIDE: "wide", Agreement.DISAGREE: "NO"}
 
 DIGITS = 9
 """Significant digits of an interval's ends; they are rounded outwards, so what is printed is still proven."""
@@ -108,23 +114,32 @@ def chosen(names: Sequence[str]) -> dict[str, Sheet]:
 
 
 def with_data(sheets: dict[str, Sheet], path: str) -> dict[str, Sheet]:
-    """Return the sheets with those that are of real records put on a data file.
+    """Return the sheets with those that are of real records put on a data file, as far as it fits them.
 
     Raises
     ------
     InvalidInputError
-        None of them is.
+        None of them is, or the file is for none of those that are.
     """
     if not any(sheet.data for sheet in sheets.values()):
         known = ", ".join(name for name, sheet in SHEETS.items() if sheet.data)
         raise InvalidInputError(f"--data takes a file to the tables of real records, {known}; none was named")
-    return {name: sheet.data(path) if sheet.data else sheet for name, sheet in sheets.items()}
+    placed: dict[str, Sheet] = {}
+    refusals: list[InvalidInputError] = []
+    for name, sheet in sheets.items():
+        try:
+            placed |= {name: sheet.data(path)} if sheet.data else {}
+        except InvalidInputError as error:
+            refusals.append(error)
+    if not placed:
+        raise refusals[0]
+    return sheets | placed
 
 
 def compute(sheets: Sequence[Sheet], quick: bool = False, jobs: int = 1) -> Iterator[Iterator[Computed]]:
-    """Yield the rows of each sheet, in order, computed `jobs` at a time across sheets, each on one BLAS thread.
+    """Yield the rows of each sheet, in order, computed `jobs` at a time across sheets.
 
-    The rows of a sheet must be taken before those of the next.
+    Several at a time get one BLAS thread each. The rows of a sheet must be taken before those of the next.
     """
     batches = [sheet.tasks(quick) for sheet in sheets]
     pool = Parallel(n_jobs=jobs, return_as="generator", backend="loky", inner_max_num_threads=1)
@@ -243,13 +258,13 @@ SHEETS: dict[str, Sheet] = {
         )
         for table in RATIO_TABLES
     },
-    "fitness/figure1": Sheet(f"{FFU}, Figure 1", _curves, _show_curves, "figure1"),
+    "fitness/figure1": Sheet(f"{FFU}, Figure 1", _curves, _show_curves, "fitness-figure1"),
     **{
         f"fitness/figure{figure.number}": Sheet(
             f"{FFU}, Figure {figure.number}",
             figure.tasks,
             partial(_show_points, figure),
-            f"figure{figure.number}",
+            f"fitness-figure{figure.number}",
         )
         for figure in (FIGURE_2, FIGURE_3)
     },
@@ -261,5 +276,31 @@ SHEETS: dict[str, Sheet] = {
     "eigen/reductions": Sheet(*eigen_report.REDUCTIONS),
     "eigen/reductions8192": Sheet(*eigen_report.LARGE_REDUCTIONS, apart=True),
     "eigen/relative": Sheet(*eigen_report.RELATIVE, data=lambda path: Sheet(*eigen_report.relative(path))),
+    "common/examples": Sheet(*common_report.EXAMPLES),
+    "common/ellipses": Sheet(*common_picture.ELLIPSES, "common-ellipses"),
+    "common/saved": Sheet(*common_report.SAVED),
+    "common/census": Sheet(*common_report.CENSUS),
+    "common/hisrace": Sheet(*common_report.hisrace(), data=lambda path: Sheet(*common_report.hisrace(path))),
+    "common/brazil": Sheet(*common_report.brazil(), data=lambda path: Sheet(*common_report.brazil(path))),
+    "common/thresholds": Sheet(
+        *common_report.thresholds(),
+        "common-thresholds",
+        data=lambda path: Sheet(*common_report.thresholds(path)),
+    ),
+    "local/histograms": Sheet(*local_report.HISTOGRAMS),
+    "local/descent": Sheet(*local_report.DESCENT),
+    "local/epsilon": Sheet(*local_report.EPSILON),
+    "local/epsilon512": Sheet(*local_report.EPSILON_LARGE),
+    "local/size": Sheet(*local_report.SIZE),
+    "local/worst": Sheet(*local_report.WORST),
+    "local/steps": Sheet(*local_report.STEPS),
+    "local/consistency": Sheet(
+        *local_report.consistency(), data=lambda path: Sheet(*local_report.consistency(path))
+    ),
+    "scale/dense": Sheet(*scale_report.DENSE_SHEET),
+    "scale/adult": Sheet(*scale_report.ADULT),
+    "scale/sixty": Sheet(*scale_report.SIXTY),
+    "scale/domains": Sheet(*scale_report.DOMAINS),
+    "scale/growth": Sheet(*scale_report.GROWTH, "scale-growth"),
 }
 """Tables and figures by name; the first is the default."""

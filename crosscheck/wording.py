@@ -13,6 +13,7 @@ from dualmech.certificate import Certificate
 from dualmech.crosscheck.judging import OfCovariance
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.geometry import Geometry
+from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
@@ -20,7 +21,14 @@ from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workload import Workload
 
-Posed: TypeAlias = OfCovariance | QueryWeighting
+Judged: TypeAlias = OfCovariance | QueryWeighting
+"""Problems that the command line judges outsiders' answers to."""
+
+Posed: TypeAlias = Judged | MarginalFitness | MarginalVariance
+"""Problems that it solves."""
+
+AT_A_COST = (TotalVariance, QueryWeighting, MarginalVariance)
+"""Problems that are solved at a squared privacy cost of 1 and spend another."""
 
 LISTED = 6
 """Most names that a line lists before it counts the rest."""
@@ -47,11 +55,11 @@ class Terms:
 
     def divisor(self, problem: Posed) -> float:
         """Return what an objective of the problem is divided by."""
-        return self.cost if isinstance(problem, TotalVariance | QueryWeighting) else 1.0
+        return self.cost if isinstance(problem, AT_A_COST) else 1.0
 
     def privacy(self, problem: Posed) -> str:
         """Return at which privacy an objective of the problem holds, where it is not the objective itself."""
-        if not isinstance(problem, TotalVariance | QueryWeighting):
+        if not isinstance(problem, AT_A_COST):
             return ""
         if isinstance(problem, QueryWeighting) and problem.privacy == "pure":
             return f" at epsilon = {self.laplace_epsilon:.6g} (pure)"
@@ -65,24 +73,32 @@ class Terms:
 
 def measure(problem: Posed) -> str:
     """Return what the objective of a problem is."""
-    if isinstance(problem, FitnessForUse):
+    if isinstance(problem, FitnessForUse | MarginalFitness):
         return "squared privacy cost"
     if isinstance(problem, PrivacyFirst):
         return "factor on the targets"
     if isinstance(problem, SoftmaxFitness):
         return "sum of the soft maxima" + (" and the weighted total variance" if problem.total_weight else "")
-    if isinstance(problem, TotalVariance):
+    if isinstance(problem, TotalVariance | MarginalVariance):
         return "total variance" if np.all(problem.weights == 1) else "weighted total variance"
-    return "total variance" if problem.geometry.independent else "bound on the total variance"
+    independent = isinstance(problem, QueryWeighting) and problem.geometry.independent
+    return "total variance" if independent else "bound on the total variance"
+
+
+STEPS = {
+    QueryWeighting: "factorisations",
+    MarginalFitness: "factorisations",
+    MarginalVariance: "factorisations",
+    SoftmaxFitness: "Newton steps",
+}
+"""What the fast layer counts, where it is not eigendecompositions."""
 
 
 def steps(solution: Solution) -> str:
     """Return the steps that a solver took, by their name."""
     unit = "iterations"
     if solution.solver.startswith("fast"):
-        unit = {QueryWeighting: "factorisations", SoftmaxFitness: "Newton steps"}.get(
-            type(solution.problem), "eigendecompositions"
-        )
+        unit = STEPS.get(type(solution.problem), "eigendecompositions")
     return f"{solution.iterations} {unit}"
 
 

@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
+from functools import partial, singledispatch
 from typing import Any
 
 from dualmech.errors import InputTypeError
-from dualmech.fast import fitness, softmax, variance, weighting
-from dualmech.fast.eigen import EigenDesign, eigen_design
+from dualmech.fast import (
+    common,
+    estimate,
+    fitness,
+    local,
+    marginals,
+    products,
+    projection,
+    reuse,
+    softmax,
+    tables,
+    variance,
+    weighting,
+)
+from dualmech.fast.chain import chain
+from dualmech.fast.eigen import EigenDesign, eigen_design, eigen_weights
 from dualmech.fast.refinement import refine
 from dualmech.fast.softmax_newton import SoftmaxOptions
+from dualmech.problems.common import CommonMechanism
+from dualmech.problems.estimate import NonnegativeEstimate
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.local import LocalStrategy
+from dualmech.problems.marginals import MarginalFitness, MarginalVariance
+from dualmech.problems.products import ProductFitness
+from dualmech.problems.projection import LocalProjection
+from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.tables import TableFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
 
-__all__ = ["EigenDesign", "SoftmaxOptions", "eigen_design", "refine", "solve"]
+__all__ = ["EigenDesign", "SoftmaxOptions", "chain", "eigen_design", "eigen_weights", "refine", "solve"]
 
 
 @singledispatch
@@ -25,20 +47,30 @@ def solve(problem: Any, **options: Any) -> Solution:
 
     Parameters
     ----------
-    problem : FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness or QueryWeighting
+    problem : FitnessForUse, PrivacyFirst, TotalVariance, LocalStrategy or any other of the library's problems
         What is asked.
     tol : float, default 1e-6
         Gap to prove, relative to the lower bound.
     method : {"auto", "fixed_point", "newton"}
         ``auto`` begins with the fixed point and finishes with Newton's method where that is cheaper; for
-        `SoftmaxFitness` and `QueryWeighting` it is Newton's method at once. `FitnessForUse` and `PrivacyFirst`
-        have two more: ``softmax_newton`` is the paper's own algorithm, SM-II, and ``softmax_gradient`` the
-        gradient descent that the paper compares it with.
+        `SoftmaxFitness`, `QueryWeighting` and `ReuseFitness` it is Newton's method at once. `FitnessForUse` and
+        `PrivacyFirst` have two more: ``softmax_newton`` is the paper's own algorithm, SM-II, and
+        ``softmax_gradient`` the gradient descent that the paper compares it with. For `CommonMechanism` ``auto`` is
+        ``closed_form`` for two mechanisms, which has nothing to iterate, and ``fixed_point`` for more.
+        For `LocalStrategy` it is ``exact`` up to 20 user types, column generation that prices all 2^n patterns, and
+        ``restart`` beyond, which searches for patterns and proves less; ``gradient`` is the paper's projected
+        gradient descent, ``published_gradient`` the same with the derivative of its authors' code, which leaves a
+        term out.
+    rng : numpy.random.Generator or int, default 0
+        Of the random starts of ``restart`` and of gradient descent; `LocalStrategy` alone.
+    outputs : int, optional
+        Outputs of the strategy that gradient descent begins with, four times the user types by default.
     options : SoftmaxOptions, optional
         The parameters of these two.
     start : Solution, optional
-        A solution of the same or a similar problem (same numbers of neighbours and queries) to start from; not
-        for `QueryWeighting`, whose interior-point method takes some ten steps from anywhere.
+        A solution of the same or a similar problem (same numbers of neighbours and queries; for `CommonMechanism`
+        of mechanisms and of rows in the basis) to start from; not for `QueryWeighting`, whose interior-point
+        method takes some ten steps from anywhere, nor for `ReuseFitness`.
     max_iterations : int, default 1000
         Eigendecompositions, or steps of Newton's method on a soft max, after which to stop; the one under way
         is finished.
@@ -67,10 +99,12 @@ def solve(problem: Any, **options: Any) -> Solution:
     ('CERTIFIED', 4.4579)
     >>> round(fast.solve(dm.TotalVariance(dm.workloads.prefix(64))).objective, 3)
     282.202
+    >>> round(fast.solve(dm.LocalStrategy(dm.workloads.prefix(8), epsilon=1.0)).objective, 2)
+    220.25
     """
+    known = ", ".join(kind.__name__ for kind in solve.registry if kind is not object)
     raise InputTypeError(
-        f"problem must be one that the fast layer solves (FitnessForUse, PrivacyFirst, TotalVariance, "
-        f"SoftmaxFitness, QueryWeighting), got {type(problem).__name__}"
+        f"problem must be one that the fast layer solves ({known}), got {type(problem).__name__}"
     )
 
 
@@ -79,3 +113,12 @@ solve.register(PrivacyFirst, fitness.solve)
 solve.register(TotalVariance, variance.solve)
 solve.register(SoftmaxFitness, softmax.solve)
 solve.register(QueryWeighting, weighting.solve)
+solve.register(CommonMechanism, common.solve)
+solve.register(ReuseFitness, reuse.solve)
+solve.register(MarginalFitness, marginals.solve)
+solve.register(MarginalVariance, marginals.solve_variance)
+solve.register(ProductFitness, partial(products.solve, solver=solve))
+solve.register(TableFitness, tables.solve)
+solve.register(LocalProjection, projection.solve)
+solve.register(NonnegativeEstimate, estimate.solve)
+solve.register(LocalStrategy, local.solve)

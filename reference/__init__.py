@@ -6,22 +6,46 @@ exact feasibility and judged by the problem, like anybody else's.
 
 from __future__ import annotations
 
-from functools import singledispatch
+from functools import partial, singledispatch
 from typing import Any
 
 import cvxpy as cp
 
 from dualmech.errors import InputTypeError
+from dualmech.problems.common import CommonMechanism
+from dualmech.problems.estimate import NonnegativeEstimate
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.local import LocalStrategy
+from dualmech.problems.marginals import MarginalFitness
+from dualmech.problems.products import ProductFitness
+from dualmech.problems.projection import LocalProjection
 from dualmech.problems.refinement import RefinementStage
+from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.reference import backends, fitness, refinement, softmax, variance, weighting
+from dualmech.reference import (
+    backends,
+    common,
+    estimate,
+    fitness,
+    local,
+    marginals,
+    products,
+    projection,
+    refinement,
+    reuse,
+    softmax,
+    variance,
+    weighting,
+)
+from dualmech.reference.chain import chain
+from dualmech.reference.local_bound import lower_bound
+from dualmech.reference.reconstruction import reconstruct
 from dualmech.reference.refinement import refine
 from dualmech.solution import Solution
 
-__all__ = ["backends", "formulate", "refine", "solve"]
+__all__ = ["backends", "chain", "formulate", "lower_bound", "reconstruct", "refine", "solve"]
 
 
 @singledispatch
@@ -60,12 +84,37 @@ def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Pr
     - ``sdp``: minimise ``c'v`` with ``[[u_i, 1], [1, v_i]] ⪰ 0``, as the paper does;
     - ``power``, the default for pure privacy, and ``power_cone``: minimise ``Σ c_i / u_i²``, in the cones named.
 
+    For `CommonMechanism`, with P_i the covariance with which mechanism i answers the common rows,
+
+    - ``primal``, its default: minimise ``tr Σ`` subject to ``Σ ⪰ P_i`` for each i (equation 1);
+    - ``dual``: maximise ``Σ tr(P_i Y_i)`` subject to ``Y_i ⪰ 0``, ``Σ Y_i = I``, whose multiplier is Σ.
+
+    For `MarginalFitness`, with τ the noise of residual subspaces and N from subspaces to tables,
+
+    - ``primal``, its default: minimise ``Σ mult_T / τ_T`` subject to ``N'τ ≤ 1``, in second-order cones;
+    - ``dual``: maximise ``Σ √mult_T √(N m)_T`` over ``m ≥ 0, Σ m_S ≤ 1``, the root of the same optimum.
+
+    For `ReuseFitness` ``schur`` is that of `FitnessForUse` with ``K Σ K' ⪯ I`` beside it, labelled ``released``, whose
+    multiplier is Ω.
+
+    For `LocalStrategy` of at most ten user types, with the patterns p_S in the rows of P, ``R'R = W'W`` and share the
+    prior times n,
+
+    - ``sdp``, the default of the average case: minimise ``tr T`` over weights w with ``[[G, R'], [R, T]] ⪰ 0``,
+      ``G = Σ_S w_S p_S p_S' / (share'p_S)``, ``P'w = 1``;
+    - ``socp``: minimise ``Σ_S s_S (share'p_S)``, or the largest variance t of a user type, with ``U P = R``,
+      ``P'w = 1`` and ``‖U_S‖² ≤ w_S s_S``;
+    - ``dual``, the default of the worst case: maximise ``2 tr(R Z) - 1'y`` with ``‖Z'p_S‖² ≤ (y'p_S)(share'p_S)``.
+
+    For `LocalProjection` and `NonnegativeEstimate` there is one, ``qp``, as their docstrings have it.
+
     Parameters
     ----------
-    problem : FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness or QueryWeighting
+    problem : FitnessForUse, PrivacyFirst, TotalVariance, LocalStrategy or any other of the library's problems
         What is asked.
     formulation : str
-        Which statement; by default ``schur``, for `TotalVariance` ``gram``, for `QueryWeighting` as said.
+        Which statement; by default ``schur``, for `TotalVariance` ``gram``, for `QueryWeighting`,
+        `CommonMechanism` and the three of local privacy as said.
     sharpness : float, default 1
         t > 0 of ``logdet``; the parameter 1/t of the program can be changed later.
 
@@ -74,7 +123,8 @@ def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Pr
     cvxpy.Problem
         Variables ``Sigma`` (k, k), ``alpha`` or ``kappa`` and, in ``schur``, ``Z`` (s, s), or ``X`` (k, k)
         and ``Y``, or ``u`` (k,) and ``v``; constraints with the labels ``schur``, ``privacy`` and ``accuracy``,
-        whose multipliers are the weights λ and μ.
+        whose multipliers are the weights λ and μ. For `CommonMechanism` ``Sigma`` (r, r) and the labels
+        ``common[i]``, whose multipliers are the Y_i, or ``Y_i`` and the label ``complete``.
 
     Raises
     ------
@@ -84,7 +134,8 @@ def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Pr
     Notes
     -----
     Problems 1 to 4 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially
-    private linear queries", PVLDB 14(10), 2021.
+    private linear queries", PVLDB 14(10), 2021. Equation 1 of Xiao, Wang, Zhang and Kifer, "Answering private linear
+    queries adaptively using the common mechanism", PVLDB 16(8), 2023.
 
     Examples
     --------
@@ -110,7 +161,7 @@ def solve(problem: Any, **options: Any) -> Solution:
 
     Parameters
     ----------
-    problem : FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness or QueryWeighting
+    problem : FitnessForUse, PrivacyFirst, TotalVariance, LocalStrategy or any other of the library's problems
         What is asked.
     backend : str, default "CLARABEL"
         An installed CVXPY backend that can do the cones (`backends.installed` lists them).
@@ -151,10 +202,9 @@ def solve(problem: Any, **options: Any) -> Solution:
 
 
 def _unknown(problem: Any, verb: str) -> str:
-    return (
-        f"problem must be one that the reference layer {verb} (FitnessForUse, PrivacyFirst, TotalVariance, "
-        f"SoftmaxFitness, QueryWeighting), got {type(problem).__name__}"
-    )
+    registry = formulate.registry if verb == "states" else solve.registry
+    known = ", ".join(kind.__name__ for kind in registry if kind is not object)
+    return f"problem must be one that the reference layer {verb} ({known}), got {type(problem).__name__}"
 
 
 for _problem in (FitnessForUse, PrivacyFirst):
@@ -166,4 +216,17 @@ formulate.register(SoftmaxFitness, softmax.formulate)
 solve.register(SoftmaxFitness, softmax.solve)
 formulate.register(QueryWeighting, weighting.formulate)
 solve.register(QueryWeighting, weighting.solve)
+formulate.register(CommonMechanism, common.formulate)
+solve.register(CommonMechanism, common.solve)
 formulate.register(RefinementStage, refinement.formulate)
+formulate.register(ReuseFitness, reuse.formulate)
+solve.register(ReuseFitness, reuse.solve)
+formulate.register(MarginalFitness, marginals.formulate)
+solve.register(MarginalFitness, marginals.solve)
+solve.register(ProductFitness, partial(products.solve, solver=solve))
+formulate.register(LocalStrategy, local.formulate)
+solve.register(LocalStrategy, local.solve)
+formulate.register(LocalProjection, projection.formulate)
+solve.register(LocalProjection, projection.solve)
+formulate.register(NonnegativeEstimate, estimate.formulate)
+solve.register(NonnegativeEstimate, estimate.solve)

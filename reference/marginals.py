@@ -131,7 +131,7 @@ class _Units:
         seen = self.sensitivities @ np.maximum(weights, FLOOR * np.max(weights))
         return np.asarray(np.sqrt(self.dimensions / seen))
 
-    def dual(self, accuracy: Array) -> MarginalDual:
+    def dual(self, accuracy: Array | None) -> MarginalDual:
         """Return multipliers as table weights with ``Σ m_S c_S = 1``."""
         if accuracy is None:
             raise BackendError("the backend returned no weights to judge")

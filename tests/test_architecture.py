@@ -43,8 +43,26 @@ JUDGES = {
     "softmax": ("problems.softmax", "problems.fitness"),
     "refinement": ("problems.refinement", "problems.fitness"),
     "weighting": ("problems.weighting", "problems.design"),
+    "reuse": ("problems.reuse", "problems.release", "problems.fitness", "noise"),
     "common": ("problems.common", "problems.loewner", "noise", "answerability", "intersections"),
     "local": ("problems.local", "problems.factorisation", "patterns", "relaxation"),
+    "projection": (
+        "problems.projection",
+        "problems.local",
+        "problems.factorisation",
+        "patterns",
+        "relaxation",
+    ),
+    "estimate": ("problems.estimate",),
+    "marginals": ("problems.marginals", "marginals", "lattice", "tabulations"),
+    "tables": (
+        *("problems.tables", "query_tables", "attribute_noise"),
+        *("problems.marginals", "marginals", "lattice", "tabulations"),
+    ),
+    "products": (
+        *("problems.products", "products", "problems.fitness"),
+        *("problems.marginals", "marginals", "lattice", "tabulations"),
+    ),
 }
 """By family, what its certificates rest on besides the shared modules."""
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]

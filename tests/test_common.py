@@ -92,6 +92,17 @@ class TestJudge:
         assert problem.certify(half, np.ones((2, 1, 1)) * np.eye(2)).violation == pytest.approx(1, rel=1e-6)
         assert problem.certify(problem.feasible(half), np.ones((2, 1, 1)) * np.eye(2)).feasible
 
+    @pytest.mark.parametrize("power", [10, 20, 26])
+    def test_rounding_of_ill_conditioned_rows_is_stated(self, power: int) -> None:
+        # b = 3 r_1 - 2 r_2 exactly, with r_1 and r_2 nearly parallel; the optimum is 16.
+        small, common = 2.0**-power * np.array([1, 5, -1.0]), np.array([1.0, 2, 3])
+        close = dm.LinearGaussianMechanism([common + 2 * small, common + 3 * small], [[2, 0.5], [0.5, 1]])
+        other = dm.LinearGaussianMechanism(np.array([common, [0.0, 1, 1]]), np.diag([2.0, 3]))
+        problem = dm.CommonMechanism([close, other], basis=[common])
+        judged = problem.certify(problem.feasible([[16.0]]), [[[1.0]], [[0.0]]])
+        assert judged.interval[0] <= 16 <= judged.interval[1]
+        assert judged.resolution < 1e-13 * 2**power
+
     @pytest.mark.parametrize("condition", [1e4, 1e8, 1e12])
     def test_ill_conditioned_mechanisms(self, condition: float) -> None:
         rng = np.random.default_rng(1)

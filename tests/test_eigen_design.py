@@ -13,6 +13,7 @@ import dualmech as dm
 from dualmech import fast, strategies
 from dualmech.crosscheck import rivals
 from dualmech.fast import EigenDesign
+from dualmech.fast.eigen import METHODS
 from dualmech.validate import Array
 
 quick = settings(derandomize=True, deadline=None, max_examples=15)
@@ -221,6 +222,24 @@ class TestReductions:
         assert by_group[0] <= by_group[1] * (1 + 1e-8)
         assert all(one <= two * (1 + 1e-8) for one, two in zip(by_share, by_share[1:], strict=False))
 
+    @pytest.mark.parametrize("method", METHODS)
+    def test_of_eigen_queries_at_hand_are_the_same(self, method: str) -> None:
+        workload = WORKLOADS["ranges"]
+        program = dm.QueryWeighting(workload, dm.designs.eigen_queries(workload))
+        found = fast.eigen_weights(program, method=method)
+        assert found.problem is program and found.solver == f"fast:{method}"
+        whole = fast.eigen_design(workload, method=method).weighting
+        np.testing.assert_array_equal(found.primal, whole.primal)
+        assert found.certificate == whole.certificate
+
+    def test_serve_pure_privacy_too(self) -> None:
+        workload = dm.workloads.all_range(12)
+        program = dm.QueryWeighting(workload, dm.designs.eigen_queries(workload), privacy="pure")
+        whole, *reduced = (fast.eigen_weights(program, method=each) for each in METHODS)
+        for found in reduced:
+            assert found.certificate.feasible and found.lower_bound <= whole.objective
+            assert whole.lower_bound <= found.objective <= 1.5 * whole.objective
+
     def test_groups_of_one_are_the_whole_too(self) -> None:
         """A group of one query has nothing to decide but its factor."""
         workload = WORKLOADS["ranges"]
@@ -297,6 +316,18 @@ class TestInput:
     def test_options(self, option: dict[str, Any]) -> None:
         with pytest.raises(dm.DualmechError, match=next(iter(option))):
             fast.eigen_design(self.workload, **option)
+
+    @pytest.mark.parametrize(
+        "option", [{"method": "fast"}, {"group_size": 0}, {"share": 2.0}, {"tol": 0}], ids=str
+    )
+    def test_options_for_eigen_queries_at_hand(self, option: dict[str, Any]) -> None:
+        program = dm.QueryWeighting(self.workload, dm.designs.eigen_queries(self.workload))
+        with pytest.raises(dm.DualmechError, match=next(iter(option))):
+            fast.eigen_weights(program, **option)
+        with pytest.raises(
+            dm.InputTypeError, match="program must be a dualmech.QueryWeighting, got Workload"
+        ):
+            fast.eigen_weights(self.workload)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
         "workload", [np.eye(3), None, dm.Workload(np.zeros((2, 2)))], ids=["array", "None", "0"]

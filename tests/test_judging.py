@@ -98,5 +98,13 @@ class TestCommonMechanisms:
             problem, np.diag([1.0, 4.0]) if np.allclose(problem.basis, np.eye(2)) else np.eye(2)
         )
         assert not lie.feasible and lie.maximality is None and lie.scaled.feasible
-        with pytest.raises(dm.InvalidInputError, match="must answer all 2 queries"):
+        with pytest.raises(dm.InvalidInputError, match="the rival must answer all 2 queries"):
             crosscheck.judge(problem, dm.LinearGaussianMechanism([[1, 1]], [[9.0]]))
+
+
+def test_a_mechanism_is_as_good_as_its_covariance() -> None:
+    problem = dm.FitnessForUse(dm.workloads.prefix(3), 1.0)
+    mechanism = dm.LinearGaussianMechanism([[1, 1, 0], [0, 1, 1], [0, 0, 2]], np.eye(3) / 4)
+    verdict = crosscheck.judge(problem, mechanism)
+    same = crosscheck.judge(problem, mechanism.covariance(dm.workloads.identity(3)))
+    assert verdict.objective == pytest.approx(same.objective) and verdict.gap == pytest.approx(same.gap)

@@ -94,7 +94,7 @@ class TestAgainstDense:
         )
         vectors = []
         for query in (first, second):
-            vector = np.ones(1)
+            vector: Any = np.ones(1)
             for name, size in domain.sizes:
                 vector = np.kron(vector, query.get(name, np.ones(size)))
             vectors.append(vector)

@@ -450,3 +450,13 @@ class TestFiles:
         np.savez(path, **arrays)
         with pytest.raises(dm.FileFormatError, match=key):
             dm.load_solution(path)
+
+
+@pytest.mark.parametrize("privacy", ["approximate", "pure"])
+@pytest.mark.parametrize("angle", [1e-5, 1e-8, 1e-10, 1e-12])
+def test_designs_that_nearly_depend_say_what_rounding_hides(privacy: str, angle: float) -> None:
+    design = [[1, 1, 0, 0], [1, 1 + angle, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    problem = dm.QueryWeighting(dm.workloads.prefix(4), design, privacy)
+    judged = problem.certify(problem.feasible(np.ones(4)), np.ones(4))
+    # The columns of W Q⁺ grow like 1/angle, and so does the relative error of what is computed of them.
+    assert judged.resolution >= 1e-16 / angle

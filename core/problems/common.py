@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import linalg, validate
-from dualmech.answerability import TOLERANCE, check_comparable, coordinates
+from dualmech.answerability import TOLERANCE, check_comparable, coordinate_rounding, coordinates
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.intersections import MEETING, intersection
@@ -94,6 +94,7 @@ class CommonMechanism:
     basis: Array
     bounds: Array = field(repr=False)
     angles: Array = field(repr=False)
+    roundings: Array = field(repr=False)
 
     def __init__(
         self,
@@ -118,6 +119,8 @@ class CommonMechanism:
         object.__setattr__(self, "basis", validate.read_only(np.asarray(rows)))
         object.__setattr__(self, "bounds", validate.read_only(bounds))
         object.__setattr__(self, "angles", validate.read_only(found.angles))
+        roundings = [coordinate_rounding(*pair) for pair in zip(factors, spaces, strict=True)]
+        object.__setattr__(self, "roundings", validate.read_only(np.array(roundings)))
 
     @property
     def trivial(self) -> bool:
@@ -132,10 +135,10 @@ class CommonMechanism:
         covariance, weights = self._covariance(primal), self._weights(dual)
         if self.trivial:
             return Certificate(0.0, 0.0, 0.0, 0.0, 0.0)
-        lower_bound, rounding = loewner.dual_bound(self.bounds, weights)
+        lower_bound, rounding = loewner.dual_bound(self.bounds, weights, self.roundings)
         if covariance is None:
             return Certificate.of(np.inf, lower_bound, np.inf, rounding)
-        violation, allowance = loewner.violation(self.bounds, covariance)
+        violation, allowance = loewner.violation(self.bounds, covariance, self.roundings)
         trace = float(np.trace(covariance))
         return Certificate.of(trace, lower_bound, violation, rounding + allowance)
 
@@ -144,7 +147,7 @@ class CommonMechanism:
         covariance = self._covariance(primal)
         if covariance is None or self.trivial:
             return np.asarray(primal, dtype=np.float64)
-        return loewner.raised(self.bounds, covariance)
+        return loewner.raised(self.bounds, covariance, self.roundings)
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of this covariance to B x."""
@@ -177,7 +180,9 @@ class CommonMechanism:
             return Maximality(0.0, True)
         if covariance is None:
             return Maximality(np.inf, False)
-        violation = [loewner.violation(bound[None], covariance)[0] for bound in self.bounds]
+        violation = [
+            loewner.violation(bound[None], covariance, self.roundings[:1])[0] for bound in self.bounds
+        ]
         if max(violation) > TOLERANCE:
             raise InvalidInputError(
                 f"no common mechanism: mechanisms[{int(np.argmax(violation))}] cannot answer it, "
@@ -194,7 +199,7 @@ class CommonMechanism:
         InvalidInputError, InputTypeError
             A mechanism that answers what is not in all row spaces, or on other cells or neighbours.
         """
-        check_comparable((*self.mechanisms, mechanism))
+        check_comparable((self.mechanisms[0], mechanism), ("mechanisms[0]", "the rival"))
         theirs = mechanism.standard_form.queries
         shared = intersection([self.basis, theirs]) if len(theirs) and len(self.basis) else None
         if len(theirs) and (shared is None or len(shared.rows) < len(theirs)):

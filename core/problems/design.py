@@ -232,9 +232,9 @@ def _moves(design: Array, neighbours: Matrix | None) -> tuple[Array, Array]:
 def _inverted(rows: Array, basis: Array) -> tuple[Array, Array]:
     """Return the pseudoinverse of rows F that span what the basis spans, and the allowance of each column.
 
-    A factorisation ``F = O T`` with the long rows first is that of ``F + E`` with each row of E a small multiple
-    of the same row of F. To first order, ``F⁺`` then moves by ``F⁺ E F⁺`` and by ``(F'F)⁻¹ E' (I - O O')``; both
-    grow with ``|T⁻¹| |T|``, which no units of the rows change, and with ``‖T⁻¹‖ ‖T‖``.
+    A factorisation ``F = O T`` with the long rows first is that of ``F + E`` with each row of E small against the
+    same row of F. To first order, ``F⁺`` then moves by ``F⁺ E F⁺`` and by ``(F'F)⁻¹ E' (I - O O')``; both grow with
+    ``‖F⁺ D‖``, D the norms of the rows, which no units of the rows change.
     """
     inner = rows @ basis.T
     order = _long_rows_first(inner)
@@ -243,9 +243,8 @@ def _inverted(rows: Array, basis: Array) -> tuple[Array, Array]:
     half, missed = np.empty(inner.T.shape), np.empty(len(inner))
     half[:, order] = root @ orthonormal.T
     missed[order] = np.sqrt(np.maximum(1 - np.einsum("ik,ik->i", orthonormal, orthonormal), 0.0))
-    growth, values = np.abs(root) @ np.abs(triangle), linalg.singular_values(triangle)
-    condition = min(np.sqrt(growth.sum(axis=0).max() * growth.sum(axis=1).max()), values[0] / values[-1])
-    reach = np.linalg.norm(half, axis=0) + missed / values[-1]
+    condition = linalg.singular_values(half * np.linalg.norm(rows, axis=1))[0]
+    reach = np.linalg.norm(half, axis=0) + missed / linalg.singular_values(triangle)[-1]
     return basis.T @ half, 4 * np.sqrt(rows.shape[1]) * linalg.EPS * float(condition) * reach
 
 

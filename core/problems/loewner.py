@@ -43,8 +43,10 @@ class Maximality:
         return self.maximal
 
 
-def dual_bound(bounds: Array, weights: Array) -> tuple[float, float]:
+def dual_bound(bounds: Array, weights: Array, roundings: Array) -> tuple[float, float]:
     """Return ``Σ_i tr(P_i Y_i)`` of the repaired weights, and its rounding, relative.
+
+    `roundings` (p,) are those of the P_i themselves, relative to their norms.
 
     Proof that it bounds the optimum: ``tr Σ = Σ_i tr(Σ Y_i) ≥ Σ_i tr(P_i Y_i)`` where ``Σ_i Y_i = I`` and
     ``Y_i ⪰ 0``, ``Σ ⪰ P_i``; where ``Σ_i Y_i ⪯ ν I``, ``ν tr Σ`` is at least as much, since Σ ⪰ 0.
@@ -63,12 +65,12 @@ def dual_bound(bounds: Array, weights: Array) -> tuple[float, float]:
     )
     value = float(np.einsum("ikl,ilk->", bounds, weights))
     value += sum(shift * float(np.trace(bound)) for shift, bound in zip(shifts, bounds, strict=True))
-    sizes = np.linalg.norm(bounds, axis=(1, 2)) @ np.linalg.norm(weights, axis=(1, 2))
-    rounding = size * EPS * float(sizes) / value if value > 0 else 0.0
+    sizes = np.linalg.norm(bounds, axis=(1, 2)) * np.linalg.norm(weights, axis=(1, 2))
+    rounding = float((size * EPS + roundings) @ sizes) / value if value > 0 else 0.0
     return value / largest, rounding
 
 
-def violation(bounds: Array, covariance: Array) -> tuple[float, float]:
+def violation(bounds: Array, covariance: Array, roundings: Array) -> tuple[float, float]:
     """Return the least v ≥ 0 with ``P_i ⪯ (1 + v) Σ`` for all i, and its rounding; infinite where Σ is not definite.
 
     It is first looked for in the differences ``Σ - P_i``, brought to comparable units: where their least
@@ -76,7 +78,7 @@ def violation(bounds: Array, covariance: Array) -> tuple[float, float]:
     """
     if not np.all(np.diagonal(covariance) > 0):
         return np.inf, 0.0
-    if all(excess <= 0 for excess in _excesses(bounds, covariance)):
+    if all(excess <= 0 for excess in _excesses(bounds, covariance, roundings)):
         return 0.0, 0.0
     factor = linalg.cholesky(covariance)
     if factor is None:
@@ -88,12 +90,12 @@ def violation(bounds: Array, covariance: Array) -> tuple[float, float]:
     return max(largest - 1, 0.0), 3 * len(factor) * EPS * magnitudes**2
 
 
-def raised(bounds: Array, covariance: Array) -> Array:
+def raised(bounds: Array, covariance: Array, roundings: Array) -> Array:
     """Return the covariance plus as little, in the units of each coordinate, as puts it above every P_i for certain."""
     units = _units(bounds)
     share = 1.0
     for _ in range(MOST_RAISES):
-        worst = max(_excesses(bounds, covariance))
+        worst = max(_excesses(bounds, covariance, roundings))
         if worst <= 0:
             return covariance
         covariance = covariance + share * worst * np.diag(units**2)
@@ -130,11 +132,12 @@ def _units(bounds: Array) -> Array:
     return np.asarray(np.sqrt(np.diagonal(bounds, axis1=1, axis2=2).max(axis=0)))
 
 
-def _excesses(bounds: Array, covariance: Array) -> Iterator[float]:
+def _excesses(bounds: Array, covariance: Array, roundings: Array) -> Iterator[float]:
     """Yield upper bounds on the largest eigenvalue of each ``P_i - Σ``, each coordinate in its own unit."""
     units = _units(bounds)
     scale = units * units[:, None]
     noise = covariance / scale
-    for bound in bounds / scale:
+    unit = 4 * len(noise) * EPS
+    for bound, rounding in zip(bounds / scale, roundings, strict=True):
         largest = float(np.linalg.eigvalsh(bound - noise)[-1])
-        yield largest + 4 * len(noise) * EPS * float(np.linalg.norm(bound) + np.linalg.norm(noise))
+        yield largest + float((unit + rounding) * np.linalg.norm(bound) + unit * np.linalg.norm(noise))

@@ -136,6 +136,10 @@ class MarginalFitness:
         """Return the one neighbour that stands for all: every record costs the same."""
         return np.zeros(1, dtype=np.intp)
 
+    def loose(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
+        """Return the tables whose cells' variance is below their target by more than `slack`, relative."""
+        return np.flatnonzero(self.variances(self._noise(primal)) / self.targets < 1 - slack)
+
     def _noise(self, primal: npt.ArrayLike) -> Array:
         return _levels(self.workload, primal)
 

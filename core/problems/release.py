@@ -112,7 +112,7 @@ def _known(root: Array, coordinates: Array) -> tuple[Array, Array]:
 
 def _split(covariance: Array) -> tuple[Array, Array, Array]:
     """Return C with ``C C' = Σ``, a left inverse of it, and the rows N without any noise, ``N Σ N' = 0``."""
-    factor = linalg.cholesky(covariance)
+    factor = None if linalg.is_singular(covariance) else linalg.cholesky(covariance)
     if factor is not None:
         inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), trans="T", check_finite=False)
         return factor.T, inverse, np.zeros((0, len(factor)))

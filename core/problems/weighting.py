@@ -133,11 +133,12 @@ class QueryWeighting:
         weights = self._weights(primal)
         if not self._meaningful(weights):
             return Certificate.of(np.inf, lower_bound, np.inf, rounding)
-        spent, spent_rounding = self._spent(weights)
         roots = self.geometry.roots
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            spent, spent_rounding = self._spent(weights)
             total = self._total(roots, weights)
-            rounding += self._total(roots + self.geometry.root_rounding, weights) / total - 1 + spent_rounding
+            higher = np.float64(self._total(roots + self.geometry.root_rounding, weights))
+            rounding += float(higher / np.float64(total)) - 1 + spent_rounding
         return Certificate.of(total, lower_bound, max(float(spent.max()) - 1, 0.0), rounding)
 
     def feasible(self, primal: npt.ArrayLike) -> Array:

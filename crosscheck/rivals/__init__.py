@@ -3,11 +3,24 @@
 Every builder takes a workload and a squared privacy cost Δ², and returns a `dualmech.LinearGaussianMechanism`
 that spends it exactly. Neighbours differ by one record added or removed. Builders named ``…_matrix`` return
 the strategy itself, one query a row, to weight its queries or to judge it.
+
+The mechanisms of local privacy (`LocalRival`) are fixed: their builders take a number of user types and ε, and what
+they return takes any workload.
 """
 
+from dualmech.crosscheck.rivals import census
 from dualmech.crosscheck.rivals.datacube import choose_marginals, datacube
 from dualmech.crosscheck.rivals.fourier import fourier, fourier_matrix
 from dualmech.crosscheck.rivals.intervals import IntervalTree
+from dualmech.crosscheck.rivals.local_noise import NoiseRival, matrix_mechanism
+from dualmech.crosscheck.rivals.local_protocol import FactorisedRival, LocalRival, MatrixRival
+from dualmech.crosscheck.rivals.local_responses import (
+    fourier_response,
+    hadamard_response,
+    randomised_response,
+)
+from dualmech.crosscheck.rivals.local_sets import SetRival, rappor, subset_selection, unary_encoding
+from dualmech.crosscheck.rivals.local_trees import MixedRival, hierarchical_response
 from dualmech.crosscheck.rivals.noise import gaussian_mechanism, input_perturbation, raw_gaussian_variance
 from dualmech.crosscheck.rivals.products import hierarchical_matrix, hierarchical_product
 from dualmech.crosscheck.rivals.trees import (
@@ -20,23 +33,38 @@ from dualmech.crosscheck.rivals.variance import target_weights, total_variance
 from dualmech.crosscheck.rivals.wavelets import haar_matrix, haar_tree, wavelet
 
 __all__ = [
+    "FactorisedRival",
     "IntervalTree",
+    "LocalRival",
+    "MatrixRival",
+    "MixedRival",
+    "NoiseRival",
+    "SetRival",
     "best_branching",
+    "census",
     "choose_marginals",
     "datacube",
     "fourier",
     "fourier_matrix",
+    "fourier_response",
     "gaussian_mechanism",
     "haar_matrix",
     "haar_tree",
+    "hadamard_response",
     "hierarchical",
     "hierarchical_matrix",
     "hierarchical_product",
+    "hierarchical_response",
     "input_perturbation",
     "interval_tree",
+    "matrix_mechanism",
+    "randomised_response",
+    "rappor",
     "raw_gaussian_variance",
     "square_root_tree",
+    "subset_selection",
     "target_weights",
     "total_variance",
+    "unary_encoding",
     "wavelet",
 ]

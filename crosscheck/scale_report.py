@@ -1,0 +1,95 @@
+"""Marginal tables at scale: what each sheet asks to be computed, and how it looks in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from dualmech.crosscheck import scale, scale_instances
+from dualmech.crosscheck.agreement import VERDICTS
+from dualmech.crosscheck.scale import DENSE, Reading
+from dualmech.crosscheck.scale_instances import Case
+
+LEGEND = (
+    "Squared privacy costs at which every cell of every table meets its variance target: the certified optimum, that "
+    "of independent noise on every table, and the latter once the tables are made consistent."
+)
+
+INK, ACCENT = "#1b1b1b", "#0072b2"
+
+CLARABEL = "CLARABEL"
+
+Cases = Callable[[bool], list[Case]]
+
+
+def _tasks(cases: Cases, others: tuple[str, ...], quick: bool) -> list[Callable[[], Reading]]:
+    return [partial(scale.solve, case, others) for case in cases(quick)]
+
+
+def _show(out: Console, title: str, rows: Iterator[Reading]) -> None:
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, caption=LEGEND, caption_justify="left"
+    )
+    table.add_column("tables")
+    for heading in (
+        "cells",
+        "tables",
+        "queries",
+        "optimum",
+        "gap",
+        "s",
+        "plain",
+        "consistent",
+        "solvers agree",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        cells, tables, queries, _ = row.counts
+        others = ", ".join(name for name in row.answers if name != "fast")
+        table.add_row(
+            f"{row.case.label}{', random targets' if row.case.random and 'random' not in row.case.label else ''}",
+            f"{float(cells):.3g}",
+            str(tables),
+            str(queries),
+            f"{row.best.objective:.10g}",
+            f"{row.gap:.0e}",
+            f"{row.seconds:.2g}",
+            f"{row.plain:.6g}",
+            f"{row.consistent:.6g}",
+            f"{VERDICTS[row.outcome]}{f' ({others})' if others else ''}",
+        )
+    out.print(table)
+
+
+def growth_picture(axes: Any) -> None:
+    """Draw the squared privacy cost, and how many numbers have to be found, against the number of cells up to 10^80.
+
+    Seconds stand in the table: a picture is to be the same every time.
+    """
+    rows = [scale.solve(case) for case in scale_instances.growth(quick=False)]
+    cells = [float(row.counts[0]) for row in rows]
+    axes.plot(cells, [row.best.objective for row in rows], "s-", ms=3.5, color=INK)
+    axes.set(xscale="log", yscale="log", xlabel="cells", ylabel="squared privacy cost, optimal")
+    beside = axes.twinx()
+    beside.plot(cells, [row.counts[3] for row in rows], "o--", ms=3.5, color=ACCENT)
+    beside.set_ylim(0, None)
+    beside.set_ylabel("residual subspaces (dashed)", color=ACCENT)
+    beside.spines["right"].set_visible(True)
+    axes.set_title("All one- and two-way tables of attributes of ten values", loc="left", fontsize=10)
+
+
+def _sheet(source: str, cases: Cases, *others: str) -> tuple[Any, Any, Any]:
+    return source, partial(_tasks, cases, others), _show
+
+
+DENSE_SHEET = _sheet("one- and two-way tables, with the dense solver", scale_instances.small, DENSE, CLARABEL)
+ADULT = _sheet("the Adult table's fourteen attributes", scale_instances.adult, CLARABEL)
+SIXTY = _sheet("sixty attributes of ten values", scale_instances.sixty, CLARABEL)
+DOMAINS = _sheet("domains of published experiments and of the census", scale_instances.domains, CLARABEL)
+GROWTH = _sheet("two to eighty attributes of ten values", scale_instances.growth)
+"""Source, tasks and report, as the list of tables takes them."""

@@ -1,0 +1,105 @@
+"""The sheets on marginal tables at scale: every solver's interval meets, and outsiders' answers are judged."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import dualmech as dm
+from dualmech import crosscheck, fast, reference
+from dualmech.crosscheck import scale, scale_instances
+from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.app import app
+from dualmech.crosscheck.scale_instances import Case
+from dualmech.crosscheck.tables import SHEETS
+
+NAMES = [name for name in SHEETS if name.startswith("scale/")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_of_a_quick_run_is_certified_by_all_its_solvers(name: str) -> None:
+    for task in SHEETS[name].tasks(True):
+        row: Any = task()
+        assert row.outcome is Agreement.AGREE
+        assert row.gap <= scale.TOLERANCE
+        assert row.best.lower_bound <= row.consistent * (1 + 1e-9) <= row.plain * (1 + 2e-9)
+
+
+def test_the_command_prints_them_all() -> None:
+    result = CliRunner().invoke(app, ["crosscheck", "scale/adult", "scale/sixty", "--quick"])
+    assert result.exit_code == 0
+    for printed in ("up to 3-way", "20080567", "1e+60", "1234.81865", "yes (CLARABEL)"):
+        assert printed in result.output
+
+
+def test_domains_are_of_the_stated_sizes() -> None:
+    """The numbers of cells that the publications give, to their digits."""
+    assert scale_instances.CENSUS.cells == 1_227_744
+    sizes = {name: math.prod(shape) for name, shape in scale_instances.PUBLISHED.items()}
+    assert (
+        sizes["CPS"] == 280_000
+        and f"{sizes['Adult']:.2e}" == "6.41e+17"
+        and f"{sizes['Loans']:.1e}" == "8.3e+15"
+    )
+    assert len(scale_instances.growth(quick=False)) == 10 == len(scale_instances.GROWTH)
+
+
+def test_all_tables_of_the_census_need_nothing_but_its_cells() -> None:
+    """Where the table of all attributes is asked for as well, noise on the tables is the best once it is consistent."""
+    row = scale.solve(Case("all", scale_instances.CENSUS, tuple(range(6))))
+    assert row.consistent == pytest.approx(row.best.objective, rel=1e-8)
+
+
+def test_layers_that_disagree_would_be_found() -> None:
+    case = scale_instances.sixty(quick=True)[0]
+    row = scale.solve(case)
+    other = reference.solve(Case("", case.domain, (1,)).problem(), backend="CLARABEL")
+    mixed = scale.Reading(case, row.counts, row.answers | {"other": other}, row.plain, row.consistent, 0.0)
+    assert mixed.outcome is Agreement.DISAGREE
+
+
+class TestJudge:
+    TABLES = dm.workloads.marginals([10] * 40, ways=(1, 2))
+
+    def test_an_outsiders_mechanism_is_judged(self) -> None:
+        problem = dm.MarginalFitness(self.TABLES, {1: 1.0, 2: 4.0})
+        plain = dm.MarginalMechanism.of_tables(self.TABLES, problem.targets)
+        verdict = crosscheck.judge(problem, plain)
+        best = fast.solve(problem, tol=1e-9)
+        assert verdict.feasible and verdict.objective == pytest.approx(plain.squared_privacy_cost)
+        assert verdict.gap == pytest.approx(verdict.objective / best.objective - 1, rel=1e-6)
+        assert len(verdict.loose) == len(self.TABLES.axes)
+        assert 0 < verdict.scaled.gap < verdict.gap
+        exact = crosscheck.judge(problem, best.mechanism)
+        assert exact.gap < 1e-8 and not len(exact.loose)
+        assert crosscheck.judge(dm.MarginalVariance(self.TABLES), best.primal).scaled.gap < 0.5
+
+    @pytest.mark.parametrize(
+        ("message", "noise"),
+        [
+            ("does not measure a0$", {(): 1.0}),
+            ("must be positive", [-1.0] * 821),
+            ("must have 821 levels", [1.0] * 3),
+        ],
+    )
+    def test_what_is_no_answer_is_refused(self, message: str, noise: Any) -> None:
+        given = dm.MarginalMechanism(domain(), noise) if isinstance(noise, dict) else noise
+        with pytest.raises(dm.InvalidInputError, match=message):
+            crosscheck.judge(dm.MarginalFitness(self.TABLES), given)
+
+    def test_answers_to_problems_stated_twice_are_compared(self) -> None:
+        first, second = (dm.MarginalFitness(dm.workloads.marginals([10] * 30, ways=2), 2.0) for _ in range(2))
+        third = dm.MarginalFitness(dm.workloads.marginals([10] * 30, ways=2), 3.0)
+        one, two, other = (fast.solve(each) for each in (first, second, third))
+        assert crosscheck.compare([one, two]).outcome is Agreement.AGREE
+        products = [fast.solve(dm.ProductFitness([each, each])) for each in (first, second)]
+        assert crosscheck.compare(products).outcome is Agreement.AGREE
+        with pytest.raises(dm.InvalidInputError, match="same problem"):
+            crosscheck.compare([one, other])
+
+
+def domain() -> dm.Domain:
+    return dm.Domain([(f"a{axis}", 10) for axis in range(40)])
