@@ -1,8 +1,8 @@
-"""Design queries compared, and reductions of the Eigen-Design: what each gives away, and what it takes.
+"""Design queries compared: what weighing others than the eigen-queries gives away.
 
 EIG, section 5.3, weighs the rows of other bases by Program 1 and sets the strategies beside that of the eigen-queries,
-on two workloads and on the same with their cells permuted; and it cuts the cost of Program 1 in two ways (section 4).
-All errors are root mean squares, over the certified optimum of any strategy.
+on two workloads and on the same with their cells permuted. All errors are root mean squares, over the certified optimum
+of any strategy.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from functools import partial
 import numpy as np
 import scipy.linalg
 
-from dualmech import designs, fast, strategies, workloads
+from dualmech import designs, fast, linalg, strategies, workloads
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.eigen import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE
+from dualmech.crosscheck.eigen import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE, ratio
 from dualmech.crosscheck.eigen_instances import IDENTITY, SEED, Shape, shape_text
-from dualmech.crosscheck.eigen_printed import DATACUBE, FOURIER, WAVELET
+from dualmech.crosscheck.eigen_printed import FOURIER, WAVELET
 from dualmech.crosscheck.printed import Interval
 from dualmech.errors import UncertifiedWarning
-from dualmech.mechanism import LinearGaussianMechanism
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
+from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workload import Workload
 
@@ -47,17 +47,11 @@ MORE_DESIGNS: dict[str, Callable[[Workload, Shape], Array]] = {
 }
 """Candidates for prefixes besides: a binary tree, the prefixes themselves, and their square root."""
 
-REDUCTIONS: tuple[tuple[str, dict[str, float]], ...] = (
-    ("newton", {}),
-    ("separation", {"group_size": 4}),
-    ("separation", {"group_size": 16}),
-    ("separation", {"group_size": 64}),
-    ("principal", {"share": 0.02}),
-    ("principal", {"share": 0.05}),
-    ("principal", {"share": 0.1}),
-    ("principal", {"share": 0.25}),
-)
-"""Methods of `fast.eigen_design` with their options; the first solves Program 1 whole."""
+COMPLETE = 1e-6
+"""Slack of a squared column norm, relative to the largest, that is left as it is: hardly more than a solver leaves."""
+
+CLEAR = 1e-4
+"""Least diagonal entry of the Cholesky factor of a cost matrix of unit diagonal at which errors are read off it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,43 +102,6 @@ class DesignRow:
         return min(self.entries, key=lambda entry: entry.completed)
 
 
-@dataclass(frozen=True, slots=True)
-class Reduced:
-    """What one way of weighing the eigen-queries reaches.
-
-    Attributes
-    ----------
-    label : str
-        Method and its option.
-    error : Interval
-        Of the strategy, columns completed, over the optimum.
-    excess : float
-        By how much its weights may be worse than the best, relative, as root error: proven by Program 1's judge.
-    seconds : float
-        Spent on the weights, the eigenvectors given.
-    """
-
-    label: str
-    error: Interval
-    excess: float
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class ReductionRow:
-    """Reductions compared on one workload; `rival` is the error of the best rival."""
-
-    name: str
-    rival: tuple[str, float]
-    entries: tuple[Reduced, ...]
-    gap: float
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether the optimum was certified; a reduction proves how far off it is, however far."""
-        return Agreement.AGREE if self.gap <= OPTIMUM_TOLERANCE else Agreement.WIDE
-
-
 def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool = False) -> DesignRow:
     """Weigh each design's queries for a workload by Program 1; `every` adds `MORE_DESIGNS`.
 
@@ -172,56 +129,52 @@ def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool 
 def _weighted(name: str, workload: Workload, design: Array, optimum: Interval) -> Weighted:
     program = QueryWeighting(workload, design)
     answer = fast.solve(program, tol=DESIGN_TOLERANCE)
-    strategy = program.strategy(answer.primal)
-    total = strategies.total_variance(strategies.completed(strategy[np.any(strategy, axis=1)]), workload)
     return Weighted(
         name,
-        _over(answer.certificate.interval, optimum),
-        _over((total, total), optimum),
+        root_errors(answer.certificate.interval, optimum),
+        completed_error(answer, optimum),
         answer.certificate.certifies(DESIGN_TOLERANCE),
     )
 
 
-def reduce(
-    name: str, build: Callable[[], Workload], rival: tuple[str, Callable[[], LinearGaussianMechanism]]
-) -> ReductionRow:
-    """Weigh the eigen-queries whole and in every reduced way; `rival` names and builds one at squared cost 1.
+def completed_error(answer: Solution, optimum: Interval) -> Interval:
+    """Return the root error of weighted design queries, columns completed, over a proven optimum of total variance."""
+    total = completed_total(answer)
+    return root_errors((total, total), optimum)
 
-    Examples
-    --------
-    >>> from dualmech.crosscheck import eigen_designs
-    >>> row = eigen_designs.reductions_of(64, (2, 4, 8))[0]()
-    >>> whole, *reduced = row.entries
-    >>> row.name, round(whole.error[1], 3), min(round(entry.error[1], 3) for entry in reduced) > 1
-    ('all ranges, 64', 1.009, True)
+
+def completed_total(answer: Solution) -> float:
+    """Return the total variance of weighted design queries, columns completed, at squared cost 1.
+
+    To complete the columns of A is to raise the diagonal of ``A'A`` to its largest entry. With a Cholesky factor R
+    of the result, ``tr(W (A'A)⁻¹ W') = ‖R'⁻¹ W'‖²``, which takes a quarter of the time of least squares
+    (`strategies.total_variance`); those are asked where the factor would lose digits.
     """
-    workload = build()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
-        best = fast.solve(TotalVariance(workload), tol=OPTIMUM_TOLERANCE)
-        entries = tuple(_reduced(workload, best.certificate.interval, *each) for each in REDUCTIONS)
-    spent = float(rival[1]().variances(workload).sum())
-    return ReductionRow(name, (rival[0], math.sqrt(spent / best.objective)), entries, best.gap)
+    workload: Workload = answer.problem.workload
+    strategy = answer.problem.strategy(answer.primal)
+    cost = strategy.T @ strategy
+    largest = np.diagonal(cost).max()
+    slack = 1 - np.diagonal(cost) / largest
+    slack[slack < COMPLETE] = 0.0
+    factor = linalg.cholesky(cost / largest + np.diag(slack))
+    if factor is None or np.diagonal(factor).min() < CLEAR:
+        cells = np.diag(np.sqrt(largest * slack))[slack > 0]
+        return strategies.total_variance(np.vstack([strategy[np.any(strategy, axis=1)], cells]), workload)
+    half = scipy.linalg.solve_triangular(factor, workload.dense().T, trans="T", check_finite=False)
+    return float(np.vdot(half, half))
 
 
-def _reduced(workload: Workload, optimum: Interval, method: str, options: dict[str, float]) -> Reduced:
-    tol = DESIGN_TOLERANCE
-    found = fast.eigen_design(workload, method=method, tol=tol, bound_tol=None, **options)  # type: ignore[arg-type]
-    shown = {"group_size": "groups of {:g}", "share": "{:.0%} of the eigen-queries"}
-    option = ", ".join(shown[key].format(value) for key, value in options.items())
-    return Reduced(
-        f"{method}, {option}" if option else "all eigen-queries",
-        _over((found.total_variance, found.total_variance), optimum),
-        math.sqrt(1 + found.weighting.gap) - 1,
-        found.weighting.seconds,
-    )
+def root_errors(totals: Interval, optimum: Interval) -> Interval:
+    """Return root mean square errors over the least one, from total variances and their optimum."""
+    low, high = ratio(totals, optimum)
+    return math.sqrt(low), math.sqrt(high)
 
 
 def comparisons(quick: bool) -> list[Callable[[], DesignRow]]:
     """Return the comparisons of designs to make: 1024 cells, or 128."""
     cells = 128 if quick else 1024
     shape = (4, 4, 8) if quick else (8, 8, 16)
-    ranges, tables = partial(_ranges, cells), partial(_tables, shape)
+    ranges, tables = partial(all_ranges, cells), partial(two_way_marginals, shape)
     return [
         partial(compare, f"all ranges, {cells}", ranges, (cells,)),
         partial(compare, f"all ranges, {cells}, permuted", partial(_permuted, ranges), (cells,)),
@@ -230,22 +183,6 @@ def comparisons(quick: bool) -> list[Callable[[], DesignRow]]:
             compare, f"2-way marginals, {shape_text(shape)}, permuted", partial(_permuted, tables), shape
         ),
         partial(compare, f"prefixes, {cells}", partial(workloads.prefix, cells), (cells,), every=True),
-    ]
-
-
-def reductions(quick: bool) -> list[Callable[[], ReductionRow]]:
-    """Return the reductions to compare: 1024 cells, or 256."""
-    return reductions_of(256 if quick else 1024, (4, 8, 8) if quick else (8, 8, 16))
-
-
-def reductions_of(cells: int, shape: Shape) -> list[Callable[[], ReductionRow]]:
-    """Return the reductions to compare on all ranges of ordered cells and on two-way marginals of a shape."""
-    total, tables = workloads.total(cells), workloads.marginals(shape, ways=2)
-    wavelet = (WAVELET, partial(rivals.wavelet, total, 1.0))
-    datacube = (DATACUBE, partial(rivals.datacube, tables, 1.0))
-    return [
-        partial(reduce, f"all ranges, {cells}", partial(_ranges, cells), wavelet),
-        partial(reduce, f"2-way marginals, {shape_text(shape)}", partial(_tables, shape), datacube),
     ]
 
 
@@ -264,17 +201,15 @@ def prefix_root(cells: int) -> Array:
     return np.asarray(np.tril(scipy.linalg.toeplitz(column)))
 
 
-def _permuted(build: Callable[[], Workload]) -> Workload:
-    return workloads.permuted(build(), SEED)
-
-
-def _over(totals: Interval, optimum: Interval) -> Interval:
-    return math.sqrt(totals[0] / optimum[1]), math.sqrt(totals[1] / optimum[0])
-
-
-def _ranges(cells: int) -> Workload:
+def all_ranges(cells: int) -> Workload:
+    """Return a workload with the Gram matrix of all ranges of ordered cells."""
     return workloads.from_gram(workloads.all_range_gram(cells))
 
 
-def _tables(shape: Shape) -> Workload:
+def two_way_marginals(shape: Shape) -> Workload:
+    """Return a workload with the Gram matrix of all two-way marginals of a shape."""
     return workloads.from_gram(workloads.marginals_gram(shape, ways=2), shape)
+
+
+def _permuted(build: Callable[[], Workload]) -> Workload:
+    return workloads.permuted(build(), SEED)

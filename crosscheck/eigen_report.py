@@ -17,12 +17,13 @@ from dualmech.crosscheck import (
     eigen_designs,
     eigen_instances,
     eigen_printed,
+    eigen_reductions,
     eigen_relative,
 )
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.eigen import OPTIMUM_TOLERANCE, Reading, Row
 from dualmech.crosscheck.eigen_completion import CompletionRow
-from dualmech.crosscheck.eigen_designs import DesignRow, ReductionRow
+from dualmech.crosscheck.eigen_designs import DesignRow
 from dualmech.crosscheck.eigen_instances import CELLS, IDENTITY, Instance
 from dualmech.crosscheck.eigen_printed import (
     BOUND,
@@ -34,6 +35,7 @@ from dualmech.crosscheck.eigen_printed import (
     WAVELET,
     Claim,
 )
+from dualmech.crosscheck.eigen_reductions import ReductionRow
 from dualmech.crosscheck.eigen_relative import RelativeRow
 from dualmech.crosscheck.printed import Interval
 from dualmech.crosscheck.verdicts import Finding, Verdict
@@ -197,9 +199,12 @@ def _others(eigen_queries: eigen_designs.Weighted, bases: Sequence[eigen_designs
 
 def _show_reductions(out: Console, title: str, rows: Iterator[ReductionRow]) -> None:
     for row in rows:
-        table = Table(title=f"{title}: {row.name}", title_justify="left", box=box.SIMPLE_HEAD)
+        most, known = (", at most", "") if math.isinf(row.asked) else ("", f", optimum to {row.gap:.0e}")
+        mark = "" if row.outcome is Agreement.AGREE else " WIDE"
+        table = Table(title=f"{title}: {row.name}{known}{mark}", title_justify="left", box=box.SIMPLE_HEAD)
         table.add_column("eigen-queries weighed")
-        for heading in ("error / optimum", "Program 1, above its optimum", "seconds for weights", "speed"):
+        headings = ("Program 1, above its optimum", "seconds for weights", "speed")
+        for heading in (f"error / optimum{most}", *headings):
             table.add_column(heading, justify="right")
         whole = row.entries[0].seconds
         for entry in row.entries:
@@ -210,7 +215,7 @@ def _show_reductions(out: Console, title: str, rows: Iterator[ReductionRow]) -> 
                 f"{entry.seconds:.2g}",
                 f"{whole / entry.seconds:.1f}",
             )
-        table.add_row(f"best rival: {row.rival[0]}", f"{row.rival[1]:.3f}", "", "", "")
+        table.add_row(f"best rival: {row.rival[0]}", span(row.rival[1]), "", "", "")
         out.print(table)
 
 
@@ -264,7 +269,8 @@ MARGINALS: Parts = (
 )
 DESIGNS: Parts = (f"{EIG}, design queries", eigen_designs.comparisons, _show_designs)
 COMPLETION: Parts = (f"{EIG}, columns completed", eigen_completion.rows, _show_completion)
-REDUCTIONS: Parts = (f"{EIG}, reductions", eigen_designs.reductions, _show_reductions)
+REDUCTIONS: Parts = (f"{EIG}, reductions", eigen_reductions.rows, _show_reductions)
+LARGE_REDUCTIONS: Parts = (f"{EIG}, reductions", eigen_reductions.large_rows, _show_reductions)
 RELATIVE: Parts = (f"{EIG}, relative errors on the Adult table", lambda quick: [], _show_relative)
 """Skipped, with the reason; `relative` is the sheet on a file."""
 

@@ -437,10 +437,10 @@ def test_a_terminal_without_greek_letters_gets_question_marks() -> None:
 def test_an_interrupt_leaves_no_file_and_status_130(tmp_path: Path) -> None:
     """Interrupt from inside the solve, at a known moment, as Ctrl-C would."""
     code = (
-        "import os, signal, sys\n"
+        "import signal, sys\n"
         "from dualmech.fast import newton, fixed_point\n"
         "def interrupted(*arguments):\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
         "newton.step = fixed_point.step = interrupted\n"
         "from dualmech.crosscheck.app import main\n"
         "sys.argv = ['dualmech', 'solve', 'prefix:8', '-o', 'out.npz']\n"

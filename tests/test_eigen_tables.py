@@ -23,6 +23,7 @@ from dualmech.crosscheck import (
     eigen_designs,
     eigen_instances,
     eigen_printed,
+    eigen_reductions,
     eigen_relative,
     eigen_report,
     rivals,
@@ -302,18 +303,64 @@ class TestDesigns:
 
 class TestReductions:
     def test_cost_little_and_prove_how_much(self) -> None:
-        for task in eigen_designs.reductions_of(64, (2, 4, 8)):
+        for task in eigen_reductions.rows_of(64, (2, 4, 8)):
             row = task()
             assert row.outcome is Agreement.AGREE
             assert dataclasses.replace(row, gap=1e-3).outcome is Agreement.WIDE
             whole, *reduced = row.entries
             assert whole.excess <= eigen.DESIGN_TOLERANCE
-            assert len(reduced) == len(eigen_designs.REDUCTIONS) - 1
+            assert len(reduced) == len(eigen_reductions.WAYS) - 1
             for entry in row.entries:
                 assert entry.error[1] >= 1 - 1e-9
                 assert 0 <= entry.excess < 1
                 assert entry.error[0] <= (1 + entry.excess) * 1.1 * whole.error[1]
-            assert row.rival[1] >= 1 - 1e-9
+            assert row.rival[1][1] >= 1 - 1e-9
+
+    def test_are_those_of_the_eigen_design(self) -> None:
+        """The workload's eigenvectors are found once; `fast.eigen_design` would find them for every way."""
+        workload = eigen_designs.all_ranges(64)
+        row = eigen_reductions.rows_of(64, (2, 4, 8))[0]()
+        optimum = fast.solve(dm.TotalVariance(workload), tol=1e-6).objective
+        for (method, options), entry in zip(eigen_reductions.WAYS, row.entries, strict=True):
+            found = fast.eigen_design(workload, method=method, tol=1e-7, bound_tol=None, **options)  # type: ignore[arg-type]
+            low, high = entry.error
+            error = math.sqrt(found.total_variance / optimum)
+            assert low * (1 - 1e-6) <= error <= high * (1 + 1e-6)
+
+    @pytest.mark.parametrize(
+        "build", [partial(eigen_designs.all_ranges, 64), partial(dm.workloads.prefix, 64)]
+    )
+    def test_are_held_against_a_bound_that_is_nearly_the_optimum(self, build: partial[dm.Workload]) -> None:
+        """One step from the singular value bound; on prefixes, too, where Program 1 is far from it."""
+        workload = build()
+        optimum = fast.solve(dm.TotalVariance(workload), tol=1e-7)
+        program = dm.QueryWeighting(workload, dm.designs.eigen_queries(workload))
+        assert 0.996 * optimum.objective <= eigen_reductions.bound(program) <= optimum.objective * (1 + 1e-9)
+
+    def test_at_the_papers_size_are_fewer_and_asked_for_by_name(self) -> None:
+        for row in (task() for task in eigen_reductions.large_rows(quick=True)):
+            assert row.outcome is Agreement.AGREE and -1e-9 <= row.gap < 0.02
+            assert [entry.label for entry in row.entries] == [
+                "all eigen-queries",
+                "separation, groups of 16",
+                "separation, groups of 64",
+                "principal, 2% of the eigen-queries",
+                "principal, 10% of the eigen-queries",
+            ]
+
+
+class TestCompletedTotal:
+    @pytest.mark.parametrize(
+        "workload",
+        [dm.workloads.prefix(24), dm.workloads.marginals((2, 3, 4), ways=1), eigen_designs.all_ranges(32)],
+    )
+    def test_is_that_of_least_squares(self, workload: dm.Workload) -> None:
+        """From a Cholesky factor, or where strategies lack full column rank from least squares themselves."""
+        for design in (dm.designs.eigen_queries(workload), np.eye(workload.shape[1])):
+            answer = fast.solve(dm.QueryWeighting(workload, design), tol=1e-7)
+            completed = strategies.completed(answer.problem.strategy(answer.primal))
+            total = strategies.total_variance(completed, workload)
+            assert eigen_designs.completed_total(answer) == pytest.approx(total, rel=1e-6)
 
 
 class TestCompletion:
@@ -412,6 +459,7 @@ class TestReport:
             eigen_designs,
             eigen_instances,
             eigen_printed,
+            eigen_reductions,
             eigen_relative,
             eigen_report,
         ],
@@ -430,6 +478,7 @@ class TestCommand:
         assert list(tables.chosen(["eigen/all"])) == [f"eigen/{name}" for name in names]
         assert len(tables.chosen(["fitness/all", "eigen/all"])) == 13 + len(names)
         assert list(tables.chosen(["eigen/ranges", "fitness/table4"])) == ["eigen/ranges", "fitness/table4"]
+        assert list(tables.chosen(["eigen/reductions8192"])) == ["eigen/reductions8192"]
         with pytest.raises(dm.InvalidInputError, match="eigen/all"):
             tables.chosen(["eigen"])
 

@@ -48,7 +48,9 @@ def test_builds(text: str, expected: Callable[[], Workload]) -> None:
 
 
 def test_every_builder_has_a_name() -> None:
-    of_others = {"stack", "permuted"} | {name for name in workloads.__all__ if name.endswith("_gram")}
+    of_others = {"stack", "permuted", "kron", "query_tables"} | {
+        name for name in workloads.__all__ if name.endswith("_gram")
+    }
     assert set(naming.BUILT_IN) == set(workloads.__all__) - of_others
     assert all(usage.startswith(name) for name, usage in zip(naming.BUILT_IN, naming.usages(), strict=True))
 

@@ -1,28 +1,37 @@
-"""The comparison of SM-II with other solvers: what it measures, tabulates and draws, on the smallest sizes."""
+"""Comparisons of solvers, of SM-II and of Program 1: what they measure, tabulate and draw, on the smallest sizes."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from dualmech.crosscheck.benchmarks import softmax
+from dualmech.crosscheck.benchmarks import program1, softmax
+from dualmech.crosscheck.benchmarks.contest import Contest, Entry
 
 QUICK = tuple(each for each in softmax.CONTENDERS if each.name != "gradient descent")
 
 
+def measured(contest: Contest, **changes: object) -> list[Entry]:
+    small = dataclasses.replace(contest, repeats=1, **changes)  # type: ignore[arg-type]
+    return [Entry(**found) for found in small.measure()]
+
+
+def shown(contest: Contest, entries: list[Entry]) -> str:
+    out = io.StringIO()
+    Console(file=out, width=200).print(contest.table(entries))
+    return out.getvalue()
+
+
 @pytest.fixture(scope="module")
-def entries() -> list[softmax.Entry]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(softmax, "SIZES", (2, 4))
-        patched.setattr(softmax, "CONTENDERS", QUICK)
-        patched.setattr(softmax, "REPEATS", 1)
-        return [softmax.Entry(**found) for found in softmax.measure()]
+def entries() -> list[Entry]:
+    return measured(softmax.CONTEST, sizes=(2, 4), contenders=QUICK)
 
 
-def test_every_contender_solves_every_size(entries: list[softmax.Entry]) -> None:
+def test_every_contender_solves_every_size(entries: list[Entry]) -> None:
     assert [(each.cells, each.solver) for each in entries] == [
         (d, each.name) for d in (2, 4) for each in QUICK
     ]
@@ -35,16 +44,23 @@ def test_every_contender_solves_every_size(entries: list[softmax.Entry]) -> None
     }
 
 
-def test_sizes_that_are_too_slow_are_left_out_and_said(entries: list[softmax.Entry]) -> None:
-    out = io.StringIO()
-    Console(file=out, width=200).print(softmax.table(entries))
-    text = out.getvalue()
+def test_sizes_that_are_too_slow_are_left_out_and_said(entries: list[Entry]) -> None:
+    text = shown(softmax.CONTEST, entries)
     assert "Clarabel: up to d = 32" in text and "gradient descent: up to d = 16" in text
     assert text.count("SM-II, printed Hessian") == 2
 
 
-def test_the_picture(entries: list[softmax.Entry], tmp_path: Path) -> None:
+def test_the_picture(entries: list[Entry], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     drawn = softmax.draw(entries, str(tmp_path / "pictures"))
     assert [path.suffix for path in drawn] == [".svg", ".png"]
     assert all(path.stat().st_size > 10_000 for path in drawn)
+
+
+def test_program_1_is_certified_by_every_solver() -> None:
+    entries = measured(program1.CONTEST, sizes=(8, 16))
+    assert [entry.cells for entry in entries] == [d for d in (8, 16) for _ in program1.CONTEST.contenders]
+    assert {entry.status for entry in entries} == {"CERTIFIED"}
+    assert all(entry.above <= entry.gap + 1e-9 for entry in entries)
+    assert entries[0].gap <= program1.TOLERANCE and entries[0].ratio == 1
+    assert "Clarabel: up to d = 1024" in shown(program1.CONTEST, entries)

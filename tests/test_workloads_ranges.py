@@ -158,7 +158,7 @@ class TestRandomMarginals:
         with pytest.raises(dm.DualmechError, match="rng"):
             workloads.random_marginals([2, 2], 1, -1)
         with pytest.raises(dm.InvalidInputError, match="too large"):
-            workloads.random_marginals([2] * 60, 3, 0)
+            workloads.random_marginals([2] * 60, 3, 0).matrix  # noqa: B018
 
 
 class TestPredicates:

@@ -1,6 +1,7 @@
 """Measure from the command line: ``python -m dualmech.crosscheck.benchmarks [NAME …] [--no-reference]``.
 
-The name ``softmax`` compares SM-II with other solvers instead; ``--plots FOLDER`` draws that comparison.
+Three names compare solvers instead: ``softmax`` SM-II with others, which ``--plots FOLDER`` draws; ``program1`` the
+weighting of eigen-queries, and ``common`` common mechanisms, with general backends.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import typer
 from rich.table import Table
 
 from dualmech.crosscheck import plots, report
-from dualmech.crosscheck.benchmarks import softmax
+from dualmech.crosscheck.benchmarks import common, program1, softmax
+from dualmech.crosscheck.benchmarks.contest import Contest, Entry
 from dualmech.crosscheck.benchmarks.layers import BENCHMARKS, Benchmark, measure, measure_against_reference
 
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 AGAINST_REFERENCE = "reference"
 
-SOFTMAX = "softmax"
+CONTESTS = {"softmax": softmax.CONTEST, "program1": program1.CONTEST, **common.CONTESTS}
+"""Comparisons of solvers, by the name that runs them."""
 
 HEADINGS = (
     "workload",
@@ -43,7 +46,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def run(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Only cases whose name begins so; or: softmax.")
+        list[str] | None,
+        typer.Argument(help="Only cases whose name begins so; or of: softmax, program1, common."),
     ] = None,
     reference: Annotated[
         bool, typer.Option(help="Also time the reference layer on prefix 64 (minutes).")
@@ -55,8 +59,10 @@ def run(
     if one:
         print(json.dumps(_measured(one)))
         return
-    if names == [SOFTMAX]:
-        _compare_softmax(folder)
+    contests = [each for each in CONTESTS if any(each.startswith(name) for name in names or [])]
+    for each in contests:
+        _compare(each, CONTESTS[each], folder)
+    if contests:
         return
     title = "fast layer: steps are decompositions, seconds medians from the workload to the certificate"
     table = Table(title=title, title_justify="left")
@@ -72,19 +78,20 @@ def run(
 
 
 def _measured(which: str) -> Any:
-    if which == SOFTMAX:
-        return softmax.measure()
+    if which in CONTESTS:
+        return CONTESTS[which].measure()
     return measure_against_reference() if which == AGAINST_REFERENCE else measure(BENCHMARKS[int(which)])
 
 
-def _compare_softmax(folder: str) -> None:
-    """Print the comparison of SM-II with other solvers, and draw it where a folder is given."""
-    if folder:
+def _compare(name: str, contest: Contest, folder: str) -> None:
+    """Print a comparison of solvers, and draw that of SM-II where a folder is given."""
+    drawn = bool(folder) and contest is softmax.CONTEST
+    if drawn:
         plots.check_drawable(folder)
-    entries = [softmax.Entry(**found) for found in _in_own_process(SOFTMAX, 1)]
+    entries = [Entry(**found) for found in _in_own_process(name, 1)]
     out = report.console()
-    out.print(softmax.table(entries))
-    for path in softmax.draw(entries, folder) if folder else []:
+    out.print(contest.table(entries))
+    for path in softmax.draw(entries, folder) if drawn else []:
         out.print(f"drawn: {path}")
 
 

@@ -1,0 +1,144 @@
+"""Several ways to solve one problem, at growing sizes and in one run: seconds beside what each proves."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from dualmech import fast
+from dualmech.errors import UncertifiedWarning
+from dualmech.solution import Solution
+
+BOUND_TOLERANCE = 1e-9
+"""Gap to which the optimum is known that answers are held against."""
+
+LONG = 1.0
+"""Seconds above which a solve is measured once."""
+
+REPEATS = 5
+
+HEADINGS = ("d", "solver", "seconds", "ratio", "proven gap", "above the optimum", "steps", "status")
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A way to solve the problem, how it is drawn, and the largest size that it is given, with the reason."""
+
+    name: str
+    solve: Callable[[Any], Solution]
+    colour: str = ""
+    line: str = "-"
+    largest: int | None = None
+    skipped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One contender at one size; `ratio` is to the seconds of the first contender in the same run."""
+
+    cells: int
+    solver: str
+    seconds: float
+    ratio: float
+    gap: float
+    above: float
+    steps: int
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """What is solved, at which sizes and by whom; the first contender is what the others are compared with.
+
+    Attributes
+    ----------
+    title : str
+        Of the table.
+    sizes : tuple of int
+        Numbers of cells.
+    problem : callable
+        Takes a number of cells to the problem; making it is part of what is measured.
+    contenders : tuple of Contender
+        In the order of the table.
+    repeats : int
+        How often a solve that is not `LONG` is measured.
+    """
+
+    title: str
+    sizes: tuple[int, ...]
+    problem: Callable[[int], Any]
+    contenders: tuple[Contender, ...]
+    repeats: int = REPEATS
+
+    def measure(self) -> list[dict[str, Any]]:
+        """Solve every size with every contender that is not too slow for it; seconds include the certificate."""
+        entries: list[Entry] = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UncertifiedWarning)
+            for contender in self.contenders:
+                contender.solve(self.problem(self.sizes[0]))  # what is only loaded once is not measured
+            for cells in self.sizes:
+                entries += self._at_size(cells)
+        return [asdict(entry) for entry in entries]
+
+    def _at_size(self, cells: int) -> list[Entry]:
+        bound = fast.solve(self.problem(cells), tol=BOUND_TOLERANCE).lower_bound
+        entries: list[Entry] = []
+        for contender in self.contenders:
+            if contender.largest is not None and cells > contender.largest:
+                continue
+            seconds: list[float] = []
+            while len(seconds) < self.repeats and (not seconds or seconds[-1] < LONG):
+                begun = time.perf_counter()
+                answer = contender.solve(self.problem(cells))
+                seconds.append(time.perf_counter() - begun)
+            middle = float(np.median(seconds))
+            base = entries[0].seconds if entries else middle
+            entries.append(
+                Entry(
+                    cells,
+                    contender.name,
+                    middle,
+                    middle / base,
+                    answer.gap,
+                    answer.objective / bound - 1,
+                    answer.iterations,
+                    answer.status.name,
+                )
+            )
+        return entries
+
+    def table(self, entries: list[Entry]) -> Table:
+        """Lay the entries out, one line each, and say which sizes were left out."""
+        left_out = [
+            f"{each.name}: up to d = {each.largest}, {each.skipped}"
+            for each in self.contenders
+            if each.largest is not None
+        ]
+        laid = Table(
+            title=f"{self.title}: medians of seconds, certificates included",
+            title_justify="left",
+            caption="; ".join(left_out),
+            caption_justify="left",
+        )
+        for heading in HEADINGS:
+            laid.add_column(heading, justify="left" if heading in ("solver", "status") else "right")
+        for place, entry in enumerate(entries):
+            laid.add_row(
+                str(entry.cells),
+                entry.solver,
+                f"{entry.seconds:.3g}",
+                f"{entry.ratio:.3g}",
+                f"{entry.gap:.1e}",
+                f"{max(entry.above, 0.0):.1e}",
+                str(entry.steps),
+                entry.status,
+                end_section=entry.cells != entries[min(place + 1, len(entries) - 1)].cells,
+            )
+        return laid

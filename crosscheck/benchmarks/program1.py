@@ -1,0 +1,53 @@
+"""Query weighting beside general backends on the eigen-queries of all ranges: seconds and proven gaps, in one run."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+from dualmech import designs, fast, workloads
+from dualmech.crosscheck.benchmarks.contest import Contender, Contest
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.solution import Solution
+
+SIZES = (128, 256, 512, 1024, 2048)
+
+TOLERANCE = 1e-9
+"""Gap that is asked of the interior-point method; backends are asked for their own."""
+
+
+@cache
+def _problem(cells: int) -> QueryWeighting:
+    """Return Program 1 with its eigenvectors at hand: the decomposition is the same for everybody."""
+    ranges = workloads.from_gram(workloads.all_range_gram(cells))
+    return QueryWeighting(ranges, designs.eigen_queries(ranges))
+
+
+def _reference(problem: QueryWeighting, **options: Any) -> Solution:
+    from dualmech import reference
+
+    return reference.solve(problem, **options)
+
+
+CONTEST = Contest(
+    "Program 1 on the eigen-queries of all ranges",
+    SIZES,
+    _problem,
+    (
+        Contender("interior point", partial(fast.solve, tol=TOLERANCE)),
+        Contender(
+            "Clarabel",
+            partial(_reference, backend="CLARABEL"),
+            largest=1024,
+            skipped="d = 2048 takes it minutes",
+        ),
+        Contender(
+            "Clarabel, as printed",
+            partial(_reference, backend="CLARABEL", formulation="sdp"),
+            largest=512,
+            skipped="d = 1024 takes it minutes",
+        ),
+        Contender("SCS", partial(_reference, backend="SCS")),
+    ),
+)
+"""Clarabel and SCS get reciprocals as second-order cones, unless the statement is the paper's."""
