@@ -1,7 +1,8 @@
 """Measure from the command line: ``python -m dualmech.crosscheck.benchmarks [NAME …] [--no-reference]``.
 
-Three names compare solvers instead: ``softmax`` SM-II with others, which ``--plots FOLDER`` draws; ``program1`` the
-weighting of eigen-queries, and ``common`` common mechanisms, with general backends.
+Four names compare solvers instead: ``softmax`` SM-II with others, which ``--plots FOLDER`` draws; ``program1`` the
+weighting of eigen-queries, and ``common`` common mechanisms, with general backends; ``local`` the solvers of local
+privacy with each other, and the time of a step of gradient descent (ten minutes).
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import typer
 from rich.table import Table
 
 from dualmech.crosscheck import plots, report
-from dualmech.crosscheck.benchmarks import common, program1, softmax
+from dualmech.crosscheck.benchmarks import common, local, program1, softmax
 from dualmech.crosscheck.benchmarks.contest import Contest, Entry
 from dualmech.crosscheck.benchmarks.layers import BENCHMARKS, Benchmark, measure, measure_against_reference
 
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
-AGAINST_REFERENCE = "reference"
+AGAINST_REFERENCE, LOCAL = "reference", "local"
 
 CONTESTS = {"softmax": softmax.CONTEST, "program1": program1.CONTEST, **common.CONTESTS}
 """Comparisons of solvers, by the name that runs them."""
@@ -47,7 +48,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def run(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Only cases whose name begins so; or of: softmax, program1, common."),
+        typer.Argument(help="Only cases whose name begins so; or of: softmax, program1, common, local."),
     ] = None,
     reference: Annotated[
         bool, typer.Option(help="Also time the reference layer on prefix 64 (minutes).")
@@ -62,7 +63,10 @@ def run(
     contests = [each for each in CONTESTS if any(each.startswith(name) for name in names or [])]
     for each in contests:
         _compare(each, CONTESTS[each], folder)
-    if contests:
+    if LOCAL in (names or []):
+        for laid in local.tables(_in_own_process(LOCAL, 1)):
+            report.console().print(laid)
+    if contests or LOCAL in (names or []):
         return
     title = "fast layer: steps are decompositions, seconds medians from the workload to the certificate"
     table = Table(title=title, title_justify="left")
@@ -80,6 +84,8 @@ def run(
 def _measured(which: str) -> Any:
     if which in CONTESTS:
         return CONTESTS[which].measure()
+    if which == LOCAL:
+        return local.measure()
     return measure_against_reference() if which == AGAINST_REFERENCE else measure(BENCHMARKS[int(which)])
 
 

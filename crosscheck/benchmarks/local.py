@@ -1,0 +1,155 @@
+"""Local privacy: column generation, search and the paper's gradient descent at growing numbers of user types."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from dualmech import fast, workloads
+from dualmech.errors import UncertifiedWarning
+from dualmech.fast import local_gradient
+from dualmech.problems.factorisation import trace_bound
+from dualmech.problems.local import LocalStrategy
+from dualmech.workload import Workload
+
+EPSILON = 1.0
+
+EXACT_SIZES, SEARCHED_SIZES = (8, 12, 16, 20), (32, 64, 128)
+"""User types up to which the optimum is proven, and with which one searches."""
+
+TIMED_SIZES = (64, 128, 256, 512)
+"""User types at which one step of gradient descent is timed."""
+
+TIMED_STEPS, SHORT_STEP = 5, 1e-10
+"""How many steps are timed, so short that they always succeed."""
+
+SEEDS = 3
+
+WORKLOADS: dict[str, Callable[[int], Workload]] = {
+    "prefix": workloads.prefix,
+    "histogram": workloads.identity,
+    "all range": workloads.all_range,
+}
+
+HEADINGS = (
+    "workload",
+    "n",
+    "method",
+    "seconds",
+    "CPU",
+    "objective",
+    "gap",
+    "/ trace bound",
+    "outputs",
+    "status",
+)
+
+STEP_HEADINGS = ("n", "outputs", "seconds a step", "CPU", "growth")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One workload and method: medians over seeds, and the objective over the closed-form bound."""
+
+    workload: str
+    users: int
+    method: str
+    seconds: float
+    processor: float
+    objective: float
+    gap: float
+    ratio: float
+    outputs: int
+    status: str
+
+
+def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> Entry:
+    """Solve one instance from several seeds."""
+    problem = LocalStrategy(WORKLOADS[name](users), EPSILON)
+    answers, clocks = [], []
+    for seed in range(seeds):
+        begun = time.perf_counter(), time.process_time()
+        answers.append(fast.solve(problem, method=method, rng=seed))
+        clocks.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
+    objectives = [each.objective for each in answers]
+    middle = answers[int(np.argsort(objectives, kind="stable")[len(objectives) // 2])]
+    wall, processor = np.median(clocks, axis=0)
+    return Entry(
+        name,
+        users,
+        method,
+        float(wall),
+        float(processor),
+        middle.objective,
+        middle.gap,
+        middle.objective / trace_bound(problem.root, EPSILON),
+        len(middle.primal),
+        middle.status.name,
+    )
+
+
+def measure() -> dict[str, Any]:
+    """Measure every instance, and one step of gradient descent."""
+    entries = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        for name in WORKLOADS:
+            for users in EXACT_SIZES:
+                entries += [entry(name, users, "exact", 1), entry(name, users, "gradient")]
+                entries.append(entry(name, users, "published_gradient"))
+            if name != "all range":
+                entries += [entry(name, users, "restart", 1) for users in SEARCHED_SIZES]
+    return {"entries": [asdict(each) for each in entries], "steps": [step(users) for users in TIMED_SIZES]}
+
+
+def step(users: int) -> dict[str, float]:
+    """Time one step of gradient descent, projection and gradients included."""
+    problem = LocalStrategy(workloads.identity(users), EPSILON)
+    gram = problem.root.T @ problem.root
+    task = local_gradient.Task(gram, np.ones(users), float(np.exp(EPSILON)))
+    outputs = local_gradient.OUTPUTS * users
+    first = local_gradient.start(task, outputs, np.random.default_rng(0))
+    begun = time.perf_counter(), time.process_time()
+    taken = sum(1 for _ in local_gradient.walked(task, first, SHORT_STEP, TIMED_STEPS, strict=False))
+    return {
+        "users": users,
+        "outputs": outputs,
+        "seconds": (time.perf_counter() - begun[0]) / max(taken, 1),
+        "processor": (time.process_time() - begun[1]) / max(taken, 1),
+    }
+
+
+def tables(found: dict[str, Any]) -> list[Table]:
+    """Lay both tables out."""
+    first = Table(title=f"local privacy at ε = {EPSILON:g}", title_justify="left")
+    for heading in HEADINGS:
+        first.add_column(heading, justify="left" if heading in ("workload", "method", "status") else "right")
+    for each in (Entry(**entry) for entry in found["entries"]):
+        first.add_row(
+            each.workload,
+            str(each.users),
+            each.method,
+            f"{each.seconds:.3g}",
+            f"{each.processor:.3g}",
+            f"{each.objective:.7g}",
+            f"{each.gap:.1e}",
+            f"{each.ratio:.4f}",
+            str(each.outputs),
+            each.status,
+        )
+    second = Table(title="one step of gradient descent, on a histogram", title_justify="left")
+    for heading in STEP_HEADINGS:
+        second.add_column(heading, justify="right")
+    before = None
+    for line in found["steps"]:
+        growth = "" if before is None else f"{line['processor'] / before:.1f} x"
+        before = line["processor"]
+        cells = (f"{line['users']}", f"{line['outputs']}", f"{line['seconds']:.3g}", f"{before:.3g}", growth)
+        second.add_row(*cells)
+    return [first, second]
