@@ -129,7 +129,8 @@ class TestExact:
         assert np.array_equal(fast.solve(problem).primal, fast.solve(problem).primal)
 
     def test_time_and_steps_are_kept_and_news_are_told(self) -> None:
-        problem, news = dm.LocalStrategy(dm.workloads.prefix(9), 1.0), []
+        problem = dm.LocalStrategy(dm.workloads.prefix(9), 1.0)
+        news: list[dm.Progress] = []
         answer = uncertified(problem, max_iterations=3, callback=news.append)
         assert answer.status is dm.Status.STEPS_EXHAUSTED and answer.certificate.feasible
         assert [each.iteration for each in news] == [each.iteration for each in answer.history]
