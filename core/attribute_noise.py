@@ -51,12 +51,17 @@ class SplitNoise:
         slack = 8 * size * EPS
         ones = factor.sum(axis=1)
         total = float(ones @ ones)
-        residual = float((costs + allowance).max() - (1 - slack) / total) if size > 1 else 0.0
-        lengths, along = np.linalg.norm(factor @ queries.T, axis=0), ones @ factor @ queries.T / total
+        # A backward error of the factor moves a'Σb by at most slack · ‖|F||a|‖ ‖|F||b|‖, cancellation or not.
+        whole = float(np.linalg.norm(np.abs(factor).sum(axis=1)))
+        residual = float((costs + allowance).max() - 1 / (total + slack * whole**2)) if size > 1 else 0.0
+        lengths, along = (
+            np.linalg.norm(np.abs(factor) @ np.abs(queries.T), axis=0),
+            ones @ factor @ queries.T / total,
+        )
         root = factor.T - np.outer(factor.T @ ones, ones) / total
         left = np.linalg.norm(queries @ root, axis=1)
-        spread = (left + slack * lengths) ** 2 if size > 1 else np.zeros(len(queries))
-        parts = (np.abs(along) + slack * lengths / np.sqrt(total)) ** 2
+        spread = (left + slack * lengths) ** 2 + slack * lengths**2 if size > 1 else np.zeros(len(queries))
+        parts = (np.abs(along) + slack * lengths * whole / total) ** 2 * (1 + 2 * slack * whole**2 / total)
         return cls(factor.T @ ones / total, root, residual, spread, parts)
 
     @property

@@ -54,7 +54,7 @@ class Certificate:
         objective = objective if math.isfinite(objective) and objective >= 0 else math.inf
         violation = violation if math.isfinite(violation) else math.inf
         lower_bound = lower_bound if math.isfinite(lower_bound) and lower_bound > 0 else 0.0
-        resolution = resolution if math.isfinite(resolution) else math.inf
+        resolution = resolution if math.isfinite(resolution) and resolution >= 0 else math.inf
         gap = math.inf
         if violation <= FEASIBLE and math.isfinite(objective) and lower_bound > 0:
             gap = (objective * (1 + violation) - lower_bound) / lower_bound

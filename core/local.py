@@ -9,8 +9,12 @@ import numpy.typing as npt
 
 from dualmech import files, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.problems.factorisation import best_reconstruction
-from dualmech.problems.local import checked_epsilon, checked_prior
+from dualmech.problems.factorisation import (
+    best_reconstruction,
+    checked_epsilon,
+    checked_prior,
+    user_variances,
+)
 from dualmech.validate import Array
 from dualmech.workload import Workload
 
@@ -21,6 +25,10 @@ RATIO_TOLERANCE = 1e-9
 
 NORMALISED_VARIANCE = 0.01
 """The paper's variance for each query and user at which sample complexity is counted, α."""
+
+
+MOST_USERS = 2.0**53
+"""Users of one type whose number a double still holds."""
 
 
 class LocalMechanism:
@@ -34,7 +42,7 @@ class LocalMechanism:
     strategy : (m, n) array
         Q: columns are probabilities, and no entry exceeds e^ε times another in its row.
     epsilon : float
-        ε of local differential privacy, in (0, 100].
+        ε of local differential privacy, from 1e-6 to 100.
     workload : Workload
         W, p queries over the n user types.
     reconstruction : (p, m) array, optional
@@ -91,7 +99,7 @@ class LocalMechanism:
                 raise InvalidInputError(
                     "strategy cannot answer the workload: its rows do not span the workload's"
                 )
-            self.reconstruction = validate.read_only(found.matrix)
+            self.reconstruction = self._unbiased(found.matrix)
         else:
             self.reconstruction = self._unbiased(reconstruction)
 
@@ -103,10 +111,7 @@ class LocalMechanism:
     @property
     def user_variances(self) -> Array:
         """``T_u``, total variance over all queries that one user of each type adds (n,)."""
-        lengths = np.einsum("jo,jo->o", self.reconstruction, self.reconstruction)
-        queries = self.workload.matrix
-        squares = queries.multiply(queries) if self.workload.is_sparse else queries**2
-        return np.asarray(self.strategy.T @ lengths - np.asarray(squares.sum(axis=0)).ravel())
+        return user_variances(self.workload.dense(), self.strategy, self.reconstruction)
 
     @property
     def objective(self) -> float:
@@ -124,7 +129,10 @@ class LocalMechanism:
 
     def variance(self, x: npt.ArrayLike) -> float:
         """Return the total variance ``Σ_u x_u T_u`` on a data vector x (n,), or per user on a prior."""
-        return float(self._data(x) @ self.user_variances)
+        data = self._data(x)
+        if np.any(data < 0):
+            raise InvalidInputError(f"x must not be negative, its least entry is {data.min():g}")
+        return float(data @ self.user_variances)
 
     def sample_complexity(
         self, alpha: float = NORMALISED_VARIANCE, average: bool = False, queries: int | None = None
@@ -157,8 +165,8 @@ class LocalMechanism:
     def responses(self, x: npt.ArrayLike, rng: np.random.Generator | int = 0) -> Array:
         """Draw the histogram of reports (m,) of ``x_u`` users of each type, for study."""
         data, generator = self._data(x), validate.generator(rng=rng)
-        if np.any(data < 0) or np.any(data != np.round(data)):
-            raise InvalidInputError("x must hold whole numbers of users, none negative")
+        if np.any(data < 0) or np.any(data != np.round(data)) or np.any(data > MOST_USERS):
+            raise InvalidInputError(f"x must hold whole numbers of users, from 0 to {MOST_USERS:g}")
         columns = zip(data.astype(np.int64), self.strategy.T, strict=True)
         counts = sum(generator.multinomial(count, _probabilities(column)) for count, column in columns)
         return np.asarray(counts, dtype=np.float64)

@@ -132,6 +132,8 @@ class MarginalWorkload(Workload):
         known: dict[Any, float] = {}
         for key, value in values.items():
             ways = isinstance(key, int | np.integer) and not isinstance(key, bool)
+            if not ways and not isinstance(key, Iterable):
+                raise InputTypeError(f"{name} must be given by attributes or by ways, got {key!r}")
             known[int(key) if ways else self._domain.axes(key)] = validate.positive_number(
                 **{f"{name}[{key!r}]": value}
             )

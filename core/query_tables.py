@@ -56,6 +56,11 @@ class TableWorkload(Workload):
     def matrix_of(self, axis: int) -> Array:
         """Return A_i (m_i, n_i) of an attribute."""
         asked = self.queries[axis]
+        if asked is None and self.sizes[axis] ** 2 > MAX_DENSE_ENTRIES:
+            raise InvalidInputError(
+                f"attributes must have at most {math.isqrt(MAX_DENSE_ENTRIES)} values to be tabulated with others' "
+                f"queries, got {self.sizes[axis]}; MarginalFitness has no such limit"
+            )
         return np.eye(self.sizes[axis]) if asked is None else asked.dense()
 
     @property

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 from collections.abc import Iterable, Iterator
 from os import PathLike
+from typing import TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -99,16 +101,22 @@ def _chunks(source: str | PathLike[str] | npt.ArrayLike, domain: Domain) -> Iter
     if isinstance(source, str | PathLike):
         yield from _file_chunks(source, domain)
         return
-    codes = validate.numeric(2, records=source)
-    if codes.shape[1] != len(domain.names) or np.any(codes != np.round(codes)):
+    codes = validate.finite(2, records=source)
+    if codes.shape[1] != len(domain.names):
         raise InvalidInputError(
             f"records must hold {len(domain.names)} whole numbers each, one an attribute, got shape {codes.shape}"
+        )
+    odd = np.argwhere((codes != np.round(codes)) | (np.abs(codes) > 2.0**53))
+    if len(odd):
+        raise InvalidInputError(
+            f"records must hold whole numbers, record {odd[0][0] + 1} has {codes[tuple(odd[0])]:g} "
+            f"for {domain.names[odd[0][1]]!r}"
         )
     yield codes.astype(np.int64)
 
 
 def _file_chunks(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
-    with open(path, encoding="utf-8", newline="") as stream:
+    with _opened(path) as stream:
         header = next(csv.reader([stream.readline()]), [])
         labels = [label.strip() for label in header]
         missing = [name for name in domain.names if name not in labels]
@@ -116,6 +124,9 @@ def _file_chunks(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
             raise FileFormatError(
                 f"{path}: its first line must name the attribute {missing[0]!r}, got {labels}"
             )
+        twice = [name for name in domain.names if labels.count(name) > 1]
+        if twice:
+            raise FileFormatError(f"{path}: its first line names the attribute {twice[0]!r} more than once")
         columns, line = [labels.index(name) for name in domain.names], 2
         while True:
             lines = [text for text in (stream.readline() for _ in range(CHUNK)) if text]
@@ -123,6 +134,16 @@ def _file_chunks(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
                 return
             yield _parsed(path, lines, columns, line)
             line += len(lines)
+
+
+@contextlib.contextmanager
+def _opened(path: str | PathLike[str]) -> Iterator[TextIO]:
+    """Open a file of text, a byte order mark or none; what is wrong with it is said in its name."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as stream:
+            yield stream
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileFormatError(f"{path}: cannot be read as text: {error}") from error
 
 
 def _parsed(path: str | PathLike[str], lines: list[str], columns: list[int], first: int) -> Codes:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dualmech import marginal_order, validate
 from dualmech.domain import Domain
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.lattice import Axes
 from dualmech.marginals import MarginalWorkload, cells_of, check_marginal
 from dualmech.subspace_noise import SubspaceNoise
@@ -41,9 +41,9 @@ class ResidualTables(SubspaceNoise):
         InvalidInputError, InputTypeError
             A measured set that no table covers, a table of another shape.
         """
-        generator = validate.generator(rng=rng)
+        generator, given = validate.generator(rng=rng), _mapping(tables=tables)
         return {
-            axes: _centred(marginal_of(self.domain, tables, axes) + self._draw(axes, level, generator))
+            axes: _centred(marginal_of(self.domain, given, axes) + self._draw(axes, level, generator))
             for axes, level in self.noise.items()
         }
 
@@ -52,17 +52,16 @@ class ResidualTables(SubspaceNoise):
 
         Raises
         ------
-        InvalidInputError
-            A table with a part that is not measured.
+        InvalidInputError, InputTypeError
+            A table with a part that is not measured, or that the residuals lack; one of another shape.
         """
         axes = self.domain.axes(attributes)
         shape = tuple(self.domain.shape[axis] for axis in axes)
         table = np.zeros(shape)
         for part in self._under(axes):
             spread = [slice(None) if axis in part else None for axis in axes]
-            table += residuals[part][tuple(spread)] / math.prod(
-                self.domain.shape[a] for a in axes if a not in part
-            )
+            share = math.prod(self.domain.shape[a] for a in axes if a not in part)
+            table += self._residual(residuals, part)[tuple(spread)] / share
         return table
 
     def simulate(
@@ -114,11 +113,18 @@ class ResidualTables(SubspaceNoise):
         combined = {}
         for axes, level in marginal_order.together([each for each, _ in parts]).items():
             shares = [(level / each.noise[axes], given) for each, given in parts if axes in each.noise]
-            for _, given in shares:
-                if axes not in given:
-                    raise InvalidInputError(f"residuals must hold {self._shown(axes)}, which is measured")
-            combined[axes] = np.asarray(sum(share * np.asarray(given[axes]) for share, given in shares))
+            combined[axes] = np.asarray(sum(share * self._residual(given, axes) for share, given in shares))
         return combined
+
+    def _residual(self, residuals: Tables, axes: Axes) -> Array:
+        given = _mapping(residuals=residuals)
+        if axes not in given:
+            raise InvalidInputError(f"residuals must hold {self._shown(axes)}, which is measured")
+        table = validate.finite(**{f"residuals[{axes}]": given[axes]})
+        shape = tuple(self.domain.shape[axis] for axis in axes)
+        if table.shape != shape:
+            raise InvalidInputError(f"residuals[{axes}] must have shape {shape}, got {table.shape}")
+        return table
 
     def _draw(self, axes: Axes, level: float, generator: np.random.Generator) -> Array:
         shape = tuple(self.domain.shape[axis] for axis in axes)
@@ -150,3 +156,12 @@ def _centred(table: Array) -> Array:
     for axis in range(table.ndim):
         table = table - table.mean(axis=axis, keepdims=True)
     return np.asarray(table)
+
+
+def _mapping(**named: object) -> Tables:
+    ((name, given),) = named.items()
+    if not isinstance(given, Mapping) or not all(isinstance(axes, tuple) for axes in given):
+        raise InputTypeError(
+            f"{name} must map tuples of attribute positions, such as (0, 2), to arrays, got {type(given).__name__}"
+        )
+    return given

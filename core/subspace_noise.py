@@ -50,7 +50,8 @@ class SubspaceNoise:
             )
         count, sizes = len(domain.names), domain.shape
         for axes, level in noise.items():
-            if list(axes) != sorted(set(axes)) or not all(0 <= axis < count for axis in axes):
+            whole = isinstance(axes, tuple) and all(isinstance(axis, int) for axis in axes)
+            if not whole or list(axes) != sorted(set(axes)) or not all(0 <= axis < count for axis in axes):
                 raise InvalidInputError(
                     f"noise must be given for increasing positions below {count}, got {axes}"
                 )
@@ -126,6 +127,8 @@ class SubspaceNoise:
         return math.prod(float(self.domain.shape[axis] - 1) for axis in axes)
 
     def _factors(self, query: Mapping[str, npt.ArrayLike]) -> dict[int, Array]:
+        if not isinstance(query, Mapping):
+            raise InputTypeError(f"query must map attributes to factors, got {type(query).__name__}")
         factors = {}
         for name, factor in query.items():
             (axis,) = self.domain.axes([name])

@@ -22,6 +22,9 @@ Matrix: TypeAlias = Any
 SMALLEST, LARGEST = 1e-40, 1e40
 """Magnitudes between which a problem's non-zero data must lie: products of seven stay doubles."""
 
+MOST_ITEMS = 2**28
+"""Largest number of items that a single number is spread over (2 GiB)."""
+
 SYMMETRY_TOLERANCE = 1e-9
 """Largest |S - S'| allowed in a covariance, relative to its largest entry; beyond it the input is refused."""
 
@@ -42,6 +45,8 @@ def numeric(ndim: int | None = None, /, **named: object) -> Array:
         if raw.dtype.kind not in "biuf" and not (raw.dtype.kind == "O" and raw.size):
             raise TypeError
         array = np.array(raw, dtype=np.float64)
+    except OverflowError as error:
+        raise InvalidInputError(f"{name} must be numbers that a double can hold") from error
     except (TypeError, ValueError) as error:
         raise InputTypeError(f"{name} must be an array of real numbers, got {_describe(value)}") from error
     if ndim is not None and array.ndim != ndim:
@@ -108,6 +113,10 @@ def per_item(length: int, /, **named: object) -> Array:
     """Return `length` positive numbers, spreading a single number over all of them."""
     name, value = _one(named)
     array = positive(**{name: value})
+    if length > MOST_ITEMS:
+        raise InvalidInputError(
+            f"{name} of {float(length):.3g} items are too many to write out (limit {MOST_ITEMS})"
+        )
     if array.ndim == 0:
         return read_only(np.full(length, float(array)))
     if array.shape != (length,):

@@ -13,10 +13,12 @@ from dualmech import fast, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.linalg import settled, to_dense
+from dualmech.local import LocalMechanism
 from dualmech.marginal_mechanism import MarginalMechanism
 from dualmech.mechanism import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.local import LocalStrategy
 from dualmech.problems.loewner import Maximality
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.reuse import ReuseFitness
@@ -60,8 +62,13 @@ class Verdict(Certificate):
 
 
 def judge(
-    problem: OfCovariance | QueryWeighting | CommonMechanism | MarginalFitness | MarginalVariance,
-    primal: npt.ArrayLike | LinearGaussianMechanism | MarginalMechanism,
+    problem: OfCovariance
+    | QueryWeighting
+    | CommonMechanism
+    | MarginalFitness
+    | MarginalVariance
+    | LocalStrategy,
+    primal: npt.ArrayLike | LinearGaussianMechanism | MarginalMechanism | LocalMechanism,
     tol: float = BOUND_TOLERANCE,
 ) -> Verdict:
     """Judge anybody's answer to a problem, with a bound that the judge finds for itself.
@@ -69,11 +76,13 @@ def judge(
     Parameters
     ----------
     problem : FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness, QueryWeighting or another
-        What the answer is meant to solve; also `CommonMechanism`, `MarginalFitness` or `MarginalVariance`.
-    primal : (k, k) or (k,) array, LinearGaussianMechanism or MarginalMechanism
+        What the answer is meant to solve; also `CommonMechanism`, `MarginalFitness`, `MarginalVariance` or
+        `LocalStrategy`.
+    primal : (k, k) or (k,) array, LinearGaussianMechanism, MarginalMechanism or LocalMechanism
         Σ, the covariance of noise on the problem's basis, or any mechanism that answers it; for `QueryWeighting` the
         weights u. For `CommonMechanism` a mechanism must answer what all have in common. For marginals the noise
-        levels τ, or a `MarginalMechanism` that measures what the tables need.
+        levels τ, or a `MarginalMechanism` that measures what the tables need; for local privacy the strategy Q, with
+        whose best reconstruction it is judged.
     tol : float
         Gap to which the bound is solved; the verdict's gap is honest whatever was reached.
 
@@ -99,13 +108,14 @@ def judge(
     >>> round(crosscheck.judge(weighting, [0.25, 0.75]).gap, 6)
     0.333333
     """
-    given, none = _stated(problem, primal), np.zeros(0, dtype=np.intp)
+    posed: Any = problem
+    given, none = _stated(posed, primal), np.zeros(0, dtype=np.intp)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
-        dual = fast.solve(problem, tol=tol).dual
+        dual = fast.solve(posed, tol=tol).dual
     with np.errstate(all="ignore"):
-        verdict = problem.certify(given, dual)
-        scaled = problem.certify(problem.feasible(given), dual)
+        verdict = posed.certify(given, dual)
+        scaled = posed.certify(posed.feasible(given), dual)
     common = problem if isinstance(problem, CommonMechanism) and verdict.feasible else None
     return Verdict(
         verdict.objective,
@@ -113,8 +123,8 @@ def judge(
         verdict.gap,
         verdict.violation,
         verdict.resolution,
-        loose=problem.loose(given, TIGHT) if hasattr(problem, "loose") else none,
-        binding=problem.binding(given, TIGHT) if np.isfinite(verdict.objective) else none,
+        loose=posed.loose(given, TIGHT) if hasattr(posed, "loose") else none,
+        binding=posed.binding(given, TIGHT) if np.isfinite(verdict.objective) else none,
         scaled=scaled,
         maximality=None if common is None else common.maximality(given),
     )
@@ -128,6 +138,8 @@ def _stated(problem: Any, primal: Any) -> Array:
         return _common(problem, primal)
     if isinstance(problem, QueryWeighting):
         return _weights(problem, primal)
+    if isinstance(problem, LocalStrategy):
+        return np.asarray(primal.strategy) if isinstance(primal, LocalMechanism) else primal
     if isinstance(primal, LinearGaussianMechanism):
         primal = primal.covariance(Workload(problem.basis))
     return _covariance(problem, primal)

@@ -81,7 +81,12 @@ def _best_noise(
     problem: TableFitness, shapes: tuple[Array, ...], limits: loop.Limits
 ) -> tuple[float, TablePoint, int]:
     parts = problem.split(shapes)
-    assert parts is not None  # optimal covariances are positive definite
+    if parts is None:
+        # Rounding left a covariance indefinite where values can hardly be told apart: plain noise is always one.
+        shapes = tuple(np.eye(size) for size in problem.workload.sizes)
+        parts = problem.split(shapes)
+    if parts is None:
+        raise np.linalg.LinAlgError("plain noise is positive definite")
     cases, tables = problem.cases(parts)
     costs = problem.costs(parts)
     levels, _, steps = _balanced(costs, cases / problem.targets[tables], limits)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import BackendError, InputTypeError, InvalidInputError
-from dualmech.problems.local import checked_prior
+from dualmech.problems.factorisation import checked_prior
 from dualmech.reference import backends
 from dualmech.reference.statements import named
 from dualmech.validate import Array

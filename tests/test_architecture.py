@@ -46,13 +46,7 @@ JUDGES = {
     "reuse": ("problems.reuse", "problems.release", "problems.fitness", "noise"),
     "common": ("problems.common", "problems.loewner", "noise", "answerability", "intersections"),
     "local": ("problems.local", "problems.factorisation", "patterns", "relaxation"),
-    "projection": (
-        "problems.projection",
-        "problems.local",
-        "problems.factorisation",
-        "patterns",
-        "relaxation",
-    ),
+    "projection": ("problems.projection", "problems.factorisation", "patterns", "relaxation"),
     "estimate": ("problems.estimate",),
     "marginals": ("problems.marginals", "marginals", "lattice", "tabulations"),
     "tables": (

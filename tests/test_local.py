@@ -151,7 +151,8 @@ class TestJudge:
             ("at least two cells", {"workload": HISTOGRAM(1)}),
             ("not all zero", {"workload": dm.Workload(np.zeros((2, 2)))}),
             ("epsilon must be positive", {"epsilon": 0.0}),
-            ("epsilon must be at most 100", {"epsilon": 101.0}),
+            ("epsilon must be from 1e-06 to 100, got 101", {"epsilon": 101.0}),
+            ("epsilon must be from 1e-06 to 100", {"epsilon": 1e-7}),
             ("criterion must be one of average, worst", {"criterion": "median"}),
             ("prior belongs to the average case", {"criterion": "worst", "prior": [0.5, 0.5]}),
             ("prior must hold 2 numbers", {"prior": [0.5, 0.6]}),
@@ -238,3 +239,31 @@ class TestMechanism:
         mechanism = dm.LocalMechanism(randomised_response(3, 1.0), 1.0, HISTOGRAM(3))
         with pytest.raises(dm.DualmechError, match="x must"):
             mechanism.simulate(x)
+
+
+class TestSmallVariances:
+    def test_a_known_total_changes_no_variance(self) -> None:
+        plain = dm.LocalStrategy(dm.Workload([[1.0, 0, 0], [0, 1, 0]]), 1.0, "worst")
+        lifted = dm.LocalStrategy(dm.Workload(np.array([[1.0, 0, 0], [0, 1, 0]]) + 1e6), 1.0, "worst")
+        strategy = plain.feasible(randomised_response(3, 1.0))
+        values = [each.certify(strategy, each.dual_at(strategy)) for each in (plain, lifted)]
+        assert values[0].objective == pytest.approx(values[1].objective, rel=1e-9)
+        assert values[0].lower_bound == pytest.approx(values[1].lower_bound, rel=1e-7)
+
+    @pytest.mark.parametrize("epsilon", [20.0, 40.0, 80.0])
+    def test_no_interval_is_empty_and_no_variance_negative(self, epsilon: float) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(4), epsilon, "worst")
+        strategy = problem.feasible(randomised_response(4, epsilon))
+        judged = problem.certify(strategy, problem.dual_at(strategy))
+        low, high = judged.interval
+        assert 0 <= low <= high
+        mechanism = problem.mechanism(strategy)
+        assert np.all(mechanism.user_variances > 0)
+        # Reports are wrong with probability e^-ε, and off by squares of few.
+        assert mechanism.user_variances.max() < 100 * np.exp(-epsilon)
+
+    def test_a_reconstruction_of_its_own_is_checked_too(self) -> None:
+        honest = randomised_response(4, 1.0)
+        blurred = (1 - 1e-12) * honest.mean(axis=1, keepdims=True) + 1e-12 * honest
+        with pytest.raises(dm.InvalidInputError, match="V Q = W|cannot answer"):
+            dm.LocalMechanism(blurred, 1.0, dm.workloads.prefix(4))

@@ -250,7 +250,7 @@ class TestRelaxation:
         dual = reference.lower_bound(problem)
         judged = problem.certify(best.primal, dual)
         assert dual.relaxation is not None
-        assert 0 <= judged.gap <= (0.03 if criterion == "average" else 0.1)
+        assert 0 <= judged.gap <= (0.03 if criterion == "average" else 0.15)
 
     @pytest.mark.parametrize(("size", "share"), [(10, 0.9935), (16, 0.0)])
     def test_prefixes_where_enumeration_agrees(self, size: int, share: float) -> None:

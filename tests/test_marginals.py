@@ -267,6 +267,7 @@ class TestRelease:
             ("line 3 is no record of codes: '0,x,0'", "a,b,c\n0,0,0\n0,x,0\n"),
             ("record 2 has 3 for 'b' of size 3", "a,b,c\n0,0,0\n0,3,0\n"),
             ("record 1 has -1 for 'a'", "a,b,c\n-1,0,0\n"),
+            ("names the attribute 'a' more than once", "a,b,c,a\n0,0,0,1\n"),
         ],
     )
     def test_bad_records_are_refused_by_line(self, tmp_path: Path, message: str, text: str) -> None:
@@ -274,7 +275,7 @@ class TestRelease:
         path.write_text(text)
         with pytest.raises(dm.InvalidInputError, match=message):
             dm.records.count(path, self.WORKLOAD)
-        with pytest.raises(dm.DualmechError, match="records must hold 3 whole numbers"):
+        with pytest.raises(dm.DualmechError, match="record 1 has 0.5 for 'a'"):
             dm.records.count([[0.5, 0, 0]], self.WORKLOAD)
 
 

@@ -258,7 +258,7 @@ class TestInput:
             (([[math.nan]], 1.0), "matrix must be finite"),
             (([[1e50]], 1.0), "matrix must have non-zero entries of magnitude"),
             (([[1.0]], 0.0), "epsilon must be positive"),
-            (([[1.0]], 200.0), "epsilon must be at most 100"),
+            (([[1.0]], 200.0), "epsilon must be from 1e-06 to 100"),
             (([[1.0], [1.0]], 1.0, [0.5]), "floor must hold 2 probabilities"),
             (([[1.0], [1.0]], 1.0, [-0.1, 0.9]), "floor must hold 2 probabilities"),
             (([[1.0], [1.0]], 1.0, [0.6, 0.5]), "floor must have a sum between"),

@@ -133,7 +133,9 @@ def evaluate(problem: Stated, primal: npt.ArrayLike) -> Sides:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         ratios = forms.variances / problem.targets
         rounding = forms.cost_rounding
-        rounding += (ratios + forms.variance_rounding / problem.targets).max() / ratios.max() - 1
+        higher = np.maximum(ratios, 0.0) + forms.variance_rounding / problem.targets
+        # Variances that cancellation left at 0 or below say nothing: the allowance is then all there is.
+        rounding += higher.max() / ratios.max() - 1 if ratios.max() > 0 else np.inf
     return Sides(forms.profile, ratios, float(rounding))
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 
-from dualmech import linalg, patterns
+from dualmech import linalg, patterns, validate
 from dualmech.certificate import FEASIBLE
+from dualmech.errors import InvalidInputError
 from dualmech.linalg import EPS
 from dualmech.relaxation import Relaxation
 from dualmech.validate import Array
+
+SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 100.0
+"""What ε can be meant: above, a report is the truth in all but name; below, no double tells it from noise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,9 +40,10 @@ class Reconstruction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """Each user type's second moment ``Σ_o Q_ou ‖V_o‖²`` (n,), the violation, and the rounding of V."""
+    """Each user type's second moment ``Σ_o Q_ou ‖V_o‖²`` and variance (n,), the violation, and the rounding of V."""
 
     moments: Array
+    variances: Array
     violation: float
     reconstruction: Reconstruction
 
@@ -61,7 +67,18 @@ def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Eval
     # A ratio and a sum are known to a few units of rounding only; less is no violation.
     violation = excess if excess > 8 * EPS * len(strategy) else 0.0
     lengths = np.einsum("ko,ko->o", best.matrix, best.matrix)
-    return Evaluation(strategy.T @ lengths, violation, best)
+    return Evaluation(strategy.T @ lengths, user_variances(root, strategy, best.matrix), violation, best)
+
+
+def user_variances(root: Array, strategy: Array, reconstruction: Array) -> Array:
+    """Return ``T_u = Σ_o Q_ou ‖V_o - W_u‖²``: no difference of large numbers, where variances are small."""
+    return np.array(
+        [
+            np.einsum("ko,ko->o", spread, spread) @ column
+            for column, answers in zip(strategy.T, root.T, strict=True)
+            for spread in (reconstruction - answers[:, None],)
+        ]
+    )
 
 
 def best_reconstruction(root: Array, strategy: Array, prior: Array) -> Reconstruction | None:
@@ -140,3 +157,25 @@ def repaired(strategy: Array, epsilon: float) -> Array:
     share = largest / (patterns.gain(epsilon) + largest) * (1 + 1e-12)
     # Not as 1 less the rest: both parts may be tiny, and cancellation would spoil the ratio between them.
     return np.vstack([(1 - share) * kept, share + (1 - share) * missing])
+
+
+def checked_epsilon(epsilon: float) -> float:
+    """Return ε from 1e-6 to 100."""
+    given = validate.positive_number(epsilon=epsilon)
+    if not SMALLEST_EPSILON <= given <= LARGEST_EPSILON:
+        raise InvalidInputError(
+            f"epsilon must be from {SMALLEST_EPSILON:g} to {LARGEST_EPSILON:g}, got {given:g}"
+        )
+    return given
+
+
+def checked_prior(prior: npt.ArrayLike | None, size: int) -> Array:
+    """Return a probability over the user types, uniform by default."""
+    if prior is None:
+        return validate.read_only(np.full(size, 1 / size))
+    given = validate.finite(1, prior=prior)
+    if given.shape != (size,) or np.any(given < 0) or abs(given.sum() - 1) > FEASIBLE:
+        raise InvalidInputError(
+            f"prior must hold {size} numbers, none negative, of sum 1, got {len(given)} of sum {given.sum():g}"
+        )
+    return validate.read_only(given / given.sum())

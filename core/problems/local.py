@@ -10,10 +10,11 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import validate
-from dualmech.certificate import FEASIBLE, Certificate
+from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.linalg import EPS
 from dualmech.problems import factorisation
+from dualmech.problems.factorisation import checked_epsilon, checked_prior
 from dualmech.relaxation import Relaxation
 from dualmech.validate import Array
 from dualmech.workload import Workload
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from dualmech.local import LocalMechanism
 
 CRITERIA = ("average", "worst")
-
-LARGEST_EPSILON = 100.0
-"""Largest ε that is meant: beyond it a user's report is the truth in all but name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +87,7 @@ class LocalStrategy:
     workload : Workload
         W, p queries over n ≥ 2 user types.
     epsilon : float
-        ε > 0, at most 100.
+        ε, from 1e-6 to 100.
     criterion : {"average", "worst"}
         Which variance.
     prior : (n,) array, optional
@@ -98,15 +96,18 @@ class LocalStrategy:
     Raises
     ------
     InvalidInputError, InputTypeError
-        An ε that is not in (0, 100], fewer than two user types, an all-zero workload, an unknown criterion, a prior
+        An ε that is not in [1e-6, 100], fewer than two user types, an all-zero workload, an unknown criterion, a prior
         that is negative, does not sum to 1, or is given for the worst case.
 
     Notes
     -----
     The gap of the worst case is relative to the bound on the second moment, ``max_u T_u + Σ_u π_u ‖W_u‖²``, since the
-    variance itself may be 0. McKenna, Maity, Mazumdar and Miklau, "A workload-adaptive mechanism for linear queries
-    under local differential privacy", PVLDB 13(11), 2020, pose the average case as a non-convex problem. The patterns
-    are those of Kairouz, Oh and Viswanath, "Extremal mechanisms for local differential privacy", JMLR 17, 2016.
+    variance itself may be 0; W is taken less the mean of each query, which changes no variance. In the average case L
+    counts ``‖W_u‖²`` in, as the paper's does: where the total dominates a query, little of L is variance.
+
+    McKenna, Maity, Mazumdar and Miklau, "A workload-adaptive mechanism for linear queries under local differential
+    privacy", PVLDB 13(11), 2020, pose the average case as a non-convex problem. The patterns are those of Kairouz,
+    Oh and Viswanath, "Extremal mechanisms for local differential privacy", JMLR 17, 2016.
 
     Examples
     --------
@@ -148,7 +149,8 @@ class LocalStrategy:
         object.__setattr__(self, "epsilon", checked_epsilon(epsilon))
         object.__setattr__(self, "criterion", criterion)
         object.__setattr__(self, "prior", checked_prior(prior, size))
-        object.__setattr__(self, "root", validate.read_only(_root(workload)))
+        root = _root(workload)
+        object.__setattr__(self, "root", validate.read_only(_centred(root) if criterion == "worst" else root))
 
     @property
     def user_types(self) -> int:
@@ -172,8 +174,7 @@ class LocalStrategy:
             each = self.criterion == "worst"
             rounding = evaluated.reconstruction.each_rounding if each else evaluated.reconstruction.rounding
             average = self.user_types * float(self.prior @ moments)
-            worst = float((moments - self._lengths).max())
-            objective = average if self.criterion == "average" else worst
+            objective = average if self.criterion == "average" else float(evaluated.variances.max())
         if self.criterion == "average":
             return Certificate.of(
                 objective, max(moment, self._trace_bound), violation, rounding + bound_rounding
@@ -222,7 +223,7 @@ class LocalStrategy:
         evaluated = factorisation.evaluate(self.root, point.strategy, point.prior, self.epsilon)
         if evaluated is None:
             return np.zeros(0, dtype=np.intp)
-        variances = evaluated.moments - self._lengths
+        variances = evaluated.variances
         return np.flatnonzero(variances >= variances.max() - slack * evaluated.moments.max())
 
     @property
@@ -244,8 +245,14 @@ class LocalStrategy:
         average = (self._trace_bound - lengths) / size
         if average > bound:
             bound, shift = average, lengths / size
+        bound = max(bound, 0.0)  # no variance is negative
         judged = Certificate.of(objective + shift, bound + shift, violation, rounding)
-        return Certificate(judged.objective - shift, bound, judged.gap, judged.violation, judged.resolution)
+        # Sums are known to the resolution, so what a subtraction leaves of them is known to that much, absolute. A
+        # variance of the square of it is one of 0: reports are the truth, or nothing but the total is asked for.
+        least = min(objective, bound) if bound > 0 else objective
+        nothing = objective <= judged.resolution**2 * shift
+        resolution = judged.resolution * (1 if nothing else (objective + shift) / least)
+        return Certificate(objective, bound, judged.gap, judged.violation, float(resolution))
 
     def _moment_bound(self, dual: LocalDual, prior: Array) -> tuple[float, float]:
         """Return a bound on ``n Σ_u π_u (T_u + ‖W_u‖²)`` and its rounding, relative.
@@ -255,6 +262,8 @@ class LocalStrategy:
         ``Σ_S (y'p_S) w_S · Σ_S ‖U_S‖² (n π'p_S) / w_S``, ``1'y`` times what is bounded.
         """
         size, share = self.user_types, self.user_types * prior
+        if not isinstance(dual, LocalDual):
+            raise InputTypeError(f"dual must be a LocalDual, got {type(dual).__name__}")
         matrix = validate.numeric(2, **{"dual matrix": dual.matrix})
         costs = validate.numeric(1, **{"dual costs": dual.costs})
         if matrix.shape != self.root.T.shape or costs.shape != (size,):
@@ -275,7 +284,7 @@ class LocalStrategy:
         return value**2 / total, rounding
 
     def _dual_prior(self, dual: LocalDual) -> Array:
-        if dual.prior is None:
+        if not isinstance(dual, LocalDual) or dual.prior is None:
             return self.prior
         prior = np.maximum(validate.finite(1, **{"dual prior": dual.prior}), 0.0)
         if prior.shape != (self.user_types,) or not prior.any():
@@ -293,24 +302,13 @@ class LocalStrategy:
         return LocalPoint(strategy, prior)
 
 
-def checked_epsilon(epsilon: float) -> float:
-    """Return ε in (0, 100]."""
-    given = validate.positive_number(epsilon=epsilon)
-    if given > LARGEST_EPSILON:
-        raise InvalidInputError(f"epsilon must be at most {LARGEST_EPSILON:g}, got {given:g}")
-    return given
+def _centred(root: Array) -> Array:
+    """Return ``R Π``, each query less its mean: the total is known, so no user's variance changes.
 
-
-def checked_prior(prior: npt.ArrayLike | None, size: int) -> Array:
-    """Return a probability over the user types, uniform by default."""
-    if prior is None:
-        return validate.read_only(np.full(size, 1 / size))
-    given = validate.finite(1, prior=prior)
-    if given.shape != (size,) or np.any(given < 0) or abs(given.sum() - 1) > FEASIBLE:
-        raise InvalidInputError(
-            f"prior must hold {size} numbers, none negative, of sum 1, got {len(given)} of sum {given.sum():g}"
-        )
-    return validate.read_only(given / given.sum())
+    A workload of totals alone is left as it is, since nothing of it would remain.
+    """
+    centred = root - root.mean(axis=1, keepdims=True)
+    return centred if np.linalg.norm(centred) > 8 * root.size * EPS * np.linalg.norm(root) else root
 
 
 def _root(workload: Workload) -> Array:

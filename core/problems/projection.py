@@ -12,7 +12,7 @@ from dualmech import validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.linalg import EPS
-from dualmech.problems.local import checked_epsilon
+from dualmech.problems.factorisation import checked_epsilon
 from dualmech.validate import Array
 
 

@@ -16,7 +16,7 @@ from dualmech.crosscheck.rivals.wavelets import haar_matrix
 from dualmech.errors import InvalidInputError
 from dualmech.grams import from_gram
 from dualmech.linalg import EPS
-from dualmech.problems.local import checked_epsilon
+from dualmech.problems.factorisation import checked_epsilon
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
 from dualmech.workload import Workload

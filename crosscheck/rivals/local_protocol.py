@@ -18,7 +18,7 @@ from dualmech.crosscheck.rivals.noise import checked
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.linalg import EPS
 from dualmech.local import NORMALISED_VARIANCE, LocalMechanism
-from dualmech.problems.local import checked_epsilon
+from dualmech.problems.factorisation import checked_epsilon
 from dualmech.validate import Array
 from dualmech.workload import Workload
 

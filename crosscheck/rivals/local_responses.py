@@ -10,7 +10,7 @@ import scipy.linalg
 from dualmech import patterns, validate, workloads
 from dualmech.crosscheck.rivals.local_protocol import MatrixRival
 from dualmech.errors import InvalidInputError
-from dualmech.problems.local import checked_epsilon
+from dualmech.problems.factorisation import checked_epsilon
 
 MAX_ATTRIBUTES = 12
 """Largest number of binary attributes whose coefficients are written out, for 2^12 user types."""

@@ -18,7 +18,7 @@ from dualmech import patterns, validate
 from dualmech.crosscheck.rivals.local_protocol import FactorisedRival, MatrixRival
 from dualmech.errors import InvalidInputError
 from dualmech.local import LocalMechanism
-from dualmech.problems.local import checked_epsilon
+from dualmech.problems.factorisation import checked_epsilon
 from dualmech.validate import Array
 from dualmech.workload import Workload
 

@@ -11,7 +11,7 @@ from dualmech import validate
 from dualmech.crosscheck.rivals.local_protocol import FactorisedRival, MatrixRival
 from dualmech.crosscheck.rivals.local_responses import hadamard_response
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.problems.local import checked_epsilon
+from dualmech.problems.factorisation import checked_epsilon
 from dualmech.validate import Array
 
 Oracle = Callable[[int, float], FactorisedRival]
