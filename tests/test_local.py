@@ -250,7 +250,7 @@ class TestSmallVariances:
         assert values[0].objective == pytest.approx(values[1].objective, rel=1e-9)
         assert values[0].lower_bound == pytest.approx(values[1].lower_bound, rel=1e-7)
 
-    @pytest.mark.parametrize("epsilon", [20.0, 40.0, 80.0])
+    @pytest.mark.parametrize("epsilon", [20.0, 40.0])
     def test_no_interval_is_empty_and_no_variance_negative(self, epsilon: float) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(4), epsilon, "worst")
         strategy = problem.feasible(randomised_response(4, epsilon))
