@@ -132,7 +132,7 @@ class TestTheorem5PrivacyFirst:
 
 
 class TestPrices:
-    """``∂ log α / ∂ log c_j = -μ_j c_j`` (MATH.md, section 1)."""
+    """``∂ log α / ∂ log c_j = -μ_j c_j``."""
 
     @pytest.mark.parametrize("seed", range(3))
     def test_against_differences(self, seed: int) -> None:
