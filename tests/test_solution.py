@@ -184,3 +184,8 @@ class TestConclude:
 def test_every_status_says_what_to_do() -> None:
     assert len({status.value for status in dm.Status}) == len(dm.Status) == 6
     assert all(len(status.value) > 40 and status.value.endswith(".") for status in dm.Status)
+
+
+def test_a_resolution_below_zero_certifies_nothing() -> None:
+    judged = dm.Certificate.of(objective=1.0, lower_bound=1.0, violation=0.0, resolution=-0.5)
+    assert judged.resolution == float("inf") and not judged.certifies(1.0)
