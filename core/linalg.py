@@ -102,11 +102,25 @@ def row_space(matrix: Array) -> Array:
         orthonormal, triangle = scipy.linalg.qr(kept.T, mode="economic", check_finite=False)
         kept = triangle.T
     _, values, basis = svd(kept)
-    size = numerical_rank(values, matrix.shape)
-    if np.any(values[:size] < UNCLEAR * values[0]):
-        size = rank(matrix)
-    basis = basis[:size]
+    basis = basis[: _decided_rank(values, matrix)]
     return np.ascontiguousarray(basis if orthonormal is None else basis @ orthonormal.T)
+
+
+def row_rank(matrix: Array) -> int:
+    """Return the number of rows of `row_space`, which are not computed."""
+    if is_identity(matrix):
+        return len(matrix)
+    norms = np.linalg.norm(matrix, axis=1)
+    kept = matrix[norms > 0] / norms[norms > 0, None]
+    if kept.shape[0] < kept.shape[1]:
+        kept = scipy.linalg.qr(kept.T, mode="r", check_finite=False)[0][: len(kept)]
+    return _decided_rank(singular_values(kept), matrix)
+
+
+def _decided_rank(values: Array, matrix: Array) -> int:
+    """Return the rank that singular values of unit rows tell, or the equilibrated matrix where they are unclear."""
+    size = numerical_rank(values, matrix.shape)
+    return rank(matrix) if np.any(values[:size] < UNCLEAR * values[0]) else size
 
 
 def represent(matrix: Array, basis: Array, names: tuple[str, ...], what: str = "workload") -> Array:

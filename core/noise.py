@@ -70,7 +70,7 @@ class Reduced:
         if np.linalg.norm(exact) > linalg.SPAN_TOLERANCE * np.linalg.norm(scaled):
             return cls._of_exact(queries, whiten, exact, vectors[:, ~kept].T / units)
         left, sizes, right = linalg.svd(whiten @ queries)
-        size = len(linalg.row_space(queries))
+        size = linalg.row_rank(queries)
         return StandardForm(
             sizes[:size, None] * right[:size],
             (vectors[:, kept] * np.sqrt(values[kept]) * units[:, None]) @ left[:, :size],
@@ -129,7 +129,7 @@ class NoisyQueries:
         self.neighbours = neighbours
         self._covariance = noise
         self._form, self._reduced = None, None
-        self.independent = not len(queries) or len(linalg.row_space(queries)) == len(queries)
+        self.independent = not len(queries) or linalg.row_rank(queries) == len(queries)
         self._exact = self.independent and len(queries) > 0 and linalg.is_singular(noise)
         self._profile = validate.read_only(_profile(noise, _moves(queries, neighbours), self._exact))
         if not self.independent:
