@@ -6,6 +6,7 @@ name it. Nothing is repaired in silence: data are converted to read-only float64
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -97,6 +98,14 @@ def probability(**named: object) -> float:
     if not 0 < number < 1:
         raise InvalidInputError(f"{name} must lie strictly between 0 and 1, got {number:g}")
     return number
+
+
+def choice(known: Sequence[str], /, **named: object) -> str:
+    """Return one of the known texts."""
+    name, value = _one(named)
+    if not isinstance(value, str) or value not in known:
+        raise InvalidInputError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    return value
 
 
 def size(**named: object) -> int:

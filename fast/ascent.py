@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast import fixed_point, loop, newton, threads
 from dualmech.fast.fidelity import Program, Spectrum, decompose
@@ -96,8 +97,7 @@ def solve(
 ) -> Solution:
     """Check the options, set up the task, ascend, and let the problem judge; see `dualmech.fast.solve`."""
     limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
-    if method not in METHODS:
-        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    validate.choice(METHODS, method=method)
     with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
         asked = task(problem)
         program = asked.reduction.program

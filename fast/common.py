@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast import common_fixed_point, loop, threads
 from dualmech.problems.common import CommonDual, CommonMechanism
@@ -70,8 +71,7 @@ def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
 
 
 def _chosen(problem: CommonMechanism, method: str) -> str:
-    if method not in METHODS:
-        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    validate.choice(METHODS, method=method)
     count = len(problem.bounds)
     if method == "closed_form" and count > 2:
         raise InvalidInputError(f"method closed_form is for two mechanisms, got {count}")

@@ -244,8 +244,7 @@ def _bounded(problem: TotalVariance, covariance: Array, tol: float | None) -> So
 
 
 def _finder(method: str, group_size: int | None, share: float) -> weighting.Finder:
-    if method not in METHODS:
-        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    validate.choice(METHODS, method=method)
     size = None if group_size is None else validate.size(group_size=group_size)
     if size is not None and method != "separation":
         raise InvalidInputError(f"group_size belongs to the method separation, not to {method}")

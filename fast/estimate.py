@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from dualmech.errors import InvalidInputError
+from dualmech import validate
 from dualmech.fast import loop, threads
 from dualmech.linalg import EPS
 from dualmech.problems.estimate import EstimateDual, NonnegativeEstimate
@@ -49,8 +49,7 @@ def solve(
     limits = loop.Limits.checked(
         tol, 10 * cells if max_iterations is None else max_iterations, time_limit, callback
     )
-    if method not in METHODS:
-        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    validate.choice(METHODS, method=method)
     with threads.suited_to(cells), np.errstate(all="ignore"):
         program = _Program.of(problem)
         outcome = loop.run(

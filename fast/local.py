@@ -67,8 +67,7 @@ def solve(
 
 
 def _chosen(problem: LocalStrategy, method: str, outputs: int | None) -> str:
-    if method not in METHODS:
-        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    validate.choice(METHODS, method=method)
     size = problem.user_types
     if method == "exact" and size > LARGEST_EXACT:
         raise InvalidInputError(

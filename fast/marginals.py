@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast import interior_point, loop, threads
 from dualmech.problems.marginals import MarginalDual, MarginalFitness, MarginalVariance
@@ -35,8 +36,7 @@ def solve(
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
-    if method not in METHODS:
-        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    validate.choice(METHODS, method=method)
     began = time.perf_counter()
     with threads.suited_to(len(problem.targets)), np.errstate(all="ignore"):
         program = interior_point.Program.of(problem.workload.lattice.dimensions, problem.sensitivities, 1)

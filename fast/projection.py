@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from dualmech.errors import InvalidInputError
+from dualmech import validate
 from dualmech.fast import loop, threads
 from dualmech.linalg import EPS
 from dualmech.problems.projection import LocalProjection, ProjectionDual
@@ -58,8 +58,7 @@ def solve(
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
-    if method not in METHODS:
-        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    validate.choice(METHODS, method=method)
     if problem.floor is not None:
         return warned(_column_by_column(problem, limits), stacklevel=4)
     with threads.suited_to(min(problem.matrix.shape)), np.errstate(all="ignore"):

@@ -12,8 +12,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import linalg
-from dualmech.errors import InvalidInputError
+from dualmech import linalg, validate
 from dualmech.fast import ascent, loop, reuse_newton, threads
 from dualmech.fast.reduction import Reduction
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
@@ -43,8 +42,7 @@ def solve(
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
-    if method not in METHODS:
-        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    validate.choice(METHODS, method=method)
     known = problem.release_alone()
     if known is not None:
         answer = judged(

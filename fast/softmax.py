@@ -19,6 +19,7 @@ import numpy as np
 import scipy.linalg
 from scipy.special import entr
 
+from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast import loop, threads
 from dualmech.fast.fidelity import decompose
@@ -105,8 +106,7 @@ def solve(
 ) -> Solution:
     """Solve Problem 4 to a proven gap; see `dualmech.fast.solve`."""
     limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
-    if method not in METHODS:
-        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    validate.choice(METHODS, method=method)
     with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
         reduction = Reduction.of(problem.geometry, problem.targets)
         extra = problem.total_weight * problem.targets

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualmech.errors import InvalidInputError
+from dualmech import validate
 from dualmech.fast import interior_point, loop, threads
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.solution import Callback, Progress, Solution, Status, judged, warned
@@ -46,8 +46,7 @@ def solve(
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
-    if method not in METHODS:
-        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    validate.choice(METHODS, method=method)
     return warned(run(problem, best, limits, f"fast:{method}"), stacklevel=4)
 
 
