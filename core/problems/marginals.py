@@ -92,10 +92,9 @@ class MarginalFitness:
         rounding = 8 * (len(noise) + len(weights)) * EPS
         bound = 0.0
         if np.all(np.isfinite(weights)) and np.all(weights >= 0) and np.any(weights):
-            seen = lattice.incidence @ (weights / weights.max() / self.workload.table_cells**2)
-            bound = float(lattice.dimensions @ np.sqrt(seen)) ** 2 / float(
-                weights / weights.max() @ self.targets
-            )
+            shares = weights / weights.max()
+            seen = lattice.incidence @ (shares / self.workload.table_cells**2)
+            bound = float(lattice.dimensions @ np.sqrt(seen)) ** 2 / float(shares @ self.targets)
         if not (np.all(np.isfinite(noise)) and np.all(noise > 0)):
             return Certificate.of(np.inf, bound, np.inf, rounding)
         ratios = self.variances(noise) / self.targets

@@ -45,7 +45,7 @@ class NoiseRival(LocalRival):
     strategy : (k, n) array
         A, one query a row.
     epsilon : float
-        ε, in (0, 100].
+        ε, from 1e-6 to 100.
     norm : {"l1", "l2"}
         Laplace noise for the L1 sensitivity, or Gaussian noise for the L2 sensitivity.
     delta : float, optional

@@ -158,7 +158,7 @@ class MatrixRival(FactorisedRival):
     strategy : (m, n) array
         Q; `dualmech.LocalMechanism` says what it must be.
     epsilon : float
-        ε, in (0, 100].
+        ε, from 1e-6 to 100.
 
     Raises
     ------

@@ -37,7 +37,7 @@ class SetRival(FactorisedRival):
     user_types : int
         n, at least 2.
     epsilon : float
-        ε, in (0, 100].
+        ε, from 1e-6 to 100.
     sizes : (n + 1,) array
         Probability that the reported set has 0, 1, … n members; the same for every user.
 
@@ -163,7 +163,7 @@ def subset_selection(user_types: int, epsilon: float, size: int | None = None) -
     user_types : int
         n, at least 2.
     epsilon : float
-        ε, in (0, 100].
+        ε, from 1e-6 to 100.
     size : int, optional
         k, from 1 to n - 1; by default the best for histograms, one of the integers next to ``n / (e^ε + 1)``.
 
@@ -204,7 +204,7 @@ def unary_encoding(user_types: int, epsilon: float, kept: float = 0.5) -> SetRiv
     user_types : int
         n, at least 2.
     epsilon : float
-        ε, in (0, 100].
+        ε, from 1e-6 to 100.
     kept : float
         p, in (0, 1); a half is called optimised unary encoding, ``e^(ε/2) / (1 + e^(ε/2))`` is RAPPOR.
 

@@ -119,7 +119,7 @@ def hierarchical_response(
     user_types : int
         n, at least 2.
     epsilon : float
-        ε, in (0, 100].
+        ε, from 1e-6 to 100.
     branching : int
         b, at least 2.
     oracle : callable
