@@ -74,6 +74,41 @@ def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
             temporary.unlink()
 
 
+@contextlib.contextmanager
+def atomic_folder(path: FilePath) -> Iterator[Path]:
+    """Make a folder to write files into, which appears at `path` when the block ends well, and not at all otherwise.
+
+    It has a temporary name beside `path` until then; write its files with `atomic_write`, so that they reach the disk.
+
+    Raises
+    ------
+    FileFormatError
+        Something of this name exists already, or the folder that it is to lie in is missing or closed to writing.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from dualmech.files import atomic_folder, atomic_write
+    >>> with tempfile.TemporaryDirectory() as home:
+    ...     with atomic_folder(os.path.join(home, "tables")) as folder, atomic_write(folder / "first") as handle:
+    ...         _ = handle.write(b"whole")
+    ...     os.listdir(home), os.listdir(os.path.join(home, "tables"))
+    (['tables'], ['first'])
+    """
+    if isinstance(path, str | PathLike) and os.path.lexists(path):
+        raise FileFormatError(f"{path}: cannot be written: it exists already; name a new folder")
+    target = _target(path)
+    temporary = target.with_name(f".dualmech-{secrets.token_hex(8)}.tmp")
+    try:
+        temporary.mkdir()
+        yield temporary
+        os.replace(temporary, target)
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def check_writable(path: FilePath) -> None:
     """Check, before long work, that `path` could be written now; leaves nothing behind.
 
@@ -198,7 +233,11 @@ def read_npz(path: FilePath, schema: str, versions: Collection[int]) -> Arrays:
 
 
 def read_archive(path: FilePath, keys: Collection[str] | None = None) -> Arrays:
-    """Read the arrays of any ``.npz`` file, or of `keys` those that it has; raises `FileFormatError`."""
+    """Read the arrays of any ``.npz`` file, or of `keys` those that it has.
+
+    Raises `FileFormatError`; and `InputTypeError` for a path of another kind, such as the number of an open file.
+    """
+    _check_path(path)
     with reading(path), open(path, "rb") as handle, decoding(path, ".npz"):
         # np.load takes anything that is neither .npy nor a zip for a pickle, and says so.
         if handle.read(4) not in (b"PK\3\4", b"PK\5\6"):
@@ -221,10 +260,14 @@ def require(path: FilePath, arrays: Mapping[str, object], *keys: str) -> None:
         raise FileFormatError(f"{path}: needs the array {missing[0]!r}, has {held}")
 
 
-def _target(path: FilePath) -> Path:
-    """Return the file behind a path, links followed, after the checks that need no trial."""
+def _check_path(path: object) -> None:
     if not isinstance(path, str | PathLike):
         raise InputTypeError(f"path must be a text or a path, got {type(path).__name__}")
+
+
+def _target(path: FilePath) -> Path:
+    """Return the file behind a path, links followed, after the checks that need no trial."""
+    _check_path(path)
     reason = None
     try:
         target = Path(os.path.realpath(path))

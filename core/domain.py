@@ -96,5 +96,19 @@ class Domain:
     def codes(self) -> npt.NDArray[np.int64]:
         """Return the (attributes, d) table of codes, one column a cell."""
         if self.cells > MAX_CELLS:
-            raise InvalidInputError(f"domain of {self.cells:.3g} cells is too large to enumerate")
+            raise InvalidInputError(f"domain of {rounded(self.cells)} cells is too large to enumerate")
         return np.stack(np.unravel_index(np.arange(self.cells), self.shape)).astype(np.int64)
+
+
+def rounded(count: int, digits: int = 3) -> str:
+    """Return a positive count to a few digits, of whatever size.
+
+    Examples
+    --------
+    >>> rounded(1_136_640, 6), rounded(17**500)
+    ('1.13664e+06', '1.68e+615')
+    """
+    if count < 10**300:
+        return f"{float(count):.{digits}g}"
+    exponent = math.floor(math.log10(count))
+    return f"{10 ** (math.log10(count) - exponent):.{digits}g}e+{exponent}"

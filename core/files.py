@@ -19,6 +19,7 @@ from dualmech import csvtable, linalg, validate
 from dualmech.archives import (
     Arrays,
     FilePath,
+    atomic_folder,
     atomic_write,
     check_writable,
     decoding,
@@ -35,6 +36,7 @@ from dualmech.validate import Array
 from dualmech.workload import MAX_DENSE_ENTRIES, Workload
 
 __all__ = [
+    "atomic_folder",
     "atomic_write",
     "check_writable",
     "domain_arrays",
@@ -46,6 +48,7 @@ __all__ = [
     "read_workload",
     "reading",
     "require",
+    "texts",
     "workload_arrays",
     "workload_from_arrays",
     "write_npz",
@@ -180,7 +183,7 @@ def workload_arrays(workload: Workload) -> Arrays:
         arrays |= {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
     else:
         arrays["matrix"] = matrix
-    arrays |= {"names": _texts("names", workload.names), "groups": _texts("groups", workload.groups)}
+    arrays |= {"names": texts("names", workload.names), "groups": texts("groups", workload.groups)}
     if workload.domain is not None:
         arrays |= domain_arrays(workload.domain)
     return {f"workload_{key}": value for key, value in arrays.items()}
@@ -234,7 +237,7 @@ def _checked(matrix: Any) -> Any:
 def domain_arrays(domain: Domain) -> Arrays:
     """Return the arrays that describe a domain in an ``.npz`` file."""
     return {
-        "domain_names": _texts("domain names", domain.names),
+        "domain_names": texts("domain names", domain.names),
         "domain_sizes": np.array(domain.shape, dtype=np.int64),
     }
 
@@ -295,7 +298,8 @@ def _suffix(path: FilePath, allowed: Sequence[str] = SUFFIXES) -> str:
     return suffix
 
 
-def _texts(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
+def texts(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
+    """Return texts as an array; refuse those that it would not give back."""
     for label in labels:
         # numpy pads texts with NUL characters and takes them off again.
         if label.endswith("\0"):

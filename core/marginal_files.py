@@ -25,13 +25,13 @@ def arrays(domain: Domain, sets: Collection[Axes]) -> Arrays:
     }
 
 
-def from_arrays(given: Mapping[str, npt.NDArray[Any]]) -> tuple[Domain, list[Axes]]:
-    """Return what `arrays` described.
+def from_arrays(given: Mapping[str, npt.NDArray[Any]], distinct: bool = True) -> tuple[Domain, list[Axes]]:
+    """Return what `arrays` described; `distinct` refuses a set that comes twice.
 
     Raises
     ------
     InvalidInputError, InputTypeError
-        Arrays that do not fit together, sets with attributes that the domain does not have, a set twice.
+        Arrays that do not fit together, sets with attributes that the domain does not have, a set twice if not allowed.
     """
     domain = files.domain_from_arrays(given)
     axes, sizes = given["set_axes"], given["set_sizes"]
@@ -47,6 +47,6 @@ def from_arrays(given: Mapping[str, npt.NDArray[Any]]) -> tuple[Domain, list[Axe
     for each in sets:
         if list(each) != sorted(set(each)) or not all(0 <= axis < count for axis in each):
             raise InvalidInputError(f"sets must hold increasing positions below {count}, got {each}")
-    if len(set(sets)) < len(sets):
+    if distinct and len(set(sets)) < len(sets):
         raise InvalidInputError("sets must be distinct, got one twice")
     return domain, sets

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import files, linalg, marginal_files, marginal_order
+from dualmech.domain import rounded
 from dualmech.errors import InvalidInputError
 from dualmech.marginal_order import MarginalAnswerability
 from dualmech.marginals import MarginalWorkload, check_marginal
@@ -197,7 +198,7 @@ class MarginalMechanism(ResidualTables, GaussianPrivacy):
         counts = [int(self._dimension(axes)) for axes in self.noise]
         if max(sum(counts), 1) * cells > MAX_WRITTEN:
             raise InvalidInputError(
-                f"a query matrix of {sum(counts)} rows and {float(cells):.3g} cells is too large to write out "
+                f"a query matrix of {sum(counts)} rows and {rounded(cells)} cells is too large to write out "
                 f"(limit {MAX_WRITTEN} entries)"
             )
         contrasts = [scipy.linalg.helmert(size) for size in sizes]

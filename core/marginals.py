@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech import tabulations, validate
-from dualmech.domain import Domain
+from dualmech.domain import Domain, rounded
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.lattice import Axes, Lattice
 from dualmech.validate import Array, Matrix
@@ -119,6 +120,27 @@ class MarginalWorkload(Workload):
         """Always: the matrix, where it is written out, is."""
         return True
 
+    @property
+    def sensitivity(self) -> float:
+        """The root of the number of tables: a record is in one cell of each."""
+        return math.sqrt(len(self.axes))
+
+    def gram_levels(self, table_weights: npt.ArrayLike = 1.0) -> Array:
+        """Return what ``W' diag(w) W`` multiplies each residual subspace by, over the number of cells (t,).
+
+        The Gram matrix is ``d Σ_T g_T P_T`` with ``g_T = Σ_{S ⊇ T} w_S / cells_S``, P_T projecting on the subspaces of
+        `lattice`. Weights are one for all tables, or one each.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> tables = dm.workloads.marginals([4, 3], ways=(0, 1))
+        >>> 12 * tables.gram_levels(), np.unique(np.linalg.eigvalsh(tables.gram()).round(9) + 0.0)
+        (array([19.,  3.,  4.]), array([ 0.,  3.,  4., 19.]))
+        """
+        weights = validate.per_item(len(self.axes), table_weights=table_weights)
+        return np.asarray(self.lattice.incidence @ (weights / self.table_cells))
+
     def per_table(self, values: Any, name: str) -> Array:
         """Return one positive number a table, from one for all, one each, or a mapping of sets or of ways to numbers.
 
@@ -155,7 +177,7 @@ class MarginalWorkload(Workload):
         return MarginalWorkload, (self._domain, self.axes)
 
     def __repr__(self) -> str:
-        return f"MarginalWorkload({len(self.axes)} tables, {self.shape[0]} queries x {float(self.shape[1]):.6g} cells)"
+        return f"MarginalWorkload({len(self.axes)} tables, {self.shape[0]} queries x {rounded(self.shape[1], 6)} cells)"
 
     @property
     def _domain(self) -> Domain:

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import linalg, validate
+from dualmech import linalg, products, validate
+from dualmech.domain import rounded
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.marginal_mechanism import MAX_WRITTEN, MarginalMechanism
 from dualmech.marginals import MarginalWorkload
@@ -75,7 +76,7 @@ class ProductMechanism(GaussianPrivacy):
     @property
     def squared_privacy_cost(self) -> float:
         """The product of the factors', Δ²."""
-        return math.prod(factor.squared_privacy_cost for factor in self.factors)
+        return products.product(factor.squared_privacy_cost for factor in self.factors)
 
     def variance_of(self, *queries: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> float:
         """Return the variance of a product query, one query of each factor.
@@ -91,7 +92,7 @@ class ProductMechanism(GaussianPrivacy):
             Another number of queries than factors, or what the factors refuse.
         """
         pairs = zip(self.factors, self._each("queries", queries), strict=True)
-        return math.prod(_variance(factor, query) for factor, query in pairs)
+        return products.product(_variance(factor, query) for factor, query in pairs)
 
     def variances(self, workload: ProductWorkload) -> tuple[Array, ...]:
         """Return the factors' variances, (m_i,) each: that of a query is the product of one of each.
@@ -144,7 +145,7 @@ class ProductMechanism(GaussianPrivacy):
         entries = math.prod(form.query_matrix.size for form in forms)
         if entries > MAX_WRITTEN:
             raise InvalidInputError(
-                f"a product of {float(entries):.3g} entries is too large to write out (limit {MAX_WRITTEN})"
+                f"a product of {rounded(entries)} entries is too large to write out (limit {MAX_WRITTEN})"
             )
         return LinearGaussianMechanism(
             linalg.kronecker([form.query_matrix for form in forms]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualmech import linalg
-from dualmech.domain import Domain
+from dualmech.domain import Domain, rounded
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workload import MAX_DENSE_ENTRIES, Workload
@@ -55,8 +55,8 @@ class ProductWorkload(Workload):
             entries = math.prod(_stored(factor) for factor in self.factors)
             if entries > MAX_DENSE_ENTRIES:
                 raise InvalidInputError(
-                    f"a product of {float(entries):.3g} entries is too large to write out (limit "
-                    f"{MAX_DENSE_ENTRIES}); ProductFitness needs no matrix"
+                    f"a product of {rounded(entries)} entries is too large to write out (limit "
+                    f"{MAX_DENSE_ENTRIES}); ProductFitness and ProductVariance need no matrix"
                 )
             matrices = [factor.matrix for factor in self.factors]
             if self.is_sparse:
@@ -87,12 +87,17 @@ class ProductWorkload(Workload):
         """Whether all factors are stored sparse."""
         return all(factor.is_sparse for factor in self.factors)
 
+    @property
+    def sensitivity(self) -> float:
+        """The product of the factors'."""
+        return math.prod(factor.sensitivity for factor in self.factors)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return ProductWorkload, (self.factors,)
 
     def __repr__(self) -> str:
-        queries, cells = (float(count) for count in self.shape)
-        return f"ProductWorkload({len(self.factors)} factors, {queries:.6g} queries x {cells:.6g} cells)"
+        queries, cells = (rounded(count, 6) for count in self.shape)
+        return f"ProductWorkload({len(self.factors)} factors, {queries} queries x {cells} cells)"
 
 
 def kron(*factors: Workload) -> ProductWorkload:
@@ -131,10 +136,29 @@ def outer(vectors: Sequence[Array]) -> Array:
     count = math.prod(len(each) for each in vectors)
     if count > MAX_NAMES:
         raise InvalidInputError(
-            f"{float(count):.3g} products of the factors' numbers are too many to write out (limit {MAX_NAMES}); "
+            f"{rounded(count)} products of the factors' numbers are too many to write out (limit {MAX_NAMES}); "
             f"take the factors' own"
         )
-    return np.asarray(reduce(lambda one, two: np.multiply.outer(one, two).ravel(), vectors))
+    # In units of powers of two, so that no product of a few is too large where that of all is not.
+    units = [math.frexp(float(np.abs(each).max()))[1] for each in vectors]
+    scaled = (np.ldexp(each, -unit) for each, unit in zip(vectors, units, strict=True))
+    return np.ldexp(reduce(lambda one, two: np.multiply.outer(one, two).ravel(), scaled), sum(units))
+
+
+def product(numbers: Iterable[float]) -> float:
+    """Return the product of numbers, none negative, however large that of a few of them is.
+
+    Examples
+    --------
+    >>> product([1e200, 1e200, 1e-200, 1e-200]), product([1e200, 1e200])
+    (1.0, inf)
+    """
+    result, exponent = 1.0, 0
+    for number in numbers:
+        result, shift = math.frexp(result * number)
+        exponent += shift
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.ldexp(result, exponent))
 
 
 def _stored(factor: Workload) -> int:
@@ -151,5 +175,5 @@ def _joined(domains: Sequence[Domain | None]) -> Domain | None:
 def _few_enough(workload: Workload) -> None:
     if workload.shape[0] > MAX_NAMES:
         raise InvalidInputError(
-            f"names of {float(workload.shape[0]):.3g} queries are too many to write out (limit {MAX_NAMES})"
+            f"names of {rounded(workload.shape[0])} queries are too many to write out (limit {MAX_NAMES})"
         )

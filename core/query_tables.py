@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualmech import tabulations
+from dualmech.domain import rounded
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.marginals import MarginalWorkload, marginals
 from dualmech.validate import Array, Matrix
@@ -68,7 +69,7 @@ class TableWorkload(Workload):
         """W (m, d); refused where it is too large to write out."""
         if self.shape[0] * self.shape[1] > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
-                f"query tables of {float(self.shape[1]):.3g} cells are too large to write out "
+                f"query tables of {rounded(self.shape[1])} cells are too large to write out "
                 f"(limit {MAX_DENSE_ENTRIES} entries); TableFitness needs no matrix"
             )
         sizes = self.sizes
@@ -99,12 +100,18 @@ class TableWorkload(Workload):
         """Always: the matrix, where it is written out, is."""
         return True
 
+    @property
+    def sensitivity(self) -> float:
+        """The root of ``Σ_S Π_{i in S} s_i²``: what is worst for an attribute's queries is worst in all tables."""
+        worst = [1.0 if asked is None else asked.sensitivity**2 for asked in self.queries]
+        return math.sqrt(sum(math.prod(worst[axis] for axis in axes) for axes in self.tables.axes))
+
     def __reduce__(self) -> tuple[Any, ...]:
         return TableWorkload, (self.tables, self.queries)
 
     def __repr__(self) -> str:
-        cells = float(self.shape[1])
-        return f"TableWorkload({len(self.tables.axes)} tables, {self.shape[0]} queries x {cells:.6g} cells)"
+        cells = rounded(self.shape[1], 6)
+        return f"TableWorkload({len(self.tables.axes)} tables, {self.shape[0]} queries x {cells} cells)"
 
     def _counts(self) -> list[tuple[str, int]]:
         pairs = zip(self.tables.sets, self.tables.axes, strict=True)

@@ -60,7 +60,7 @@ def count(
     array([[0., 2.],
            [0., 1.]])
     """
-    domain, tables = check_marginal(workload).domain, _largest(workload.axes)
+    domain, tables = check_marginal(workload).domain, largest(workload.axes)
     assert domain is not None
     shapes = {axes: tuple(domain.shape[axis] for axis in axes) for axes in tables}
     for shape in shapes.values():
@@ -83,8 +83,15 @@ def count(
     return {axes: validate.read_only(table.reshape(shapes[axes])) for axes, table in counts.items()}
 
 
-def _largest(chosen: Iterable[Axes]) -> list[Axes]:
-    """Return the sets that no other one contains."""
+def largest(chosen: Iterable[Axes]) -> list[Axes]:
+    """Return the sets that no other one contains.
+
+    Examples
+    --------
+    >>> from dualmech.records import largest
+    >>> largest([(), (0,), (1,), (0, 2)])
+    [(0, 2), (1,)]
+    """
     kept: list[Axes] = []
     holders: dict[int, list[frozenset[int]]] = {}
     for axes in sorted(set(chosen), key=len, reverse=True):

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from dualmech import marginal_order, validate
+from dualmech import draws, marginal_order, validate
 from dualmech.domain import Domain
+from dualmech.draws import Sampler
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.lattice import Axes
 from dualmech.marginals import MarginalWorkload, cells_of, check_marginal
@@ -24,28 +25,45 @@ class ResidualTables(SubspaceNoise):
 
     __slots__ = ()
 
-    def measure(self, tables: Tables, rng: np.random.Generator | int = 0) -> dict[Axes, Array]:
-        """Draw the noisy residuals of all measured sets, for study. NOT a private release.
+    def measure(
+        self, tables: Tables, rng: np.random.Generator | int = 0, sampler: Sampler | None = None
+    ) -> dict[Axes, Array]:
+        """Draw the noisy residuals of all measured sets, for study: with floating-point noise NOT a private release.
 
-        This is the one place where data meet noise: exact noise would be drawn here.
+        This is the one place where these tables meet noise. Of a marginal table y on T, ``⊗ (n_i I - 11') y`` is
+        measured, whole numbers where y is, with independent noise of variance ``τ_T cells_T`` in every cell. Then the
+        sum is centred and divided by ``cells_T``.
 
         Parameters
         ----------
         tables : mapping of axes to arrays
             Marginal tables of the records; any that cover the measured sets (`dualmech.records.count`).
         rng : numpy.random.Generator or int
-            Where the noise comes from.
+            Where Gaussian noise in floating point comes from, if there is no `sampler`.
+        sampler : `dualmech.draws.Sampler`, optional
+            What draws the noise instead, called once a measured set with a standard deviation and a shape: the place
+            for exact noise on integers.
 
         Raises
         ------
         InvalidInputError, InputTypeError
-            A measured set that no table covers, a table of another shape.
+            A measured set that no table covers, a table of another shape, draws of another shape or not finite.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> mechanism = dm.MarginalMechanism(dm.Domain({"sex": 2}), {(): 1.0, (0,): 1.0})
+        >>> silent = mechanism.measure({(0,): [30, 20]}, sampler=lambda deviation, shape: np.zeros(shape))
+        >>> silent[()], silent[0,]
+        (array(50.), array([ 5., -5.]))
         """
-        generator, given = validate.generator(rng=rng), _mapping(tables=tables)
-        return {
-            axes: _centred(marginal_of(self.domain, given, axes) + self._draw(axes, level, generator))
-            for axes, level in self.noise.items()
-        }
+        given, draw = _mapping(tables=tables), draws.gaussian(rng) if sampler is None else sampler
+        measured = {}
+        for axes, level in self.noise.items():
+            whole = _whole(marginal_of(self.domain, given, axes))
+            noisy = whole + draws.drawn(draw, math.sqrt(level * whole.size), whole.shape)
+            measured[axes] = np.asarray(_centred(noisy) / whole.size)
+        return measured
 
     def recombine(self, residuals: Tables, attributes: Iterable[str]) -> Array:
         """Return the unbiased estimate of a marginal table from noisy residuals.
@@ -126,10 +144,6 @@ class ResidualTables(SubspaceNoise):
             raise InvalidInputError(f"residuals[{axes}] must have shape {shape}, got {table.shape}")
         return table
 
-    def _draw(self, axes: Axes, level: float, generator: np.random.Generator) -> Array:
-        shape = tuple(self.domain.shape[axis] for axis in axes)
-        return np.asarray(math.sqrt(level / math.prod(shape)) * generator.standard_normal(shape))
-
 
 def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
     """Return the marginal on a set of attributes from the smallest given table that covers it.
@@ -149,6 +163,13 @@ def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
     if table.shape != shape:
         raise InvalidInputError(f"tables[{best}] must have shape {shape}, got {table.shape}")
     return np.asarray(table.sum(axis=tuple(i for i, axis in enumerate(best) if axis not in axes)))
+
+
+def _whole(table: Array) -> Array:
+    """Return n times each entry less the sum along its line, for every axis: no rounding below 2^53."""
+    for axis, size in enumerate(table.shape):
+        table = size * table - table.sum(axis=axis, keepdims=True)
+    return table
 
 
 def _centred(table: Array) -> Array:

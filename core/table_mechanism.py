@@ -10,6 +10,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import linalg, validate
+from dualmech.domain import rounded
 from dualmech.errors import InvalidInputError
 from dualmech.lattice import Axes
 from dualmech.mechanism import LinearGaussianMechanism
@@ -134,7 +135,7 @@ class TableMechanism(GaussianPrivacy):
         """Return the equivalent mechanism on the cells; refused where its matrix is too large to write out."""
         sizes, cells = self.workload.sizes, self.workload.shape[1]
         if cells**2 > MAX_WRITTEN:
-            raise InvalidInputError(f"a query matrix of {float(cells):.3g} cells is too large to write out")
+            raise InvalidInputError(f"a query matrix of {rounded(cells)} cells is too large to write out")
         rows, blocks = [], []
         for axes, level in self.noise.items():
             contrasts = {axis: scipy.linalg.helmert(sizes[axis]) for axis in axes}

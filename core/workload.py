@@ -114,6 +114,26 @@ class Workload:
         product = scaled @ self.matrix
         return np.asarray(product.toarray() if sp.issparse(product) else product)
 
+    @property
+    def sensitivity(self) -> float:
+        """Largest Euclidean norm of a column: how far one record, added or removed, moves the answers.
+
+        Its square is the privacy cost of independent noise of variance 1 on every query.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> dm.workloads.prefix(4).sensitivity, dm.workloads.marginals([10] * 64, ways=1).sensitivity
+        (2.0, 8.0)
+        """
+        return float(np.sqrt(self.column_squares().max()))
+
+    def column_squares(self) -> Array:
+        """Return the squared Euclidean norm of each column (d,), the diagonal of ``W'W``."""
+        if sp.issparse(self.matrix):
+            return np.asarray(self.matrix.multiply(self.matrix).sum(axis=0)).ravel()
+        return np.asarray(np.einsum("ji,ji->i", self.matrix, self.matrix))
+
     def row_norms(self) -> Array:
         """Return the Euclidean norm of each query (m,)."""
         if sp.issparse(self.matrix):

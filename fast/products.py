@@ -10,12 +10,12 @@ from typing import Any
 
 from dualmech.errors import UncertifiedWarning
 from dualmech.fast import loop
-from dualmech.problems.products import ProductFitness
+from dualmech.problems.factored import ProductProblem
 from dualmech.solution import Callback, Solution, warned
 
 
 def solve(
-    problem: ProductFitness,
+    problem: ProductProblem,
     solver: Callable[..., Solution],
     *,
     tol: float = 1e-6,

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from dualmech.errors import UncertifiedWarning
-from dualmech.problems.products import ProductFitness
+from dualmech.problems.factored import ProductProblem
 from dualmech.solution import Solution, warned
 
 
 def solve(
-    problem: ProductFitness, solver: Callable[..., Solution], *, tol: float | None = None, **options: Any
+    problem: ProductProblem, solver: Callable[..., Solution], *, tol: float | None = None, **options: Any
 ) -> Solution:
     """Solve the problem; see `dualmech.reference.solve`, which is the `solver` of the factors."""
     share = None if tol is None else problem.share(tol)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import zipfile
@@ -69,6 +70,31 @@ class TestAtomicWrite:
             handle.write(b"new")
         assert link.is_symlink() and real.read_bytes() == b"new"
         assert real.stat().st_mode & 0o777 == 0o640
+
+
+class TestAtomicFolder:
+    def test_it_appears_with_all_its_files_or_not_at_all(self, tmp_path: Path) -> None:
+        for failure in (KeyboardInterrupt, OSError, None):
+            ignored = contextlib.suppress(KeyboardInterrupt, FileFormatError)
+            with ignored, archives.atomic_folder(tmp_path / "tables") as folder:
+                (folder / "first").write_bytes(b"1")
+                assert not (tmp_path / "tables").exists()
+                if failure is not None:
+                    raise failure
+            assert names(tmp_path) == ([] if failure else ["tables"])
+        assert names(tmp_path / "tables") == ["first"]
+
+    @pytest.mark.parametrize("make", ["mkdir", "touch"])
+    def test_what_is_there_already_stays(self, make: str, tmp_path: Path) -> None:
+        getattr(tmp_path / "tables", make)()
+        with (
+            pytest.raises(FileFormatError, match="exists already"),
+            archives.atomic_folder(tmp_path / "tables"),
+        ):
+            pass
+        assert names(tmp_path) == ["tables"]
+        with pytest.raises(InputTypeError, match="path must be a text"), archives.atomic_folder(3):  # type: ignore[arg-type]
+            pass
 
 
 class TestUnwritablePaths:

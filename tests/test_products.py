@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech import fast, reference
+from dualmech import crosscheck, fast, reference
+from dualmech.crosscheck.agreement import Agreement
 
 quick = settings(derandomize=True, deadline=None, max_examples=20)
 seeds = st.integers(0, 10_000)
@@ -112,6 +113,87 @@ class TestAgainstDense:
         ):
             assert not problem.certify(primal, answer.dual).certifies(1e-6)
         assert not problem.certify(answer.primal, (answer.dual.factors[0], [0.0] * 3)).certifies(1e-6)
+
+
+def variance_factor(rng: np.random.Generator) -> dm.TotalVariance | dm.MarginalVariance:
+    """As `random_factor`, with weights, some of them 0."""
+    given = random_factor(rng)
+    if isinstance(given, dm.MarginalFitness):
+        return dm.MarginalVariance(given.workload, given.targets)
+    weights = given.targets * (rng.random(len(given.targets)) < 0.8)
+    return dm.TotalVariance(given.workload, weights if weights @ given.workload.row_norms() else 1.0)
+
+
+class TestVariance:
+    @settings(quick, max_examples=12)
+    @given(seeds)
+    def test_has_the_dense_optimum_and_prices(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        problem = dm.ProductVariance([variance_factor(rng) for _ in range(2)])
+        answer = fast.solve(problem, tol=1e-8)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dm.UncertifiedWarning)  # a wide interval is an interval
+            dense = fast.solve(
+                dm.TotalVariance(dm.Workload(problem.workload.matrix), problem.weights), tol=1e-7
+            )
+        assert answer.status is dm.Status.CERTIFIED
+        ours, theirs = answer.certificate.interval, dense.certificate.interval
+        assert ours[0] <= theirs[1] and theirs[0] <= ours[1]
+        assert answer.prices.sum() == pytest.approx(1)
+        mechanism = answer.mechanism
+        assert mechanism.squared_privacy_cost <= 1 + 1e-9
+        asked = np.flatnonzero(problem.weights)
+        total = problem.weights[asked] @ mechanism.dense().variances(problem.workload.select(asked))
+        assert total == pytest.approx(answer.objective, rel=1e-8)
+
+    def test_both_layers_agree_and_lies_are_not_certified(self) -> None:
+        tables = dm.MarginalVariance(TABLES.workload, {0: 1.0, 1: 4.0})
+        problem = dm.ProductVariance(
+            [
+                dm.TotalVariance(PREFIX.workload),
+                dm.ProductVariance([tables, dm.TotalVariance(PREFIX.workload)]),
+            ]
+        )
+        assert len(problem.factors) == 3
+        ours, theirs = fast.solve(problem), reference.solve(problem)
+        assert theirs.status is dm.Status.CERTIFIED
+        assert crosscheck.compare([ours, theirs]).outcome is Agreement.AGREE
+        covariance, noise, _ = ours.primal
+        assert not problem.certify((0.9 * covariance, noise, covariance), ours.dual).feasible
+        assert not problem.certify((1.1 * covariance, noise, covariance), ours.dual).certifies(1e-6)
+        # One factor's slack does not pay for the other's excess.
+        assert not problem.certify((1.1 * covariance, noise / 1.1, covariance), ours.dual).feasible
+
+    @pytest.mark.parametrize("factor", [PREFIX, TABLES])
+    def test_takes_no_factors_of_fitness(self, factor: Any) -> None:
+        with pytest.raises(
+            dm.InputTypeError, match=r"factors\[1\] must be a TotalVariance, MarginalVariance or"
+        ):
+            dm.ProductVariance([dm.TotalVariance(PREFIX.workload), factor])
+
+
+class TestHundredsOfFactors:
+    """What no double can hold is an error that says so; what one can hold is computed, whatever stands on the way."""
+
+    @pytest.mark.parametrize("target", [1e-3, 1e3])
+    def test_products_that_no_double_holds_are_refused(self, target: float) -> None:
+        factor = dm.FitnessForUse(PREFIX.workload, target)
+        with pytest.raises(dm.InvalidInputError, match="targets of the product .* 1e[+-]330;"):
+            dm.ProductFitness([factor] * 110 + [PREFIX])
+        with pytest.raises(dm.InvalidInputError, match="weights of the product"):
+            dm.ProductVariance([dm.TotalVariance(PREFIX.workload, target)] * 110)
+
+    def test_an_optimum_that_no_double_holds_is_refused(self) -> None:
+        problem = dm.ProductFitness([dm.FitnessForUse(dm.workloads.prefix(16), 1.0)] * 1000)
+        assert "1.3182e+1204 cells" in repr(problem.workload)
+        with pytest.raises(dm.InvalidInputError, match=r"targets must leave the optimum .* 1e\+46"):
+            fast.solve(problem)
+
+    def test_partial_products_may_be_of_any_size(self) -> None:
+        small, large = (dm.FitnessForUse(dm.workloads.total(2), target) for target in (1e-40, 1e40))
+        answer = fast.solve(dm.ProductFitness([small] * 11 + [large] * 11))
+        assert answer.objective == pytest.approx(1) and answer.problem.targets == pytest.approx([1])
+        assert answer.mechanism.squared_privacy_cost == pytest.approx(1)
 
 
 class TestSolvers:
@@ -224,7 +306,10 @@ class TestWorkload:
                 r"factors\[1\] must be a dualmech.Workload",
                 lambda: dm.workloads.kron(PREFIX.workload, cast(Any, 3)),
             ),
-            ("ProductFitness needs no matrix", lambda: dm.workloads.kron(*[PREFIX.workload] * 30).matrix),
+            (
+                "ProductFitness and ProductVariance need no matrix",
+                lambda: dm.workloads.kron(*[PREFIX.workload] * 30).matrix,
+            ),
             ("too many to write out", lambda: dm.workloads.kron(*[PREFIX.workload] * 30).names),
             ("too many to write out", lambda: dm.ProductFitness([PREFIX] * 30).targets),
             (

@@ -127,3 +127,174 @@ class TestLyingFiles:
         dm.load_solution(path).mechanism.save(path)
         with pytest.raises(dm.FileFormatError, match="dualmech.solution"):
             dm.load_solution(path)
+
+    @pytest.mark.parametrize("path_", [None, 3, b"answer.npz"])
+    def test_what_is_no_path_is_said(self, path_: object) -> None:
+        with pytest.raises(dm.InputTypeError, match="path must be a text or a path"):
+            dm.load_solution(path_)  # type: ignore[arg-type]
+
+    def test_a_file_that_was_cut_off_is_refused(self, path: Path) -> None:
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(dm.FileFormatError, match="is not a readable .npz file"):
+            dm.load_solution(path)
+
+
+TABLES = dm.workloads.marginals({"sex": 2, "place": 5}, ways=(0, 1, 2))
+AGES, INCOME = dm.workloads.prefix(4), dm.workloads.all_range(3)
+UNION = dm.workloads.union(
+    {"age": 4, "hour": 6, "sex": 2},
+    {
+        "ages": {"age": AGES, "sex": None},
+        "again": {"age": AGES},
+        "two": {"age": dm.Workload([[1, 0, 1, 0.0], [0, 0, 1, 1.0]])},
+        "runs": {"hour": dm.workloads.circular_ranges(6, lengths=[2, 3])},
+        "all": [],
+    },
+)
+COMPOSED = {
+    "tables": lambda: dm.TableFitness(
+        dm.workloads.query_tables(
+            {"age": 4, "b": 4, "income": 3, "one": 1},
+            {"age": AGES, "b": AGES, "income": INCOME},
+            ways=(0, 1, 2),
+        ),
+        {0: 1.0, 1: 2.0, 2: 3.0},
+    ),
+    "product": lambda: dm.ProductFitness(
+        [*[dm.FitnessForUse(AGES, 1.0)] * 2, dm.MarginalFitness(TABLES, {0: 1, 1: 2, 2: 4})]
+    ),
+    "union": lambda: dm.UnionFitness(UNION, [1.0, 2.0, 3.0, 4.0, 5.0]),
+    "union's variance": lambda: dm.UnionVariance(UNION, [1.0, 2.0, 3.0, 4.0, 5.0]),
+    "total variance": lambda: dm.ProductVariance(
+        [dm.TotalVariance(INCOME, np.arange(1.0, 7.0)), dm.MarginalVariance(TABLES)]
+    ),
+}
+
+
+class TestComposed:
+    """Solutions that are made of several workloads."""
+
+    @pytest.mark.parametrize("kind", COMPOSED)
+    def test_round_trip_keeps_the_answer_and_its_certificate(self, kind: str, tmp_path: Path) -> None:
+        answer = fast.solve(COMPOSED[kind](), tol=1.0)
+        dm.save_solution(answer, tmp_path / "answer.npz")
+        again = dm.load_solution(tmp_path / "answer.npz")
+        assert type(again.problem) is type(answer.problem) and again.certificate == answer.certificate
+        assert again.problem.workload.shape == answer.problem.workload.shape
+        assert again.problem.workload.groups == answer.problem.workload.groups
+        assert again.mechanism.rho == answer.mechanism.rho and again.status is answer.status
+        dm.save_solution(again, tmp_path / "again.npz")
+        assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "answer.npz").read_bytes()
+
+    def test_what_comes_again_is_kept_once(self, tmp_path: Path) -> None:
+        path = tmp_path / "answer.npz"
+        dm.save_solution(fast.solve(COMPOSED["product"]()), path)
+        first, second, _ = dm.load_solution(path).problem.factors
+        assert first is second and "factors2_problem" not in files.read_archive(path)
+        dm.save_solution(fast.solve(COMPOSED["tables"](), tol=1.0), path)
+        again = dm.load_solution(path)
+        assert again.problem.workload.queries[0] is again.problem.workload.queries[1]
+        assert files.read_archive(path)["queries"].tolist() == [0, 0, 1, -1]
+
+    @pytest.mark.parametrize("kind", [kind for kind in COMPOSED if kind != "union's variance"])
+    def test_every_array_is_needed_and_none_is_believed(self, kind: str, tmp_path: Path) -> None:
+        answer, path = fast.solve(COMPOSED[kind](), tol=1.0), tmp_path / "answer.npz"
+        spare = ("schema", "version", "status", "tol", "message", "iterations", "seconds", "solver", "basis")
+        dm.save_solution(answer, path)
+        for key in files.read_archive(path):
+            if key not in spare and not key.endswith(("_basis", "_domain_names", "_domain_sizes")):
+                dm.save_solution(answer, path)
+                rewrite(path, **{key: None})
+                with pytest.raises(dm.FileFormatError, match="needs"):
+                    dm.load_solution(path)
+                rewrite(path, **{key: np.array([[-3.5, np.nan]])})
+                with pytest.raises(dm.FileFormatError):
+                    dm.load_solution(path)
+
+    @pytest.mark.parametrize(
+        ("kind", "changes", "words"),
+        [
+            ("tables", {"queries": [0, 0, 0, -1]}, "must be over 3 values"),
+            ("tables", {"queries": [0, 0, 2, -1]}, "queries2: a workload needs the array"),
+            ("tables", {"queries": [0, 0, 1]}, "queries must be 4, one an attribute"),
+            ("tables", {"queries": [0, 0, 1, -2]}, "queries must be a list of whole numbers from -1"),
+            ("tables", {"shapes": [0, 0, 1, -1]}, "shapes must be a list of whole numbers from 0"),
+            ("tables", {"shapes": [0, 0]}, "shapes must be a sequence of 4 arrays"),
+            ("tables", {"shapes0_covariance": np.eye(3)}, "must have shape"),
+            ("tables", {"query_weights": np.ones(3)}, "query_weights must be 15 numbers"),
+            ("union", {"queries": [0, -1, 0, 1]}, "queries must be 5, one an attribute of a table"),
+            ("union", {"queries": [0, -1, 0, 1, 0]}, "must be over 6 values"),
+            ("union", {"queries": [0, -1, 0, 3, 2]}, "queries3: a workload needs the array"),
+            ("union", {"queries2_bases": np.eye(3)}, "must be over 6 values"),
+            ("union", {"workload_table_names": ["a", "b", "c", "d"]}, "table_names must be 5 distinct texts"),
+            ("union", {"workload_table_names": ["a", "b", "c", "d", "d"]}, "must be 5 distinct texts"),
+            ("union", {"workload_set_axes": [0, 7, 0, 0, 1]}, "must hold increasing positions"),
+            ("union", {"targets": -np.ones(5)}, "targets must be positive"),
+            ("union", {"primal": np.ones(99)}, "levels must be"),
+            ("union", {"blocks": [0, 0]}, "blocks must be 5"),
+            ("union", {"blocks": [0, 1, 2, 3, 7]}, "blocks7: needs the array 'covariance'"),
+            ("union", {"blocks0_covariance": np.eye(2)}, "must have shape"),
+            ("union", {"blocks1_basis": np.eye(2)}, "basis and covariance must have shapes"),
+            ("union", {"blocks1_basis": np.ones((4, 4))}, "basis must be orthonormal"),
+            ("union", {"cell_weights": np.ones(3)}, "cell_weights must be 4, one an orbit"),
+            ("union", {"query_weights": np.ones((2, 2))}, "query_weights must have 1 dimension"),
+            ("product", {"factors": [0, 0, 7]}, "factors7: needs the array 'problem', has none"),
+            ("product", {"factors": [0]}, "factors must be two or more problems"),
+            ("product", {"factors": np.zeros(0, int)}, "factors must be two or more problems"),
+            (
+                "product",
+                {"factors0_problem": "ProductFitness"},
+                "factors0: a factor must be no product itself",
+            ),
+            ("product", {"factors0_problem": "TotalVariance"}, "factors0: needs the array 'weights'"),
+            ("product", {"factors0_targets": -np.ones(4)}, "factors0: targets must be positive"),
+        ],
+    )
+    def test_impossible_contents_are_refused(
+        self, kind: str, changes: dict[str, object], words: str, tmp_path: Path
+    ) -> None:
+        dm.save_solution(fast.solve(COMPOSED[kind](), tol=1.0), tmp_path / "answer.npz")
+        rewrite(tmp_path / "answer.npz", **changes)
+        with pytest.raises(dm.FileFormatError, match=words):
+            dm.load_solution(tmp_path / "answer.npz")
+
+    @pytest.mark.parametrize(
+        ("kind", "key"),
+        [("tables", "primal"), ("product", "factors0_primal"), ("union", "blocks0_covariance")],
+    )
+    @pytest.mark.parametrize("factor", [0.5, 2.0])
+    def test_scaled_noise_is_found_out(self, kind: str, key: str, factor: float, tmp_path: Path) -> None:
+        truth = fast.solve(COMPOSED[kind](), tol=1.0 if kind == "tables" else 1e-6)
+        dm.save_solution(truth, tmp_path / "answer.npz")
+        rewrite(
+            tmp_path / "answer.npz",
+            tol=1e-6,
+            **{key: factor * files.read_archive(tmp_path / "answer.npz")[key]},
+        )
+        with pytest.warns(dm.UncertifiedWarning):
+            again = dm.load_solution(tmp_path / "answer.npz")
+        assert again.status is not dm.Status.CERTIFIED and again.certificate.feasible == (factor < 1)
+
+    def test_a_covariance_means_the_same_on_another_basis(self, tmp_path: Path) -> None:
+        thin = dm.Workload([[1, 0, 1, 0.0], [0, 1, 1, 1.0], [1, 1, 2, 1.0]])
+        asked = dm.workloads.union({"age": 4, "sex": 2}, {"some": {"age": thin, "sex": None}})
+        truth, path = fast.solve(dm.UnionFitness(asked)), tmp_path / "answer.npz"
+        dm.save_solution(truth, path)
+        arrays = files.read_archive(path)
+        turn = np.array([[0.6, 0.8], [-0.8, 0.6]])
+        assert arrays["blocks0_basis"].shape == (2, 3)
+        rewrite(
+            path,
+            blocks0_basis=turn @ arrays["blocks0_basis"],
+            blocks0_covariance=turn @ arrays["blocks0_covariance"] @ turn.T,
+        )
+        again = dm.load_solution(path)
+        assert again.status is dm.Status.CERTIFIED and again.objective == pytest.approx(truth.objective)
+
+    def test_a_newer_version_is_refused(self, tmp_path: Path) -> None:
+        dm.save_solution(fast.solve(COMPOSED["union"]()), tmp_path / "answer.npz")
+        arrays = files.read_archive(tmp_path / "answer.npz")
+        del arrays["schema"], arrays["version"]
+        files.write_npz(tmp_path / "answer.npz", "dualmech.solution", 2, **arrays)
+        with pytest.raises(dm.FileFormatError, match="version"):
+            dm.load_solution(tmp_path / "answer.npz")

@@ -50,12 +50,12 @@ class NonnegativeEstimate:
     answers : (p,) array
         a, unbiased estimates with noise, for example ``LocalMechanism.estimate``.
     total : float, optional
-        N > 0, the number of users.
+        N ≥ 0, the number of users; with none, the one estimate is 0.
 
     Raises
     ------
     InvalidInputError, InputTypeError
-        Answers of the wrong number, NaN or infinity; a total that is not positive; an all-zero workload.
+        Answers of the wrong number, NaN or infinity; a negative total; an all-zero workload.
 
     Notes
     -----
@@ -96,7 +96,7 @@ class NonnegativeEstimate:
         validate.moderate(answers=given)
         object.__setattr__(self, "workload", workload)
         object.__setattr__(self, "answers", given)
-        object.__setattr__(self, "total", None if total is None else validate.positive_number(total=total))
+        object.__setattr__(self, "total", None if total is None else validate.nonnegative_number(total=total))
 
     @property
     def scale(self) -> float:
@@ -109,7 +109,7 @@ class NonnegativeEstimate:
         """Judge an estimate (n,) and multipliers; neither needs to come from a solver.
 
         The violation is the most negative entry, or what the sum misses the total by, relative to the total (else to
-        the sum of magnitudes).
+        the sum of magnitudes); infinite where the total is 0 and an entry is not.
         """
         proven = self._bound(dual)
         data = self._data(primal)
@@ -212,7 +212,7 @@ class NonnegativeEstimate:
     def _violation(self, data: Array) -> float:
         reference = float(np.abs(data).sum()) if self.total is None else self.total
         if reference == 0:
-            return 0.0
+            return float("inf") if np.any(data) else 0.0
         excess = float(np.maximum(-data, 0.0).max()) / reference
         if self.total is not None:
             missed = abs(float(data.sum()) - self.total) / self.total

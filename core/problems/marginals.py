@@ -18,6 +18,7 @@ from dualmech.validate import Array
 
 if TYPE_CHECKING:
     from dualmech.marginal_mechanism import MarginalMechanism
+    from dualmech.solution import Solution
 
 Targets = npt.ArrayLike | Mapping[Any, float]
 
@@ -122,6 +123,42 @@ class MarginalFitness:
         noise = self._noise(primal)
         return np.asarray(noise / (self.variances(noise) / self.targets).max())
 
+    def spending(self, answer: Solution, cost: float) -> Solution:
+        """Return an answer, from whichever layer, at a squared privacy cost of its own: privacy first, judged anew.
+
+        If all targets are multiplied by κ, so is the best noise, and its cost divided. So the least κ that a cost
+        allows is ``α / cost``, and the result is the answer to the problem with the targets κ c; the same dual weights
+        bound it (Theorem 5 of the paper that `FitnessForUse` cites).
+
+        Parameters
+        ----------
+        answer : Solution
+            Of this problem.
+        cost : float
+            Squared privacy cost to spend, > 0 (ρ-zCDP is 2ρ).
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            A cost that is not positive, or so far from the answer's that targets are no longer moderate numbers.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> from dualmech import fast
+        >>> problem = dm.MarginalFitness(dm.workloads.marginals([16, 16, 16], ways=(1, 2)), targets=1.0)
+        >>> spent = problem.spending(fast.solve(problem), cost=0.1)
+        >>> spent.status.name, round(spent.mechanism.rho, 9), spent.problem.targets[0].round(3)
+        ('CERTIFIED', 0.05, np.float64(51.789))
+        """
+        # Imported here so that the judge rests on no module that it does not need.
+        from dualmech.solution import restated
+
+        noise = self.feasible(answer.primal)
+        factor = self.cost(noise) / validate.positive_number(cost=cost)
+        problem = MarginalFitness(self.workload, factor * self.targets)
+        return restated(answer, problem, factor * noise, MarginalDual(self._weights(answer.dual) / factor))
+
     def mechanism(self, primal: npt.ArrayLike) -> MarginalMechanism:
         """Return the mechanism with this noise on the residual subspaces."""
         return _mechanism(self.workload, self._noise(primal))
@@ -192,18 +229,18 @@ class MarginalVariance:
     @property
     def optimum(self) -> Array:
         """The best noise levels τ (t,)."""
-        return self.feasible(1 / np.sqrt(self._seen))
+        return self.feasible(1 / np.sqrt(self.seen))
 
     def certify(self, primal: npt.ArrayLike, dual: object = None) -> Certificate:
         """Judge noise levels τ (t,); the bound needs no dual."""
         noise, lattice = _levels(self.workload, primal), self.workload.lattice
         rounding = 8 * (len(noise) + len(self.weights)) * EPS
-        bound = float(lattice.dimensions @ np.sqrt(self._seen)) ** 2
+        bound = float(lattice.dimensions @ np.sqrt(self.seen)) ** 2
         if not (np.all(np.isfinite(noise)) and np.all(noise > 0)):
             return Certificate.of(np.inf, bound, np.inf, rounding)
         excess = float((lattice.dimensions / noise).sum()) - 1
         violation = excess if excess > rounding else 0.0
-        return Certificate.of(float(lattice.dimensions @ (self._seen * noise)), bound, violation, rounding)
+        return Certificate.of(float(lattice.dimensions @ (self.seen * noise)), bound, violation, rounding)
 
     def feasible(self, primal: npt.ArrayLike) -> Array:
         """Return the noise scaled so that the squared privacy cost is 1."""
@@ -227,8 +264,9 @@ class MarginalVariance:
         return np.zeros(1, dtype=np.intp)
 
     @property
-    def _seen(self) -> Array:
-        return np.asarray(self.workload.lattice.incidence @ (self.weights / self.workload.table_cells))
+    def seen(self) -> Array:
+        """What a unit of each level adds to the total, ``g_T`` (t,), for one dimension of the subspace."""
+        return self.workload.gram_levels(self.weights)
 
 
 def _levels(workload: MarginalWorkload, primal: npt.ArrayLike) -> Array:
