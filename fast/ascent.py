@@ -18,8 +18,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast import fixed_point, loop, newton, threads
-from dualmech.fast.fidelity import Program, Spectrum, decompose
-from dualmech.fast.reduction import Reduction
+from dualmech.fast.dual_function import Evaluable, Evaluated
 from dualmech.solution import Callback, Progress, Solution, Status, judged
 from dualmech.validate import Array
 
@@ -30,6 +29,9 @@ T = TypeVar("T", bound=fixed_point.FixedPointState | newton.NewtonState)
 
 LARGEST_NEWTON = 8000
 """Number of weights above which the Newton matrix is not formed (0.5 GiB)."""
+
+MOST_OPERATIONS = 1e13
+"""Operations of a step above which Newton's method is left alone (minutes)."""
 
 NEWTON_STEPS = 8
 """Steps that Newton's method is expected to take from wherever the fixed point stands."""
@@ -61,7 +63,7 @@ class Task:
     """
 
     problem: Any
-    reduction: Reduction
+    reduction: Any
     dual: Callable[[Array], Any]
     gather: Callable[[Any], Array | None]
 
@@ -75,7 +77,7 @@ class Ascent(Generic[S]):
     gaps: tuple[float, ...] = ()
 
     @property
-    def spectrum(self) -> Spectrum:
+    def spectrum(self) -> Evaluated:
         """The current decomposition."""
         return self.at.spectrum
 
@@ -94,11 +96,12 @@ def solve(
     max_iterations: int = 1000,
     time_limit: float | None = None,
     callback: Callback | None = None,
+    rank: int | None = None,
 ) -> Solution:
     """Check the options, set up the task, ascend, and let the problem judge; see `dualmech.fast.solve`."""
     limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
     validate.choice(METHODS, method=method)
-    with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
+    with threads.suited_to(problem.geometry.rank if rank is None else rank), np.errstate(all="ignore"):
         asked = task(problem)
         program = asked.reduction.program
         answer = _run(asked, limits, method, _first_weights(asked, start))
@@ -110,7 +113,7 @@ def solve(
 
 def _run(task: Task, limits: loop.Limits, method: str, weights: Array) -> Solution:
     problem, program, tol = task.problem, task.reduction.program, limits.tol
-    first = decompose(program, weights)
+    first = program.at(weights)
     outcome = loop.run(
         Ascent(_begin(method, first), first.decompositions),
         partial(_step, program, method, MARGIN * tol),
@@ -131,7 +134,7 @@ def _run(task: Task, limits: loop.Limits, method: str, weights: Array) -> Soluti
     )
 
 
-def _second_try(program: Program, answer: Solution) -> bool:
+def _second_try(program: Evaluable, answer: Solution) -> bool:
     """Whether Newton's method from the middle may do better: the first attempt stalled, or the judge found less."""
     neighbours, queries, _ = program.sizes
     again = (Status.STALLED, Status.ROUNDING, Status.NON_FINITE)
@@ -184,16 +187,16 @@ def _first_weights(task: Task, start: Solution | None) -> Array:
     return fixed_point.normalised(np.maximum(known, WARM_FLOOR * uniform), program.sizes[0])
 
 
-def _uniform(program: Program) -> Array:
+def _uniform(program: Evaluable) -> Array:
     neighbours, queries, _ = program.sizes
     return np.concatenate([np.full(count, 1 / max(count, 1)) for count in (neighbours, queries)])
 
 
-def _begin(method: str, spectrum: Spectrum) -> fixed_point.FixedPointState | newton.NewtonState:
+def _begin(method: str, spectrum: Evaluated) -> fixed_point.FixedPointState | newton.NewtonState:
     return newton.start(spectrum) if method == "newton" else fixed_point.FixedPointState(spectrum)
 
 
-def _step(program: Program, method: str, tol: float, state: Ascent[Any]) -> Ascent[Any]:
+def _step(program: Evaluable, method: str, tol: float, state: Ascent[Any]) -> Ascent[Any]:
     if isinstance(state.at, newton.NewtonState):
         return state.after(newton.step(program, state.at, tol))
     point = state.spectrum
@@ -203,14 +206,14 @@ def _step(program: Program, method: str, tol: float, state: Ascent[Any]) -> Asce
     return replace(state, gaps=gaps).after(fixed_point.step(program, state.at))
 
 
-def _newton_is_cheaper(program: Program, gaps: tuple[float, ...], tol: float) -> bool:
+def _newton_is_cheaper(program: Evaluable, gaps: tuple[float, ...], tol: float) -> bool:
     """Predict the operations that each method still needs, from the pace of the last steps."""
-    neighbours, queries, rank = program.sizes
-    size = neighbours + queries
-    if size > LARGEST_NEWTON or len(gaps) <= TRIAL_STEPS:
+    neighbours, queries, _ = program.sizes
+    if neighbours + queries > LARGEST_NEWTON or len(gaps) <= TRIAL_STEPS:
         return False
     pace = np.log(gaps[-1 - TRIAL_STEPS] / gaps[-1]) / TRIAL_STEPS
     steps = np.log(gaps[-1] / tol) / pace if pace > 0 else np.inf
-    fixed_point_step = 12 * rank**3 + 4 * size * rank**2
-    newton_step = fixed_point_step + 15 * size**2 * rank + size**3 / 3
+    fixed_point_step, newton_step = program.operations
+    if newton_step > MOST_OPERATIONS:
+        return False
     return bool(steps > MOST_FIXED_POINT_STEPS or steps * fixed_point_step > NEWTON_STEPS * newton_step)

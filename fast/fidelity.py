@@ -65,6 +65,18 @@ class Program:
         neighbours = rank if self.moves is None else self.moves.shape[1]
         return neighbours, 0 if self.fixed else queries, rank
 
+    @property
+    def operations(self) -> tuple[float, float]:
+        """Of a step of the fixed point and of one of Newton's method, about."""
+        neighbours, queries, rank = self.sizes
+        size = neighbours + queries
+        first = 12.0 * rank**3 + 4.0 * size * rank**2
+        return first, first + 15.0 * size**2 * rank + size**3 / 3
+
+    def at(self, weights: Array) -> Spectrum:
+        """Evaluate the dual function at strictly positive weights."""
+        return decompose(self, weights)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spectrum:
@@ -159,10 +171,55 @@ class Spectrum:
         factors[self.neighbours :] *= self.mean / mean
         return replace(self, mean=mean, smoothing=smoothing, factors=factors, decompositions=1)
 
+    @property
+    def barrier(self) -> float:
+        """``log det M``, but for constants and the weights' own part."""
+        return float(np.log(self.mean).sum()) + 2 * float(np.linalg.slogdet(self.root)[1])
+
     def covariance(self) -> Array:
         """Return Σ (k, k), unscaled."""
         half = self.root / np.sqrt(self.mean)
         return half @ half.T
+
+    def curvature_diagonal(self) -> Array:
+        """Return the diagonal of `curvature` for every weight."""
+        squares = self.factors**2
+        diagonal = np.asarray(sum(c * (squares @ g) ** 2 for c, g in self._nodes()))
+        diagonal[: self.neighbours] += self.smoothing * squares[: self.neighbours].sum(axis=1) ** 2
+        return diagonal
+
+    def curvature(self, chosen: npt.NDArray[np.intp]) -> Array:
+        """Return the lower triangle of ``-∇²G`` in relative weights, for the chosen (ascending) indices.
+
+        Writing the kernel ``n_a n_b / (n_a + n_b + τ)`` as a short sum of rank-one terms makes each term the
+        square, entry by entry, of a weighted Gram matrix of the factors; entries between a neighbour and a query
+        are negative.
+        """
+        factors = self.factors[chosen]
+        split = int(np.searchsorted(chosen, self.neighbours))
+        result = np.zeros((len(factors), len(factors)))
+        for start in range(0, len(factors), BLOCK_ROWS):
+            stop = min(start + BLOCK_ROWS, len(factors))
+            block = result[start:stop, :stop]
+            for coefficient, weight in self._nodes():
+                product = (factors[start:stop] * (np.sqrt(coefficient) * weight)) @ factors[:stop].T
+                product *= product
+                block += product
+        result[split:, :split] *= -1
+        if self.smoothing:
+            first = factors[:split]
+            result[:split, :split] += self.smoothing * (first @ first.T) ** 2
+        return result
+
+    def _nodes(self) -> list[tuple[float, Array]]:
+        """Return terms of ``n_a n_b / (n_a + n_b + τ) ≈ Σ_q c_q g_q(a) g_q(b)``.
+
+        They are a quadrature of ``1/z = ∫ exp(u - z e^u) du`` over the range of z that occurs.
+        """
+        shifted = self.mean + self.smoothing / 2
+        low, high = 2 * shifted[0], 2 * shifted[-1]
+        points = np.arange(-np.log(high) - 8.0, -np.log(low) + 2.4, NODE_SPACING)
+        return [(NODE_SPACING * float(np.exp(u)), self.mean * np.exp(-shifted * np.exp(u))) for u in points]
 
 
 def decompose(program: Program, weights: Array) -> Spectrum:
@@ -237,46 +294,3 @@ def _by_factors(program: Program, weights: Array) -> Spectrum:
 
 def _spectrum(weights: Array, values: Array, first: Array, last: Array, root: Array) -> Spectrum:
     return Spectrum(weights, values, values, 0.0, np.vstack([first, last]), root, len(first))
-
-
-def _nodes(spectrum: Spectrum) -> list[tuple[float, Array]]:
-    """Return terms of ``n_a n_b / (n_a + n_b + τ) ≈ Σ_q c_q g_q(a) g_q(b)``.
-
-    They are a quadrature of ``1/z = ∫ exp(u - z e^u) du`` over the range of z that occurs.
-    """
-    shifted = spectrum.mean + spectrum.smoothing / 2
-    low, high = 2 * shifted[0], 2 * shifted[-1]
-    points = np.arange(-np.log(high) - 8.0, -np.log(low) + 2.4, NODE_SPACING)
-    return [(NODE_SPACING * float(np.exp(u)), spectrum.mean * np.exp(-shifted * np.exp(u))) for u in points]
-
-
-def curvature_diagonal(spectrum: Spectrum) -> Array:
-    """Return the diagonal of `curvature` for every weight."""
-    squares = spectrum.factors**2
-    diagonal = np.asarray(sum(c * (squares @ g) ** 2 for c, g in _nodes(spectrum)))
-    diagonal[: spectrum.neighbours] += spectrum.smoothing * squares[: spectrum.neighbours].sum(axis=1) ** 2
-    return diagonal
-
-
-def curvature(spectrum: Spectrum, chosen: npt.NDArray[np.intp]) -> Array:
-    """Return the lower triangle of ``-∇²G`` in relative weights, for the chosen (ascending) indices.
-
-    Writing the kernel ``n_a n_b / (n_a + n_b + τ)`` as a short sum of rank-one terms makes each term the
-    square, entry by entry, of a weighted Gram matrix of the factors; entries between a neighbour and a query
-    are negative.
-    """
-    factors = spectrum.factors[chosen]
-    split = int(np.searchsorted(chosen, spectrum.neighbours))
-    result = np.zeros((len(factors), len(factors)))
-    for start in range(0, len(factors), BLOCK_ROWS):
-        stop = min(start + BLOCK_ROWS, len(factors))
-        block = result[start:stop, :stop]
-        for coefficient, weight in _nodes(spectrum):
-            product = (factors[start:stop] * (np.sqrt(coefficient) * weight)) @ factors[:stop].T
-            product *= product
-            block += product
-    result[split:, :split] *= -1
-    if spectrum.smoothing:
-        first = factors[:split]
-        result[:split, :split] += spectrum.smoothing * (first @ first.T) ** 2
-    return result

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from dualmech.errors import InvalidInputError
-from dualmech.fast import ascent, softmax_newton
+from dualmech.fast import ascent, softmax_newton, tied
 from dualmech.fast.reduction import Reduction
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
 from dualmech.solution import Solution, warned
+from dualmech.symmetry import Orbits
 from dualmech.validate import Array
 
 
@@ -17,10 +19,13 @@ def solve(
     *,
     method: str = "auto",
     options: softmax_newton.SoftmaxOptions | None = None,
+    orbits: Any = None,
     **limits: Any,
 ) -> Solution:
     """Solve Problem 1 or 2 to a proven gap; see `dualmech.fast.solve`."""
     if method in softmax_newton.METHODS:
+        if orbits is not None:
+            raise InvalidInputError(f"orbits are for {', '.join(ascent.METHODS)}, not for {method!r}")
         return softmax_newton.solve(problem, method=method, options=options, **limits)
     if method not in ascent.METHODS:
         raise InvalidInputError(
@@ -28,7 +33,12 @@ def solve(
         )
     if options is not None:
         raise InvalidInputError(f"options are for {', '.join(softmax_newton.METHODS)}, not for {method!r}")
-    return warned(ascent.solve(problem, _task, method=method, **limits), stacklevel=4)
+    task = _task if orbits is None else partial(_tied_task, orbits=orbits)
+    return warned(ascent.solve(problem, task, method=method, **limits), stacklevel=4)
+
+
+def _tied_task(problem: FitnessForUse | PrivacyFirst, orbits: Any) -> ascent.Task:
+    return tied.tied(_task(problem), Orbits.of(problem, orbits))
 
 
 def _task(problem: FitnessForUse | PrivacyFirst) -> ascent.Task:

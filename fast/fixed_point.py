@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualmech.fast.fidelity import Program, Spectrum, decompose
+from dualmech.fast.dual_function import Evaluable, Evaluated
 from dualmech.validate import Array
 
 POWER = 1.8
@@ -30,17 +30,17 @@ LONGEST = 3.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedPointState:
-    """Spectrum at the current weights and, oldest first, the recent (log weights, log gains / F).
+    """The dual function at the current weights and, oldest first, the recent (log weights, log gains / F).
 
     `decompositions` counts those of the last step.
     """
 
-    spectrum: Spectrum
+    spectrum: Evaluated
     trail: tuple[tuple[Array, Array], ...] = ()
     decompositions: int = 1
 
 
-def step(program: Program, state: FixedPointState) -> FixedPointState:
+def step(program: Evaluable, state: FixedPointState) -> FixedPointState:
     """Take one accelerated step, or the plain one where acceleration would lower the bound."""
     spectrum = state.spectrum
     position = np.log(spectrum.weights)
@@ -67,11 +67,11 @@ def _accelerated(trail: tuple[tuple[Array, Array], ...], weights: Array) -> Arra
     return np.asarray(target - mix @ (moves + POWER * changes))
 
 
-def _evaluate(program: Program, spectrum: Spectrum, position: Array) -> Spectrum | None:
+def _evaluate(program: Evaluable, spectrum: Evaluated, position: Array) -> Evaluated | None:
     step_taken = np.clip(position - np.log(spectrum.weights), -LONGEST, LONGEST)
     if not np.all(np.isfinite(step_taken)):
         return None
-    return decompose(program, normalised(spectrum.weights * np.exp(step_taken), spectrum.neighbours))
+    return program.at(normalised(spectrum.weights * np.exp(step_taken), spectrum.neighbours))
 
 
 def normalised(weights: Array, neighbours: int) -> Array:

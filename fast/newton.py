@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from dualmech.fast.fidelity import Program, Spectrum, curvature, curvature_diagonal, decompose
+from dualmech.fast.dual_function import Evaluable, Evaluated
 from dualmech.validate import Array
 
 TO_THE_BOUNDARY = 0.995
@@ -54,12 +54,12 @@ NEGLIGIBLE = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewtonState:
-    """Spectrum at the current weights, the slacks z, the multipliers of the sums, and how far the last step went.
+    """The dual function at the current weights, slacks z, multipliers of the sums, and how far the last step went.
 
     `decompositions` counts those of the last step.
     """
 
-    spectrum: Spectrum
+    spectrum: Evaluated
     slacks: Array
     multipliers: Array
     reach: float = 1.0
@@ -76,7 +76,7 @@ class Direction:
     target: float
 
 
-def start(spectrum: Spectrum) -> NewtonState:
+def start(spectrum: Evaluated) -> NewtonState:
     """Begin at the weights of a spectrum, with slacks that are neither too small nor negative."""
     sides, gradient = _sides(spectrum), spectrum.gradient()
     multipliers = sides.T @ (spectrum.weights * gradient) / (sides.T @ spectrum.weights)
@@ -86,7 +86,7 @@ def start(spectrum: Spectrum) -> NewtonState:
     return NewtonState(spectrum, slacks, multipliers)
 
 
-def step(program: Program, state: NewtonState, tol: float, careful: bool = False) -> NewtonState:
+def step(program: Evaluable, state: NewtonState, tol: float, careful: bool = False) -> NewtonState:
     """Take one step towards a gap of `tol`, shortened until the smoothed dual function allows it.
 
     The path is followed no further than the gap asks, and never faster than the slacks catch up with the
@@ -106,7 +106,7 @@ def step(program: Program, state: NewtonState, tol: float, careful: bool = False
     allowed = _potential(spectrum, direction.target) - SLACKENING * direction.target * len(weights)
     spent = 0
     for _ in range(MOST_RETREATS):
-        trial = decompose(program, np.maximum(weights * (1 + reach * direction.weights), SMALLEST))
+        trial = program.at(np.maximum(weights * (1 + reach * direction.weights), SMALLEST))
         spent += trial.decompositions
         if _potential(trial, direction.target) >= allowed:
             break
@@ -152,20 +152,19 @@ def _short(state: NewtonState, mean: float, least: float, margin: float) -> Dire
     return Direction(change, (target - products - products * change) / products, shift, target)
 
 
-def _residual(state: NewtonState, spectrum: Spectrum) -> Array:
+def _residual(state: NewtonState, spectrum: Evaluated) -> Array:
     """Return ``w (gradient - a)`` of G at the spectrum's own τ."""
     return spectrum.weights * (spectrum.gradient() - _sides(spectrum) @ state.multipliers)
 
 
-def _potential(spectrum: Spectrum, smoothing: float) -> float:
+def _potential(spectrum: Evaluated, smoothing: float) -> float:
     """Return the dual function with G, and ``τ Σ log w``, which a Newton step increases; constants are left out."""
     smooth = spectrum.smoothed(smoothing)
-    log_determinant = 2 * float(np.linalg.slogdet(smooth.root)[1])
-    barrier = float(np.log(smooth.mean).sum() + np.log(smooth.weights).sum()) + log_determinant
+    barrier = smooth.barrier + float(np.log(smooth.weights).sum())
     return float(smooth.linear @ smooth.weights) + 2 * float(smooth.mean.sum()) + smoothing * barrier
 
 
-def _sides(spectrum: Spectrum) -> Array:
+def _sides(spectrum: Evaluated) -> Array:
     """Return the indicators of what sums to 1: neighbours, and queries where these have weights of free scale."""
     first = np.arange(len(spectrum.weights)) < spectrum.neighbours
     sides = [first] if first.all() or spectrum.offsets is not None else [first, ~first]
@@ -178,11 +177,11 @@ def _reach(relative_change: Array) -> float:
     return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0
 
 
-def _factor(spectrum: Spectrum, products: Array) -> Callable[[Array], tuple[Array, Array]]:
+def _factor(spectrum: Evaluated, products: Array) -> Callable[[Array], tuple[Array, Array]]:
     """Factor the Newton matrix, bordered by the two sums; what the barrier alone decides is divided out."""
-    diagonal = curvature_diagonal(spectrum)
+    diagonal = spectrum.curvature_diagonal()
     coupled = np.flatnonzero(diagonal > NEGLIGIBLE / len(diagonal) * products)
-    matrix = curvature(spectrum, coupled)
+    matrix = spectrum.curvature(coupled)
     matrix[np.diag_indices_from(matrix)] += products[coupled]
     factor = scipy.linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
 

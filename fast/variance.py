@@ -8,18 +8,25 @@ from the singular value bound, which is F² at the uniform λ.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from dualmech.fast import ascent
+from dualmech.fast import ascent, tied
 from dualmech.fast.reduction import Reduction
 from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.solution import Solution, warned
+from dualmech.symmetry import Orbits
 from dualmech.validate import Array
 
 
-def solve(problem: TotalVariance, **options: Any) -> Solution:
+def solve(problem: TotalVariance, *, orbits: Any = None, **options: Any) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    return warned(ascent.solve(problem, _task, **options), stacklevel=4)
+    task = _task if orbits is None else partial(_tied_task, orbits=orbits)
+    return warned(ascent.solve(problem, task, **options), stacklevel=4)
+
+
+def _tied_task(problem: TotalVariance, orbits: Any) -> ascent.Task:
+    return tied.tied(_task(problem), Orbits.of(problem, orbits))
 
 
 def _task(problem: TotalVariance) -> ascent.Task:

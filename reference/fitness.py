@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
 from dualmech.reference import attempts, statements
 from dualmech.reference.scaling import Scaled
 from dualmech.solution import Solution, warned
+from dualmech.symmetry import Orbits, averages
 from dualmech.validate import Array
 
 FORMULATIONS = {
@@ -40,7 +43,11 @@ PATH_ACCURACY = 0.1
 
 
 def formulate(
-    problem: FitnessForUse | PrivacyFirst, formulation: str = "schur", *, sharpness: float | None = None
+    problem: FitnessForUse | PrivacyFirst,
+    formulation: str = "schur",
+    *,
+    sharpness: float | None = None,
+    orbits: Any = None,
 ) -> cp.Problem:
     """State Problem 1, 2 or 3 over the problem's own arrays; see `dualmech.reference.formulate`."""
     _named(formulation)
@@ -49,6 +56,10 @@ def formulate(
     chosen = FIRST_SHARPNESS if sharpness is None else validate.positive_number(sharpness=sharpness)
     cost = problem.cost if isinstance(problem, PrivacyFirst) else None
     aim = _aim(formulation, problem.targets, cost)
+    if orbits is not None:
+        whole = slice(None)
+        means = _means(problem, orbits, formulation, whole, whole)
+        return statements.averaged(aim, problem.geometry.moves, problem.geometry.representation, means)
     return _state(formulation, aim, problem.geometry.moves, problem.geometry.representation, chosen)
 
 
@@ -59,24 +70,51 @@ def solve(
     formulation: str = "schur",
     tol: float | None = None,
     time_limit: float | None = None,
+    orbits: Any = None,
     **options: Any,
 ) -> Solution:
     """Solve Problem 1 or 2 with a backend of CVXPY; see `dualmech.reference.solve`."""
     request = attempts.Request.of(backend, _named(formulation), tol, time_limit, options)
     scaled = Scaled.of(problem)
     aim = _aim(formulation, np.ones(scaled.sizes[1]), 1.0 if isinstance(problem, PrivacyFirst) else None)
-    program = _state(formulation, aim, scaled.moves, scaled.queries, FIRST_SHARPNESS)
+    if orbits is None:
+        program, dual = _state(formulation, aim, scaled.moves, scaled.queries, FIRST_SHARPNESS), scaled.dual
+    else:
+        means = _means(problem, orbits, formulation, scaled.kept_moves, scaled.kept_queries)
+        program = statements.averaged(aim, scaled.moves, scaled.queries, means)
+        dual = partial(_spread_dual, scaled, means)
     reading = attempts.Reading(
         program,
         scaled,
         covariance=lambda: program.var_dict["Sigma"].value,
-        dual=scaled.dual,
+        dual=dual,
         constraints=("privacy", "accuracy"),
         optimum=lambda: aim.optimum,
     )
     path = _central_path(program, scaled, request.tol) if formulation == "logdet" else None
     answer = attempts.solve(reading, request, path)
     return warned(replace(answer, solver=f"{answer.solver}:{formulation}"), stacklevel=4)
+
+
+def _means(
+    problem: FitnessForUse | PrivacyFirst, orbits: Any, formulation: str, neighbours: Any, queries: Any
+) -> tuple[sp.csr_array, sp.csr_array]:
+    """Return what takes means over the orbits of the kept neighbours, and of the kept queries."""
+    if formulation != "schur":
+        raise InvalidInputError(f"orbits are for formulation 'schur', not for {formulation!r}")
+    found = Orbits.of(problem, orbits)
+    return averages(found.neighbours[neighbours]), averages(found.queries[queries])
+
+
+def _spread_dual(
+    scaled: Scaled, means: tuple[sp.csr_array, sp.csr_array], privacy: Array, accuracy: Array
+) -> FitnessDual:
+    """Return the weights of all members from multipliers of orbits; those of none, as a first guess has, are equal."""
+    return scaled.dual(*(_members(mean, each) for mean, each in zip(means, (privacy, accuracy), strict=True)))
+
+
+def _members(mean: sp.csr_array, multipliers: Array) -> Array:
+    return np.asarray(mean.T @ multipliers) if len(multipliers) == mean.shape[0] else multipliers
 
 
 def _named(formulation: str) -> frozenset[str]:

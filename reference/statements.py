@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 import cvxpy as cp
+import scipy.sparse as sp
 
 from dualmech.validate import Array
 
@@ -94,6 +95,27 @@ def matrix_frac(aim: Aim, moves: Array, queries: Array) -> cp.Problem:
                 for i in range(moves.shape[1])
             ],
             named("accuracy", variances(L, Sigma) <= aim.variance_limits),
+        ],
+    )
+
+
+def averaged(aim: Aim, moves: Array, queries: Array, orbits: tuple[sp.csr_array, sp.csr_array]) -> cp.Problem:
+    """State `schur` with one constraint an orbit: on the mean cost of its neighbours, on the mean ratio of its queries.
+
+    If the orbits are those of a group of symmetries, this is no relaxation. At any Σ that meets the means, the average
+    of Σ over the group meets them as well, the costs being convex in Σ; and there all members of an orbit are equal.
+    Targets are equal within orbits, so their limits are averaged alike.
+    """
+    BU, L = cp.Constant(moves, name="BU"), cp.Constant(queries, name="L")
+    mean_cost, mean_variance = orbits
+    Sigma = _symmetric("Sigma", moves.shape[0])
+    Z = _symmetric("Z", moves.shape[1])
+    return cp.Problem(
+        cp.Minimize(aim.minimise),
+        [
+            named("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
+            named("privacy", mean_cost @ cp.diag(Z) <= aim.cost_limit),
+            named("accuracy", mean_variance @ variances(L, Sigma) <= mean_variance @ aim.variance_limits),
         ],
     )
 

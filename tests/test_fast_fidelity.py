@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import dualmech as dm
-from dualmech.fast.fidelity import Program, Spectrum, curvature, curvature_diagonal, decompose
+from dualmech.fast.fidelity import Program, Spectrum, decompose
 from dualmech.fast.reduction import Reduction
 from dualmech.linalg import to_dense
 from dualmech.validate import Array
@@ -105,12 +105,12 @@ def test_hessian_against_differences(program: Program, smoothing: float) -> None
         ]
     )
     expected = -weights * differences * weights[:, None]
-    lower = np.tril(curvature(spectrum, np.arange(len(weights))))
+    lower = np.tril(spectrum.curvature(np.arange(len(weights))))
     # The kernel's quadrature is good to 3e-3: twice |Γ(1 + 2πi / NODE_SPACING)|.
     np.testing.assert_allclose(lower, np.tril(expected), rtol=5e-3, atol=5e-3 * np.abs(expected).max())
-    np.testing.assert_allclose(curvature_diagonal(spectrum), np.diag(lower), rtol=1e-12)
+    np.testing.assert_allclose(spectrum.curvature_diagonal(), np.diag(lower), rtol=1e-12)
     chosen = np.arange(0, len(weights), 2)
-    part = curvature(spectrum, chosen)
+    part = spectrum.curvature(chosen)
     np.testing.assert_allclose(np.tril(part), np.tril(lower[np.ix_(chosen, chosen)]), rtol=1e-12)
 
 

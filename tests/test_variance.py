@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
-from dualmech.fast.fidelity import Program, curvature, decompose
+from dualmech.fast.fidelity import Program, decompose
 from dualmech.fast.reduction import Reduction
 from dualmech.reference.variance import FORMULATIONS
 from dualmech.validate import Array
@@ -298,7 +298,7 @@ class TestFast:
         np.testing.assert_allclose(gradient(weights), np.array(values) / h, rtol=1e-6)
         slopes = np.array([(gradient(weights + s) - gradient(weights - s)) / (2 * h) for s in steps])
         expected = np.tril(-weights * slopes * weights[:, None])
-        hessian = np.tril(curvature(decompose(program, weights), np.arange(6)))
+        hessian = np.tril(decompose(program, weights).curvature(np.arange(6)))
         np.testing.assert_allclose(hessian, expected, rtol=5e-3, atol=5e-3 * np.abs(expected).max())
 
     def test_solver_and_judge_agree_on_both_sides_of_any_weights(self) -> None:
