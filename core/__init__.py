@@ -7,6 +7,7 @@ before the judge.
 
 from dualmech import (
     accounting,
+    census,
     decisions,
     designs,
     files,
@@ -23,6 +24,7 @@ from dualmech.answerability import Answerability, Equivalence
 from dualmech.branching import ChainOutcome, ChosenAnswers, Guarantee
 from dualmech.certificate import Certificate
 from dualmech.chain import Chain, ChainStage
+from dualmech.circular import CircularWorkload
 from dualmech.domain import Domain
 from dualmech.errors import (
     BackendError,
@@ -48,12 +50,14 @@ from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
 from dualmech.problems.local import LocalDual, LocalPoint, LocalStrategy
 from dualmech.problems.loewner import Maximality
 from dualmech.problems.marginals import MarginalDual, MarginalFitness, MarginalVariance
-from dualmech.problems.products import ProductDual, ProductFitness
+from dualmech.problems.products import ProductDual, ProductFitness, ProductVariance
 from dualmech.problems.projection import LocalProjection, ProjectionDual
 from dualmech.problems.refinement import RefinementStage
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.problems.tables import TableDual, TableFitness, TablePoint
+from dualmech.problems.tied import UnionPoint
+from dualmech.problems.unions import UnionDual, UnionFitness, UnionVariance
 from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.product_mechanism import ProductMechanism
@@ -63,7 +67,10 @@ from dualmech.refinement import Refinement
 from dualmech.residuals import Recreation, recreation, residual
 from dualmech.solution import Progress, Solution, Status
 from dualmech.storage import load_solution, save_solution
+from dualmech.symmetry import Orbits
 from dualmech.table_mechanism import TableMechanism
+from dualmech.union_mechanism import UnionMechanism
+from dualmech.unions import UnionWorkload
 from dualmech.workload import Workload
 
 __all__ = [
@@ -76,6 +83,7 @@ __all__ = [
     "ChainOutcome",
     "ChainStage",
     "ChosenAnswers",
+    "CircularWorkload",
     "CommonDual",
     "CommonMechanism",
     "Domain",
@@ -103,10 +111,12 @@ __all__ = [
     "MarginalWorkload",
     "Maximality",
     "NonnegativeEstimate",
+    "Orbits",
     "PrivacyFirst",
     "ProductDual",
     "ProductFitness",
     "ProductMechanism",
+    "ProductVariance",
     "ProductWorkload",
     "Progress",
     "ProjectionDual",
@@ -130,10 +140,17 @@ __all__ = [
     "TableWorkload",
     "TotalVariance",
     "UncertifiedWarning",
+    "UnionDual",
+    "UnionFitness",
+    "UnionMechanism",
+    "UnionPoint",
+    "UnionVariance",
+    "UnionWorkload",
     "VarianceDual",
     "WeightingDual",
     "Workload",
     "accounting",
+    "census",
     "compare_privacy",
     "decisions",
     "designs",

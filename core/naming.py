@@ -27,7 +27,8 @@ def named(text: str) -> Workload:
 
     A text is a builder's name, then a colon and its parameters, separated by commas; `usages` lists all.
     Random workloads need their seed, so that a text always names the same workload. Sizes of attributes are
-    joined by ``x``. For ``marginals`` and ``range_marginals`` they are followed by a colon and the ways.
+    joined by ``x``. For ``marginals`` and ``range_marginals`` they are followed by a colon and the ways, and the size
+    of a circle, for ``circular_ranges`` and ``affine``, by a colon and lengths or values.
 
     Raises
     ------
@@ -129,7 +130,24 @@ BUILT_IN = {
     "parity": BuiltIn(
         workloads.parity, "parity:ATTRIBUTES[:ORDER,...]", (_integer, _integers(",")), 1, separator=":"
     ),
+    "circular_ranges": BuiltIn(
+        workloads.circular_ranges,
+        "circular_ranges:N[:LENGTH,...]",
+        (_integer, _integers(",")),
+        1,
+        separator=":",
+    ),
+    "differences": BuiltIn(workloads.differences, "differences:N", (_integer,)),
+    "affine": BuiltIn(workloads.affine, "affine:N:VALUE,...", (_integer, _integers(",")), separator=":"),
     "pl94": BuiltIn(workloads.pl94, "pl94"),
+    "census_redistricting": BuiltIn(workloads.census_redistricting, "census_redistricting"),
+    "sex_by_age": BuiltIn(
+        workloads.sex_by_age,
+        "sex_by_age[:BY RACE 0 or 1[,SINGLE YEARS 0 or 1[,AGES]]]",
+        (_flag, _flag, _integer),
+        3,
+    ),
+    "census_tables": BuiltIn(workloads.census_tables, "census_tables[:AGES]", (_integer,), 1),
     "age_pyramid": BuiltIn(workloads.age_pyramid, "age_pyramid[:AGES[,ADULTS 0 or 1]]", (_integer, _flag), 2),
     "random_signs": BuiltIn(
         workloads.random_signs, "random_signs:D,M,SEED[,PROBABILITY]", (*_D_M_SEED, float), 1

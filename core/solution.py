@@ -122,7 +122,7 @@ class Solution:
         """The mechanism to release with; raises `InfeasibleAnswerError` where the answer is infeasible.
 
         A `LinearGaussianMechanism`; for local privacy a `LocalMechanism`, for marginal tables a `MarginalMechanism`,
-        for products a `ProductMechanism`.
+        for products a `ProductMechanism`, for unions a `UnionMechanism`.
         """
         if not self.certificate.feasible:
             raise InfeasibleAnswerError(
@@ -177,6 +177,22 @@ def judged(
         status = Status.ROUNDING
     return Solution(
         problem, primal, dual, certificate, tol, status, message, iterations, seconds, solver, history
+    )
+
+
+def restated(answer: Solution, problem: Any, primal: Any, dual: Any) -> Solution:
+    """Return an answer as that of another problem, judged anew; how it was found stays."""
+    return judged(
+        problem,
+        primal,
+        dual,
+        tol=answer.tol,
+        otherwise=Status.ROUNDING if answer.status is Status.CERTIFIED else answer.status,
+        message=answer.message,
+        iterations=answer.iterations,
+        seconds=answer.seconds,
+        solver=answer.solver,
+        history=answer.history,
     )
 
 

@@ -97,7 +97,7 @@ class SubspaceNoise:
         InvalidInputError, InputTypeError
             Unknown attributes, factors of another length, a query with a part that is not measured.
         """
-        ours, theirs = self._factors(first), self._factors(second)
+        ours, theirs = factors_of(self.domain, first), factors_of(self.domain, second)
         for factors in (ours, theirs):
             self._under(tuple(axis for axis, factor in sorted(factors.items()) if np.ptp(factor) > 0))
         total = 0.0
@@ -126,18 +126,26 @@ class SubspaceNoise:
     def _dimension(self, axes: Axes) -> float:
         return math.prod(float(self.domain.shape[axis] - 1) for axis in axes)
 
-    def _factors(self, query: Mapping[str, npt.ArrayLike]) -> dict[int, Array]:
-        if not isinstance(query, Mapping):
-            raise InputTypeError(f"query must map attributes to factors, got {type(query).__name__}")
-        factors = {}
-        for name, factor in query.items():
-            (axis,) = self.domain.axes([name])
-            factors[axis] = validate.finite(1, **{f"query[{name!r}]": factor})
-            if len(factors[axis]) != self.domain.shape[axis]:
-                raise InvalidInputError(
-                    f"query[{name!r}] must have {self.domain.shape[axis]} entries, got {len(factors[axis])}"
-                )
-        return factors
-
     def _shown(self, axes: Axes) -> str:
         return " x ".join(self.domain.names[axis] for axis in axes) or "the total"
+
+
+def factors_of(domain: Domain, query: Mapping[str, npt.ArrayLike]) -> dict[int, Array]:
+    """Return the factors of a product query by the positions of their attributes.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        No mapping, unknown attributes, factors of another length.
+    """
+    if not isinstance(query, Mapping):
+        raise InputTypeError(f"query must map attributes to factors, got {type(query).__name__}")
+    factors = {}
+    for name, factor in query.items():
+        (axis,) = domain.axes([name])
+        factors[axis] = validate.finite(1, **{f"query[{name!r}]": factor})
+        if len(factors[axis]) != domain.shape[axis]:
+            raise InvalidInputError(
+                f"query[{name!r}] must have {domain.shape[axis]} entries, got {len(factors[axis])}"
+            )
+    return factors

@@ -31,6 +31,11 @@ RACES = (
 )
 """The races of PL-94; anybody reports one or more of them."""
 
+RACE_SETS = tuple(
+    chosen for size in range(1, len(RACES) + 1) for chosen in itertools.combinations(RACES, size)
+)
+"""The 63 values of race: single ones first, then pairs, triples, and so on."""
+
 ADULT_AGE = 18
 
 MAX_ENTRIES = 2**26
@@ -71,17 +76,16 @@ def pl94() -> Workload:
     >>> tables.names[0], tables.names[4], tables.names[10]
     ('17 or under', 'White', 'White + Black or African American')
     """
-    subsets = [c for size in range(1, len(RACES) + 1) for c in itertools.combinations(RACES, size)]
     labels = {
         "voting-age": [f"{ADULT_AGE - 1} or under", f"{ADULT_AGE} or over"],
         "ethnicity": ["not Hispanic", "Hispanic"],
-        "race": [" + ".join(subset) for subset in subsets],
+        "race": [" + ".join(chosen) for chosen in RACE_SETS],
     }
     domain = Domain({name: len(values) for name, values in labels.items()})
     names = [value for values in labels.values() for value in values]
     names += [", ".join(values) for values in itertools.product(*labels.values())]
     groups = ["voting-age"] * 2 + ["ethnicity"] * 2 + ["one race"] * len(RACES)
-    groups += ["two or more races"] * (len(subsets) - len(RACES)) + [" x ".join(labels)] * domain.cells
+    groups += ["two or more races"] * (len(RACE_SETS) - len(RACES)) + [" x ".join(labels)] * domain.cells
     return Workload(_partitions(domain, [(0,), (1,), (2,), (0, 1, 2)]), names, groups, domain)
 
 

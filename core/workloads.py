@@ -16,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech import validate
+from dualmech import stacking, validate
+from dualmech.census import census_redistricting, census_tables, sex_by_age
+from dualmech.circular import affine, circular, circular_ranges, differences
 from dualmech.domain import Domain
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.grams import all_range_gram, from_gram, marginals_gram, prefix_gram, range_marginals_gram
@@ -26,13 +28,20 @@ from dualmech.products import kron
 from dualmech.query_tables import query_tables
 from dualmech.ranges import Seed, all_range, cdf, limited, prefix, random_range, range_marginals
 from dualmech.tabulations import age_pyramid, pl94
+from dualmech.unions import union
 from dualmech.workload import Workload
 
 __all__ = [
+    "affine",
     "age_pyramid",
     "all_range",
     "all_range_gram",
     "cdf",
+    "census_redistricting",
+    "census_tables",
+    "circular",
+    "circular_ranges",
+    "differences",
     "from_gram",
     "identity",
     "identity_total",
@@ -52,8 +61,10 @@ __all__ = [
     "range_marginals",
     "range_marginals_gram",
     "related",
+    "sex_by_age",
     "stack",
     "total",
+    "union",
 ]
 
 MAX_CELLS = 2**24
@@ -197,6 +208,10 @@ def permuted(workload: Workload, rng: Seed) -> Workload:
 def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload:
     """Ask several workloads over the same d cells together: (m_1 + m_2 + …, d).
 
+    Where all pieces keep their structure over one domain (marginals, query tables, unions, products over a domain whose
+    first factor alone has several tables), so does the stack: it is a `UnionWorkload`, whose matrix is written out only
+    when it is asked for.
+
     Parameters
     ----------
     workloads : Workload
@@ -207,7 +222,8 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     Returns
     -------
     Workload
-        Sparse if every piece is, or if one with more than `SPARSE_ENTRIES` entries is; else dense.
+        Queries in the order of the pieces, with their names. Sparse if every piece is, or if one with more than
+        `SPARSE_ENTRIES` entries is, or if it keeps its structure; else dense.
 
     Raises
     ------
@@ -220,6 +236,10 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     >>> both = dm.workloads.stack(dm.workloads.prefix(4), dm.workloads.total(4), labels=["left", "all"])
     >>> both.shape, both.groups
     ((5, 4), ('left', 'left', 'left', 'left', 'all'))
+    >>> people = dm.Domain({"age": 100} | {f"a{axis}": 10 for axis in range(20)})
+    >>> asked = dm.workloads.query_tables(people, {"age": dm.workloads.prefix(100)}, ways=1)
+    >>> dm.workloads.stack(asked, dm.workloads.marginals(people, ways=2))
+    UnionWorkload(231 tables, 39300 queries x 1e+22 cells)
     """
     if not workloads:
         raise InvalidInputError("stack needs at least one workload, got none")
@@ -229,21 +249,27 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     cells = sorted({piece.shape[1] for piece in workloads})
     if len(cells) > 1:
         raise InvalidInputError(f"stacked workloads must have the same number of cells, got {cells}")
+    given = _checked_labels(labels, len(workloads))
+    if stacking.in_order(workloads) and (kept := stacking.structured(workloads, given)) is not None:
+        return kept
     names = [name for piece in workloads for name in piece.names]
-    groups = [
-        group for piece, given in zip(workloads, _marks(labels, workloads), strict=True) for group in given
+    marks = [None] * len(workloads) if given is None else given
+    own = [
+        piece.groups if label is None else (label,) * piece.shape[0]
+        for piece, label in zip(workloads, marks, strict=True)
     ]
+    groups = [group for each in own for group in each]
     return Workload(_stacked(workloads), names, groups, _shared_domain(workloads))
 
 
-def _marks(labels: Sequence[str] | None, pieces: Sequence[Workload]) -> list[Sequence[str]]:
+def _checked_labels(labels: Sequence[str] | None, count: int) -> list[str] | None:
     if labels is None:
-        return [piece.groups for piece in pieces]
+        return None
     if isinstance(labels, str):
-        raise InputTypeError(f"labels must be a sequence of {len(pieces)} texts, got one text: {labels!r}")
-    if len(labels) != len(pieces):
-        raise InvalidInputError(f"labels must have {len(pieces)} entries, one a workload, got {len(labels)}")
-    return [[str(label)] * piece.shape[0] for label, piece in zip(labels, pieces, strict=True)]
+        raise InputTypeError(f"labels must be a sequence of {count} texts, got one text: {labels!r}")
+    if len(labels) != count:
+        raise InvalidInputError(f"labels must have {count} entries, one a workload, got {len(labels)}")
+    return [str(label) for label in labels]
 
 
 def _stacked(pieces: Sequence[Workload]) -> npt.NDArray[np.float64] | sp.csr_array:

@@ -11,8 +11,8 @@ import numpy as np
 
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.linalg import to_dense
+from dualmech.problems.factored import ProductProblem
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
-from dualmech.problems.products import ProductFitness
 from dualmech.solution import Solution
 
 TOLERANCES = {"fast": 1e-6, "CLARABEL": 1e-5, "SCS": 1e-3}
@@ -89,7 +89,7 @@ def _alike(one: Any, two: Any) -> bool:
     """Whether two problems ask the same: kind, workload, targets, weights or design, neighbours, and options."""
     if type(one) is not type(two):
         return False
-    if isinstance(one, ProductFitness):
+    if isinstance(one, ProductProblem):
         return len(one.factors) == len(two.factors) and all(map(_alike, one.factors, two.factors))
     if isinstance(one, MarginalFitness | MarginalVariance):
         return _alike_tables(one, two)

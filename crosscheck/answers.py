@@ -10,25 +10,26 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from dualmech import accounting
-from dualmech.crosscheck.marginal_inputs import labels
-from dualmech.crosscheck.wording import LISTED, Terms, clean, free_lines, percent, spread
+from dualmech import accounting, census
+from dualmech.crosscheck.table_inputs import Tables, labels
+from dualmech.crosscheck.wording import LISTED, Terms, clean, free_lines, interval_text, percent, spread
 from dualmech.marginal_mechanism import MarginalMechanism
-from dualmech.marginals import MarginalWorkload
 from dualmech.mechanism import LinearGaussianMechanism
 from dualmech.privacy import GaussianPrivacy
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.geometry import Geometry
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.unions import UnionFitness, UnionVariance
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
+from dualmech.unions import UnionWorkload
 from dualmech.validate import Array
 from dualmech.workload import Workload
 
 LISTED_TABLES = 20
-"""Most marginal tables that are listed one by one."""
+"""Most tables that are listed one by one."""
 
 
 @singledispatch
@@ -112,36 +113,75 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
 
 @describe.register(MarginalFitness)
 @describe.register(MarginalVariance)
-def _tables(
+def _marginals(
     problem: MarginalFitness | MarginalVariance, out: Console, solution: Solution, terms: Terms
 ) -> None:
-    cost, mechanism, prices = terms.divisor(problem), problem.mechanism(solution.primal), solution.prices
+    cost, mechanism = terms.divisor(problem), problem.mechanism(solution.primal)
     variances = mechanism.variances(problem.workload) / cost
+    _by_table(out, solution, terms, variances, np.arange(len(variances)))
+    noise = {axes: level / cost for axes, level in mechanism.noise.items()}
+    out.print(currencies(MarginalMechanism(mechanism.domain, noise), terms.delta))
+    out.print(f"Every record costs the same; {len(noise)} residual subspaces are measured.")
+
+
+@describe.register(UnionFitness)
+@describe.register(UnionVariance)
+def _unions(problem: UnionFitness | UnionVariance, out: Console, solution: Solution, terms: Terms) -> None:
+    mechanism = problem.mechanism(solution.primal).scaled(1 / terms.divisor(problem))
+    blocks = problem.blocks
+    _by_table(out, solution, terms, mechanism.forms.variances, blocks.tables)
+    out.print(currencies(mechanism, terms.delta))
+    several = f"{len(solution.binding)} of {blocks.cells} kinds of records bind"
+    kinds = "Every record costs the same" if blocks.cells == 1 else several
+    rank = max(len(piece.moves) for piece in mechanism.pieces.values())
+    out.print(f"{kinds}; {len(mechanism.pieces)} blocks are measured, of rank {rank} at most.")
+
+
+def _by_table(
+    out: Console, solution: Solution, terms: Terms, variances: Array, tables: npt.NDArray[np.intp]
+) -> None:
+    """Print what tables get; `tables` (n,) has the table of each of the variances (n,)."""
+    if terms.factor is not None:
+        ends = np.array(solution.certificate.interval) * (terms.factor / solution.objective)
+        out.print(
+            f"Targets times {terms.factor:.9g}, as shown below; the least factor at this cost is proven to lie in\n"
+            f"  {interval_text((float(ends[0]), float(ends[1])))}"
+        )
+    problem, prices = solution.problem, solution.prices
     asked, given = (
-        ("target variance", problem.targets)
-        if isinstance(problem, MarginalFitness)
-        else ("weight", problem.weights)
+        ("target variance", problem.targets) if hasattr(problem, "targets") else ("weight", problem.weights)
     )
     table = Table(title=f"Tables (margins of error at z = {terms.z:g})", title_justify="left")
     table.add_column("table")
     for heading in ("tables", asked, "variance", "margin", "share"):
         table.add_column(heading, justify="right")
     for label, inside in _tables_by_name(problem.workload):
-        margins = accounting.margin_from_variance(variances[inside], terms.z)
-        values = (spread(each) for each in (given[inside], variances[inside], margins))
+        own = variances[np.isin(tables, inside)]
+        values = (
+            spread(each) for each in (given[inside], own, accounting.margin_from_variance(own, terms.z))
+        )
         table.add_row(clean(label), str(len(inside)), *values, f"{100 * prices[inside].sum():.1f} %")
     out.print(table)
-    noise = {axes: level / cost for axes, level in mechanism.noise.items()}
-    out.print(_currencies(MarginalMechanism(mechanism.domain, noise), terms))
-    out.print(f"Every record costs the same; {len(noise)} residual subspaces are measured.")
 
 
-def _tables_by_name(workload: MarginalWorkload) -> list[tuple[str, npt.NDArray[np.intp]]]:
-    """Return tables with their positions, one by one where they are few, by their number of attributes elsewhere."""
-    ways = np.array([len(axes) for axes in workload.axes])
-    if len(ways) <= LISTED_TABLES:
-        return [(label, np.array([index])) for index, label in enumerate(labels(workload))]
-    return [(f"{way}-way", np.flatnonzero(ways == way)) for way in dict.fromkeys(ways.tolist())]
+def currencies(mechanism: GaussianPrivacy, delta: float) -> str:
+    """Return the privacy of a mechanism in the three currencies, ε at a δ."""
+    return (
+        f"Privacy: rho = {mechanism.rho:.6g} (zCDP), mu = {mechanism.privacy_cost:.6g} (Gaussian DP), "
+        f"epsilon = {mechanism.epsilon(delta):.6g} at delta = {delta:g}."
+    )
+
+
+def _tables_by_name(workload: Tables) -> list[tuple[str, npt.NDArray[np.intp]]]:
+    """Return tables with their positions, one by one where they are few, by ways or publication elsewhere."""
+    names = labels(workload)
+    if len(names) > LISTED_TABLES:
+        names = (
+            [census.published(name)[1] for name in names]
+            if isinstance(workload, UnionWorkload)
+            else [f"{len(axes)}-way" for axes in workload.axes]
+        )
+    return [(name, np.flatnonzero([other == name for other in names])) for name in dict.fromkeys(names)]
 
 
 def _target_table(
@@ -200,15 +240,8 @@ def _groups(workload: Workload) -> list[tuple[str, np.ndarray]]:
 
 def _privacy(out: Console, solution: Solution, mechanism: LinearGaussianMechanism, terms: Terms) -> None:
     """Print the privacy of a mechanism in the three currencies, and how many neighbours bind."""
-    out.print(_currencies(mechanism, terms))
+    out.print(currencies(mechanism, terms.delta))
     out.print(_binding(solution, len(mechanism.profile)))
-
-
-def _currencies(mechanism: GaussianPrivacy, terms: Terms) -> str:
-    return (
-        f"Privacy: rho = {mechanism.rho:.6g} (zCDP), mu = {mechanism.privacy_cost:.6g} (Gaussian DP), "
-        f"epsilon = {mechanism.epsilon(terms.delta):.6g} at delta = {terms.delta:g}."
-    )
 
 
 def _binding(solution: Solution, neighbours: int) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech.crosscheck import commands
+from dualmech.crosscheck import commands, simulation
 from dualmech.crosscheck.request import UsageError
 from dualmech.errors import DualmechError
 from dualmech.solution import Progress
@@ -48,7 +48,7 @@ def command(
     """Optimal mechanisms for private linear queries, with a certificate beside every number."""
 
 
-for posed in (commands.solve, commands.judge, commands.explain):
+for posed in (commands.solve, commands.judge, commands.explain, simulation.simulate):
     app.command()(posed)
 
 
@@ -63,8 +63,8 @@ def crosscheck(
             "eigen/reductions, eigen/reductions8192, eigen/relative, eigen/all; common/examples, common/ellipses, "
             "common/saved, common/census, common/hisrace, common/brazil, common/thresholds, common/all; "
             "local/histograms, local/descent, local/epsilon, local/epsilon512, local/size, local/worst, local/steps, "
-            "local/consistency, local/all; scale/dense, scale/adult, scale/sixty, scale/domains, scale/growth, "
-            "scale/all. [default: fitness/table2]",
+            "local/consistency, local/all; scale/dense, scale/adult, scale/sixty, scale/domains, scale/published, "
+            "scale/growth, scale/census, scale/all. [default: fitness/table2]",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from dualmech import fast, files, storage
-from dualmech.crosscheck import inputs, judging, marginal_inputs, options
+from dualmech.crosscheck import inputs, judging, options, table_inputs
 from dualmech.crosscheck.options import Family, Layer
 from dualmech.crosscheck.request import Request, UsageError, requested
-from dualmech.crosscheck.wording import Judged, Posed
+from dualmech.crosscheck.wording import BY_TABLE, Judged, Posed
+from dualmech.domain import rounded
 from dualmech.errors import InvalidInputError, UncertifiedWarning
-from dualmech.problems.marginals import MarginalFitness, MarginalVariance
+from dualmech.problems.marginals import MarginalFitness
+from dualmech.problems.unions import UnionFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.refinement import Refinement
@@ -61,14 +64,20 @@ def solve(
                 raise UsageError(
                     "--refine has nothing to do here: on marginals every record costs the same anyway"
                 )
+            if isinstance(problem, BY_TABLE):
+                raise UsageError("--refine takes workloads that are solved query by query, not by table")
             found = _refined(problem, layer, backend, tol)
             answer, stages = found.solution, found.stages
         else:
             answer, stages = _solved(problem, layer, backend, tol, callback), ()
+    terms = request.terms
+    if isinstance(problem, MarginalFitness | UnionFitness) and request.cost is not None:
+        answer = problem.spending(answer, request.cost)
+        terms = replace(terms, factor=float(answer.problem.targets[0] / problem.targets[0]))
     if output is not None:
         storage.save_solution(answer, output)
     out = report.console()
-    report.solution_report(out, answer, request.terms)
+    report.solution_report(out, answer, terms)
     report.stage_lines(out, answer, stages)
     _leave(answer, *stages)
 
@@ -107,12 +116,12 @@ def judge(
     if len(kinds) != 1:
         wanted = "--query-weights FILE" if request.family is Family.WEIGHTING else _EITHER
         raise UsageError(f"give {wanted}: the answer to judge")
-    problem = request.problem()
-    if isinstance(problem, MarginalFitness | MarginalVariance):
+    tables = table_inputs.tables_of(request.workload)
+    if tables is not None and tables.shape[1] > table_inputs.LARGE:
         raise InvalidInputError(
-            f"judge takes marginals of at most {marginal_inputs.LARGE} cells, "
-            f"got {float(problem.workload.shape[1]):.3g}"
+            f"judge takes tables of at most {table_inputs.LARGE} cells, got {rounded(tables.shape[1])}"
         )
+    problem = request.of_queries()
     verdict = judging.judge(problem, _read_answer(problem, kinds[0], str(given[kinds[0]])))
     report.verdict_report(report.console(), problem, verdict, request.terms)
     raise typer.Exit(0 if verdict.certifies(tol) else 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,10 +13,12 @@ import numpy.typing as npt
 from dualmech import fast, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.frames import Frame
 from dualmech.linalg import settled, to_dense
 from dualmech.local import LocalMechanism
 from dualmech.marginal_mechanism import MarginalMechanism
 from dualmech.mechanism import LinearGaussianMechanism
+from dualmech.problems import tied
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.local import LocalStrategy
@@ -23,8 +26,11 @@ from dualmech.problems.loewner import Maximality
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.tied import UnionPoint
+from dualmech.problems.unions import UnionFitness, UnionVariance
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
+from dualmech.union_mechanism import UnionMechanism
 from dualmech.validate import Array
 from dualmech.workload import Workload
 
@@ -45,9 +51,10 @@ class Verdict(Certificate):
     Attributes
     ----------
     loose : index array
-        Queries whose variance is more than 1e-6 below their target, relative; none where there are no targets.
+        Queries, or tables, whose variance is more than 1e-6 below their target, relative; none where there are no
+        targets.
     binding : index array
-        Neighbours whose cost is within 1e-6 of the largest, relative.
+        Neighbours whose cost is within 1e-6 of the largest, relative; of unions, orbits of cells.
     scaled : Certificate
         The same answer, scaled so that it just meets its constraints (a common mechanism: raised by as little as
         makes it one): how good its shape is.
@@ -67,8 +74,15 @@ def judge(
     | CommonMechanism
     | MarginalFitness
     | MarginalVariance
+    | UnionFitness
+    | UnionVariance
     | LocalStrategy,
-    primal: npt.ArrayLike | LinearGaussianMechanism | MarginalMechanism | LocalMechanism,
+    primal: npt.ArrayLike
+    | LinearGaussianMechanism
+    | MarginalMechanism
+    | UnionPoint
+    | UnionMechanism
+    | LocalMechanism,
     tol: float = BOUND_TOLERANCE,
 ) -> Verdict:
     """Judge anybody's answer to a problem, with a bound that the judge finds for itself.
@@ -76,13 +90,14 @@ def judge(
     Parameters
     ----------
     problem : FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness, QueryWeighting or another
-        What the answer is meant to solve; also `CommonMechanism`, `MarginalFitness`, `MarginalVariance` or
-        `LocalStrategy`.
-    primal : (k, k) or (k,) array, LinearGaussianMechanism, MarginalMechanism or LocalMechanism
+        What the answer is meant to solve; also `CommonMechanism`, `MarginalFitness`, `MarginalVariance`,
+        `UnionFitness`, `UnionVariance` or `LocalStrategy`.
+    primal : (k, k) or (k,) array, UnionPoint, or a mechanism
         Σ, the covariance of noise on the problem's basis, or any mechanism that answers it; for `QueryWeighting` the
         weights u. For `CommonMechanism` a mechanism must answer what all have in common. For marginals the noise
-        levels τ, or a `MarginalMechanism` that measures what the tables need; for local privacy the strategy Q, with
-        whose best reconstruction it is judged.
+        levels τ, or a `MarginalMechanism` that measures what the tables need; for unions noise on the blocks, or
+        a `UnionMechanism` with the same blocks; for local privacy the strategy Q, with whose best reconstruction it is
+        judged.
     tol : float
         Gap to which the bound is solved; the verdict's gap is honest whatever was reached.
 
@@ -130,10 +145,12 @@ def judge(
     )
 
 
-def _stated(problem: Any, primal: Any) -> Array:
+def _stated(problem: Any, primal: Any) -> Any:
     """Return an outsider's answer in the problem's own terms."""
     if isinstance(problem, MarginalFitness | MarginalVariance):
         return _levels(problem, primal)
+    if isinstance(problem, UnionFitness | UnionVariance):
+        return _point(problem, primal)
     if isinstance(problem, CommonMechanism):
         return _common(problem, primal)
     if isinstance(problem, QueryWeighting):
@@ -172,6 +189,31 @@ def _levels(problem: MarginalFitness | MarginalVariance, primal: Any) -> Array:
             f"mechanism measures {further} sets that no table needs, at a cost; leave them out"
         )
     return np.array([primal.noise[each] for each in axes])
+
+
+def _point(problem: UnionFitness | UnionVariance, primal: Any) -> UnionPoint:
+    """Return noise on the problem's blocks; a mechanism's own may stand in another order, or on other bases."""
+    if not isinstance(primal, UnionMechanism):
+        return tied.checked_point(problem.blocks, primal)
+    blocks, pieces = problem.blocks, primal.pieces
+    if primal.workload.domain != problem.workload.domain or not _alike(blocks.frames, primal.blocks.frames):
+        raise InvalidInputError("mechanism must be on the problem's domain, with the same symmetry")
+    if {*blocks.keys, *(block.key for block in blocks.several)} != {*pieces}:
+        raise InvalidInputError(
+            "mechanism must have noise on the blocks that the problem's tables need, and no other"
+        )
+    found = [
+        block.restated(pieces[block.key].covariance, pieces[block.key].moves) for block in blocks.several
+    ]
+    return UnionPoint(np.array([pieces[key].covariance[0, 0] for key in blocks.keys]), tuple(found))
+
+
+def _alike(frames: Sequence[Frame], others: Sequence[Frame]) -> bool:
+    """Whether attributes have the same classes of values, so that blocks and coordinates mean the same."""
+    return all(
+        one.turning == two.turning and np.array_equal(one.labels, two.labels)
+        for one, two in zip(frames, others, strict=True)
+    )
 
 
 def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Array:

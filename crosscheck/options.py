@@ -34,7 +34,8 @@ class Privacy(StrEnum):
 Workload = Annotated[
     str,
     typer.Argument(
-        metavar="WORKLOAD", help="A built-in such as prefix:64 or marginals:2x2x63:1,2, or a file."
+        metavar="WORKLOAD",
+        help="A built-in such as prefix:64, marginals:2x2x63:1,2 or census_redistricting, or a file.",
     ),
 ]
 Problem = Annotated[
@@ -48,8 +49,8 @@ Problem = Annotated[
 Targets = Annotated[
     str | None,
     typer.Option(
-        help="Variance targets: one number, or a file of one a query (marginals of more than 4096 cells: one a table, "
-        "or lines of table,target). [default: 1]"
+        help="Variance targets: one number, or a file of one a query (what is solved by table: marginals of more than "
+        "4096 cells, lists of the census, circles: one a table, or lines of table,target). [default: 1]"
     ),
 ]
 Margins = Annotated[
@@ -58,7 +59,9 @@ Margins = Annotated[
 Quantile = Annotated[float, typer.Option("--z", help="Margin of error in standard deviations.")]
 Weights = Annotated[
     str | None,
-    typer.Option(help="variance: what each query's variance counts, a number or a file. [default: 1]"),
+    typer.Option(
+        help="variance: what each query's variance counts, a number or a file, or what each table's. [default: 1]"
+    ),
 ]
 Design = Annotated[
     str | None,

@@ -15,6 +15,7 @@ from dualmech.certificate import FEASIBLE
 from dualmech.crosscheck.answers import describe
 from dualmech.crosscheck.judging import Verdict
 from dualmech.crosscheck.wording import (
+    BY_TABLE,
     LISTED,
     Judged,
     Terms,
@@ -26,7 +27,6 @@ from dualmech.crosscheck.wording import (
     steps,
 )
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Callback, Progress, Solution, Status
 
@@ -76,7 +76,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms) -> None:
     if solution.status is not Status.CERTIFIED:
         out.print(f"  {solution.message or solution.status.value}")
     out.print(f"  {solution.solver}: {steps(solution)}, {solution.seconds:.3g} s")
-    if not isinstance(problem, QueryWeighting | MarginalFitness | MarginalVariance):
+    if not isinstance(problem, (QueryWeighting, *BY_TABLE)):
         for line in free_lines(problem.geometry):
             out.print(line)
     if not certificate.feasible:

@@ -8,16 +8,19 @@ from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
 from dualmech import accounting, validate
-from dualmech.crosscheck import inputs, marginal_inputs, options
+from dualmech.crosscheck import inputs, options, table_inputs
 from dualmech.crosscheck.options import Family, Privacy
-from dualmech.crosscheck.wording import Posed, Terms
-from dualmech.errors import DualmechError
+from dualmech.crosscheck.table_inputs import PerTable, Tables
+from dualmech.crosscheck.wording import Judged, Posed, Terms
+from dualmech.errors import DualmechError, InvalidInputError
 from dualmech.marginals import MarginalWorkload
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.unions import UnionFitness, UnionVariance
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
+from dualmech.unions import UnionWorkload
 from dualmech.validate import Array, Matrix
 from dualmech.workload import Workload
 
@@ -120,18 +123,15 @@ class Request:
         )
 
     def problem(self) -> Posed:
-        """Read everything and state the problem."""
-        validate.positive_number(z=self.z)
-        if self.delta is not None:
-            validate.probability(delta=self.delta)
-        cost = self.cost
-        tables = marginal_inputs.large_tables(self.workload)
-        if tables is not None and self.neighbours == "add-remove":
-            if self.family is Family.FITNESS:
-                return self._table_fitness(tables)
-            if self.family is Family.VARIANCE:
-                given = "1" if self.weights is None else self.weights
-                return MarginalVariance(tables, marginal_inputs.read_per_table(given, "weights", tables))
+        """Read everything and state the problem: of tables, where the workload has any, one number for each."""
+        self._checked_cost()
+        by_table = self.family in (Family.FITNESS, Family.VARIANCE) and self.neighbours == "add-remove"
+        tables = table_inputs.tables_of(self.workload) if by_table else None
+        return self.of_queries() if tables is None else self._of_tables(tables)
+
+    def of_queries(self) -> Judged:
+        """Read everything and state the problem, with a number for each query."""
+        cost = self._checked_cost()
         if self.family is Family.VARIANCE:
             return self._total_variance()
         if self.family is Family.WEIGHTING:
@@ -148,22 +148,35 @@ class Request:
         targets, (workload, changes) = self._variances(), self._data()
         return FitnessForUse(workload, targets, neighbours=changes)
 
-    def _table_fitness(self, tables: MarginalWorkload) -> MarginalFitness:
-        if self.cost is not None:
-            raise UsageError(
-                f"--rho and --epsilon belong to domains of at most {marginal_inputs.LARGE} cells; here give --targets, "
-                f"and multiply them by what the squared privacy cost is to be divided by"
-            )
+    def _checked_cost(self) -> float | None:
+        validate.positive_number(z=self.z)
+        if self.delta is not None:
+            validate.probability(delta=self.delta)
+        return self.cost
+
+    def _of_tables(self, tables: Tables) -> MarginalFitness | MarginalVariance | UnionFitness | UnionVariance:
+        if self.family is Family.VARIANCE:
+            given = "1" if self.weights is None else self.weights
+            weights = table_inputs.read_per_table(given, "weights", tables)
+            if isinstance(tables, MarginalWorkload):
+                return MarginalVariance(tables, weights)
+            return UnionVariance(tables, weights)
+        targets = self._table_targets(tables)
+        if isinstance(tables, MarginalWorkload):
+            return MarginalFitness(tables, targets)
+        return UnionFitness(tables, targets)
+
+    def _table_targets(self, tables: Tables) -> PerTable:
         if self.moe is None:
-            given = "1" if self.targets is None else self.targets
-            return MarginalFitness(tables, marginal_inputs.read_per_table(given, "targets", tables))
-        margins = marginal_inputs.read_per_table(self.moe, "moe", tables)
-        if isinstance(margins, dict):
-            return MarginalFitness(
-                tables,
-                {key: float(accounting.variance_from_margin(each, self.z)) for key, each in margins.items()},
+            return table_inputs.read_per_table(
+                "1" if self.targets is None else self.targets, "targets", tables
             )
-        return MarginalFitness(tables, accounting.variance_from_margin(margins, self.z))
+        margins = table_inputs.read_per_table(self.moe, "moe", tables)
+        if isinstance(margins, dict):
+            return {
+                key: float(accounting.variance_from_margin(each, self.z)) for key, each in margins.items()
+            }
+        return accounting.variance_from_margin(margins, self.z)
 
     def _total_variance(self) -> TotalVariance:
         weights = inputs.read_numbers("1" if self.weights is None else self.weights, "weights")
@@ -186,6 +199,11 @@ class Request:
 
     def _data(self) -> tuple[Workload, Matrix | None]:
         workload = inputs.read_workload(self.workload)
+        if isinstance(workload, UnionWorkload) and workload.shape[1] > table_inputs.LARGE:
+            raise InvalidInputError(
+                f"{self.workload} has {workload.shape[1]} cells, more than are taken query by query (limit "
+                f"{table_inputs.LARGE}): fitness and variance, for a record added or removed, are solved by table"
+            )
         return workload, inputs.read_neighbours(self.neighbours, workload.shape[1])
 
     def _variances(self) -> Array | float:

@@ -26,6 +26,13 @@ PUBLISHED = {
 }
 """Sizes of the data sets of ResidualPlanner (NeurIPS 2023), as the code published with it has them."""
 
+NUMERICAL = {
+    "CPS": ("a0", "a1"),
+    "Adult": ("a0", "a2", "a9", "a10", "a11"),
+    "Loans": ("a0", "a1", "a2", "a3"),
+}
+"""Their numerical attributes, as the code published with its successor has them (arXiv 2305.08175)."""
+
 CENSUS = Domain({"relationship": 42, "sex": 2, "age": 116, "hispanic": 2, "race": 63})
 """A person in the 2020 census's demographic and housing characteristics: relationship or kind of group quarters in 42
 values, 63 combinations of six races, 1,227,744 cells."""
@@ -108,9 +115,14 @@ def sixty(quick: bool) -> list[Case]:
 
 def domains(quick: bool) -> list[Case]:
     """Return the published domains and the census, tables of up to three attributes; of the census all 32, too."""
-    named = {name: _domain(sizes) for name, sizes in PUBLISHED.items()} | {"census": CENSUS}
+    named = {name: published(name) for name in PUBLISHED} | {"census": CENSUS}
     cases = [Case(f"{name}, up to 3-way", domain, (0, 1, 2, 3)) for name, domain in named.items()]
     return [*cases, Case("census, all tables", CENSUS, tuple(range(6)))]
+
+
+def published(name: str) -> Domain:
+    """Return the attributes of a data set of `PUBLISHED`, called ``a0`` and so on."""
+    return _domain(PUBLISHED[name])
 
 
 def growth(quick: bool) -> list[Case]:

@@ -10,10 +10,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from dualmech.crosscheck import scale, scale_instances
+from dualmech.crosscheck import scale, scale_instances, scale_published
 from dualmech.crosscheck.agreement import VERDICTS
 from dualmech.crosscheck.scale import DENSE, Reading
 from dualmech.crosscheck.scale_instances import Case
+from dualmech.crosscheck.verdicts import Finding, Verdict
 
 LEGEND = (
     "Squared privacy costs at which every cell of every table meets its variance target: the certified optimum, that "
@@ -23,6 +24,15 @@ LEGEND = (
 INK, ACCENT = "#1b1b1b", "#0072b2"
 
 CLARABEL = "CLARABEL"
+
+NONE = "—"
+"""Stands for a number that is not known to be printed."""
+
+PUBLISHED_LEGEND = (
+    "Root mean square errors over all queries at a squared privacy cost of 1, and largest variances; up to 3-way, the\n"
+    "total is among them. 'computed again': the paper's own way, which on marginals is the closed form. The least\n"
+    "error lies between what is proven and what is found. No printed largest variance of these domains is at hand."
+)
 
 Cases = Callable[[bool], list[Case]]
 
@@ -66,6 +76,47 @@ def _show(out: Console, title: str, rows: Iterator[Reading]) -> None:
     out.print(table)
 
 
+def _published(quick: bool) -> list[Callable[[], scale_published.Row]]:
+    kinds = (scale_published.of_marginals, scale_published.of_prefixes)
+    return [partial(kind, name) for kind in kinds for name in scale_instances.PUBLISHED]
+
+
+def _show_published(out: Console, title: str, rows: Iterator[scale_published.Row]) -> None:
+    for row in rows:
+        table = Table(title=f"{title}: {row.name}", title_justify="left", box=box.SIMPLE_HEAD)
+        table.add_column("tables")
+        headings = ("HDMM", "printed", "computed again", "least error proven", "found")
+        for heading in (*headings, "largest variance, printed", "least proven"):
+            table.add_column(heading, justify="right")
+        for entry in row.entries:
+            low, high = entry.least
+            table.add_row(
+                entry.asked,
+                entry.rival or NONE,
+                entry.printed,
+                f"{sum(entry.again) / 2:.4f}",
+                *(f"{low:.4f}", f"{high:.4f}", NONE),
+                f"{entry.largest[0]:.4f}" if entry.largest else "",
+            )
+        out.print(table)
+        better = f"; up to {100 * row.excess:.1f} % above what is found" if row.excess > 0 else ""
+        out.print(f"{_sentence(row.verdict)}{better}\n", markup=False, soft_wrap=True)
+    out.print(PUBLISHED_LEGEND, markup=False)
+
+
+def _sentence(found: Verdict) -> str:
+    """Return in words what printed errors imply; one column alone says nothing."""
+    fitting, others = (", ".join(names) for names in (found.fitting, found.others))
+    low, high = found.implied
+    if found.finding is Finding.AGREES and found.sources > 1:
+        text = f"AGREES{' IN PART' if others else ''}: {fitting} were computed at a privacy cost of 1"
+    elif found.sources > 1:
+        text = f"THE INSTANCE MAY DIFFER: {fitting} imply a privacy cost of {low:.5g} to {high:.5g}"
+    else:
+        return "THE INSTANCE MAY DIFFER: no two columns imply one privacy cost"
+    return text + (f"; not {others}" if others else "")
+
+
 def growth_picture(axes: Any) -> None:
     """Draw the squared privacy cost, and how many numbers have to be found, against the number of cells up to 10^80.
 
@@ -91,5 +142,6 @@ DENSE_SHEET = _sheet("one- and two-way tables, with the dense solver", scale_ins
 ADULT = _sheet("the Adult table's fourteen attributes", scale_instances.adult, CLARABEL)
 SIXTY = _sheet("sixty attributes of ten values", scale_instances.sixty, CLARABEL)
 DOMAINS = _sheet("domains of published experiments and of the census", scale_instances.domains, CLARABEL)
+PUBLISHED_ERRORS = (f"{scale_published.PLANNER}, root mean square errors", _published, _show_published)
 GROWTH = _sheet("two to eighty attributes of ten values", scale_instances.growth)
 """Source, tasks and report, as the list of tables takes them."""

@@ -21,6 +21,7 @@ from dualmech.crosscheck import (
     fitness,
     local_report,
     ratio_report,
+    scale_census,
     scale_report,
 )
 from dualmech.crosscheck.agreement import VERDICTS, Agreement
@@ -301,6 +302,8 @@ SHEETS: dict[str, Sheet] = {
     "scale/adult": Sheet(*scale_report.ADULT),
     "scale/sixty": Sheet(*scale_report.SIXTY),
     "scale/domains": Sheet(*scale_report.DOMAINS),
+    "scale/published": Sheet(*scale_report.PUBLISHED_ERRORS),
     "scale/growth": Sheet(*scale_report.GROWTH, "scale-growth"),
+    "scale/census": Sheet(*scale_census.SHEET),
 }
 """Tables and figures by name; the first is the default."""

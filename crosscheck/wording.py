@@ -15,6 +15,7 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.geometry import Geometry
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.unions import UnionFitness, UnionVariance
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
@@ -24,10 +25,13 @@ from dualmech.workload import Workload
 Judged: TypeAlias = OfCovariance | QueryWeighting
 """Problems that the command line judges outsiders' answers to."""
 
-Posed: TypeAlias = Judged | MarginalFitness | MarginalVariance
+Posed: TypeAlias = Judged | MarginalFitness | MarginalVariance | UnionFitness | UnionVariance
 """Problems that it solves."""
 
-AT_A_COST = (TotalVariance, QueryWeighting, MarginalVariance)
+BY_TABLE = (MarginalFitness, MarginalVariance, UnionFitness, UnionVariance)
+"""Problems with a number for each table, not for each query."""
+
+AT_A_COST = (TotalVariance, QueryWeighting, MarginalVariance, UnionVariance)
 """Problems that are solved at a squared privacy cost of 1 and spend another."""
 
 LISTED = 6
@@ -47,11 +51,15 @@ class Terms:
     cost : float
         Squared privacy cost that `TotalVariance` and `QueryWeighting`, solved at 1, are to spend; ``ε²/2`` for the
         Laplace noise of pure privacy. It divides their variances.
+    factor : float or None
+        What the targets of tables were multiplied by, so that the cost asked for is spent; None where none
+        was.
     """
 
     z: float
     delta: float
     cost: float
+    factor: float | None = None
 
     def divisor(self, problem: Posed) -> float:
         """Return what an objective of the problem is divided by."""
@@ -73,13 +81,13 @@ class Terms:
 
 def measure(problem: Posed) -> str:
     """Return what the objective of a problem is."""
-    if isinstance(problem, FitnessForUse | MarginalFitness):
+    if isinstance(problem, FitnessForUse | MarginalFitness | UnionFitness):
         return "squared privacy cost"
     if isinstance(problem, PrivacyFirst):
         return "factor on the targets"
     if isinstance(problem, SoftmaxFitness):
         return "sum of the soft maxima" + (" and the weighted total variance" if problem.total_weight else "")
-    if isinstance(problem, TotalVariance | MarginalVariance):
+    if isinstance(problem, TotalVariance | MarginalVariance | UnionVariance):
         return "total variance" if np.all(problem.weights == 1) else "weighted total variance"
     independent = isinstance(problem, QueryWeighting) and problem.geometry.independent
     return "total variance" if independent else "bound on the total variance"
@@ -98,7 +106,8 @@ def steps(solution: Solution) -> str:
     """Return the steps that a solver took, by their name."""
     unit = "iterations"
     if solution.solver.startswith("fast"):
-        unit = STEPS.get(type(solution.problem), "eigendecompositions")
+        usual = "factorisations" if solution.solver == "fast:interior_point" else "eigendecompositions"
+        unit = STEPS.get(type(solution.problem), usual)
     return f"{solution.iterations} {unit}"
 
 

@@ -17,6 +17,7 @@ from dualmech.fast import (
     reuse,
     softmax,
     tables,
+    unions,
     variance,
     weighting,
 )
@@ -29,11 +30,12 @@ from dualmech.problems.estimate import NonnegativeEstimate
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.local import LocalStrategy
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
-from dualmech.problems.products import ProductFitness
+from dualmech.problems.products import ProductFitness, ProductVariance
 from dualmech.problems.projection import LocalProjection
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.tables import TableFitness
+from dualmech.problems.unions import UnionFitness, UnionVariance
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
@@ -71,6 +73,9 @@ def solve(problem: Any, **options: Any) -> Solution:
         A solution of the same or a similar problem (same numbers of neighbours and queries; for `CommonMechanism`
         of mechanisms and of rows in the basis) to start from; not for `QueryWeighting`, whose interior-point
         method takes some ten steps from anywhere, nor for `ReuseFitness`.
+    orbits : iterable of (d,) arrays, or Orbits, optional
+        Permutations of the cells that change nothing, checked by `dualmech.Orbits.of`: the solver then has one weight
+        for each orbit. `FitnessForUse`, `PrivacyFirst` and `TotalVariance` alone.
     max_iterations : int, default 1000
         Eigendecompositions, or steps of Newton's method on a soft max, after which to stop; the one under way
         is finished.
@@ -117,8 +122,11 @@ solve.register(CommonMechanism, common.solve)
 solve.register(ReuseFitness, reuse.solve)
 solve.register(MarginalFitness, marginals.solve)
 solve.register(MarginalVariance, marginals.solve_variance)
-solve.register(ProductFitness, partial(products.solve, solver=solve))
+for _product in (ProductFitness, ProductVariance):
+    solve.register(_product, partial(products.solve, solver=solve))
 solve.register(TableFitness, tables.solve)
+solve.register(UnionFitness, unions.solve)
+solve.register(UnionVariance, unions.solve_variance)
 solve.register(LocalProjection, projection.solve)
 solve.register(NonnegativeEstimate, estimate.solve)
 solve.register(LocalStrategy, local.solve)

@@ -16,12 +16,13 @@ from dualmech.problems.common import CommonMechanism
 from dualmech.problems.estimate import NonnegativeEstimate
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.local import LocalStrategy
-from dualmech.problems.marginals import MarginalFitness
-from dualmech.problems.products import ProductFitness
+from dualmech.problems.marginals import MarginalFitness, MarginalVariance
+from dualmech.problems.products import ProductFitness, ProductVariance
 from dualmech.problems.projection import LocalProjection
 from dualmech.problems.refinement import RefinementStage
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.unions import UnionFitness, UnionVariance
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.reference import (
@@ -30,12 +31,14 @@ from dualmech.reference import (
     estimate,
     fitness,
     local,
+    marginal_variance,
     marginals,
     products,
     projection,
     refinement,
     reuse,
     softmax,
+    unions,
     variance,
     weighting,
 )
@@ -94,6 +97,18 @@ def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Pr
     - ``primal``, its default: minimise ``Σ mult_T / τ_T`` subject to ``N'τ ≤ 1``, in second-order cones;
     - ``dual``: maximise ``Σ √mult_T √(N m)_T`` over ``m ≥ 0, Σ m_S ≤ 1``, the root of the same optimum.
 
+    For `MarginalVariance`, with v what a unit of τ adds to the total variance, there is ``primal`` alone: minimise
+    ``v'τ`` subject to ``Σ mult_T / τ_T ≤ 1``, a check of the closed form.
+
+    For `UnionFitness`, with τ the noise of blocks of one coordinate and K_b that of the others, whose coordinates are
+    the columns of M_b,
+
+    - ``schur``, its default: minimise α subject to ``[[K_b, M_b], [M_b', Z_b]] ⪰ 0``, ``Σ 1/τ_t + Σ_b (Z_b)_oo ≤ α``
+      for every orbit o of cells, ``Σ v_t² τ_t + Σ_b v_b K_b v_b' ≤ c`` for every orbit of queries;
+    - ``matrix_frac``: the same with ``m' K_b⁻¹ m`` of the columns of M_b for the diagonal of Z_b.
+
+    For `UnionVariance` the two minimise the total of the variances, with 1 for α.
+
     For `ReuseFitness` ``schur`` is that of `FitnessForUse` with ``K Σ K' ⪯ I`` beside it, labelled ``released``, whose
     multiplier is Ω.
 
@@ -115,6 +130,9 @@ def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Pr
     formulation : str
         Which statement; by default ``schur``, for `TotalVariance` ``gram``, for `QueryWeighting`,
         `CommonMechanism` and the three of local privacy as said.
+    orbits : iterable of (d,) arrays, or Orbits, optional
+        Symmetries, as for `dualmech.fast.solve`: one constraint an orbit. `FitnessForUse` and `PrivacyFirst` in
+        formulation ``schur``.
     sharpness : float, default 1
         t > 0 of ``logdet``; the parameter 1/t of the program can be changed later.
 
@@ -223,7 +241,13 @@ formulate.register(ReuseFitness, reuse.formulate)
 solve.register(ReuseFitness, reuse.solve)
 formulate.register(MarginalFitness, marginals.formulate)
 solve.register(MarginalFitness, marginals.solve)
-solve.register(ProductFitness, partial(products.solve, solver=solve))
+formulate.register(MarginalVariance, marginal_variance.formulate)
+solve.register(MarginalVariance, marginal_variance.solve)
+for _product in (ProductFitness, ProductVariance):
+    solve.register(_product, partial(products.solve, solver=solve))
+for _union in (UnionFitness, UnionVariance):
+    formulate.register(_union, unions.formulate)
+    solve.register(_union, unions.solve)
 formulate.register(LocalStrategy, local.formulate)
 solve.register(LocalStrategy, local.solve)
 formulate.register(LocalProjection, projection.formulate)

@@ -54,8 +54,12 @@ JUDGES = {
         *("problems.marginals", "marginals", "lattice", "tabulations"),
     ),
     "products": (
-        *("problems.products", "products", "problems.fitness"),
+        *("problems.products", "problems.factored", "products", "problems.fitness", "problems.variance"),
         *("problems.marginals", "marginals", "lattice", "tabulations"),
+    ),
+    "unions": (
+        *("problems.unions", "problems.tied", "blocks", "frames", "unions", "stacking", "circular"),
+        *("query_tables", "products", "marginals", "lattice", "tabulations"),
     ),
 }
 """By family, what its certificates rest on besides the shared modules."""

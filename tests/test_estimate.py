@@ -92,6 +92,15 @@ class TestClosedCases:
         spread = layer.solve(dm.NonnegativeEstimate(dm.workloads.identity(4), np.zeros(4), total=3))
         assert contains(spread.certificate, 9 / 8) and spread.status is dm.Status.CERTIFIED
 
+    @pytest.mark.parametrize("layer", [fast, reference])
+    def test_without_users_there_is_nothing(self, layer: Any) -> None:
+        for answers in ([1.0, -2.0, 3.0], np.zeros(3)):
+            problem = dm.NonnegativeEstimate(dm.workloads.prefix(3), answers, total=0)
+            answer = layer.solve(problem)
+            assert answer.status is dm.Status.CERTIFIED and not answer.primal.any()
+            assert answer.objective == np.dot(answers, answers) / 2
+            assert problem.certify([1e-9, 0, 0], answer.dual).violation == math.inf
+
     def test_it_agrees_with_scipy(self) -> None:
         for name in ("prefix", "ranges", "tall", "one cell"):
             problem = asked(name, None)
@@ -225,7 +234,7 @@ class TestInput:
             ([1.0, 2.0, math.nan], None, "answers must be finite"),
             ([[1.0, 2.0, 3.0]], None, "answers must have 1 dimension"),
             ([1.0, 2.0, 1e50], None, "answers must have non-zero entries of magnitude"),
-            ([1.0, 2.0, 3.0], 0.0, "total must be positive"),
+            ([1.0, 2.0, 3.0], -1.0, "total must be at least 0"),
             ([1.0, 2.0, 3.0], math.inf, "total must be finite"),
         ],
     )

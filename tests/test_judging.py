@@ -108,3 +108,50 @@ def test_a_mechanism_is_as_good_as_its_covariance() -> None:
     verdict = crosscheck.judge(problem, mechanism)
     same = crosscheck.judge(problem, mechanism.covariance(dm.workloads.identity(3)))
     assert verdict.objective == pytest.approx(same.objective) and verdict.gap == pytest.approx(same.gap)
+
+
+class TestUnions:
+    ASKED = dm.workloads.union(
+        {"age": 4, "sex": 2, "one": 1},
+        {"ages": {"age": dm.workloads.prefix(4), "sex": None}, "sexes": ["sex"], "runs": {"age": None}},
+    )
+
+    def test_plain_noise_is_judged_like_its_matrices(self) -> None:
+        problem, plain = dm.UnionFitness(self.ASKED, 1.0), dm.UnionMechanism.of_tables(self.ASKED)
+        verdict = crosscheck.judge(problem, plain)
+        assert verdict.feasible and verdict.objective == plain.squared_privacy_cost
+        dense = crosscheck.judge(dm.FitnessForUse(dm.Workload(self.ASKED.matrix), 1.0), plain.dense())
+        assert verdict.gap == pytest.approx(dense.gap, abs=1e-6)
+        assert verdict.scaled.objective == pytest.approx(dense.scaled.objective)
+        assert verdict.loose.tolist() == [0, 1, 2] and len(verdict.binding)
+        assert not crosscheck.judge(problem, plain.scaled(10.0)).feasible
+        variance = crosscheck.judge(dm.UnionVariance(self.ASKED), plain)
+        assert not variance.feasible and variance.scaled.feasible and not len(variance.loose)
+
+    def test_an_optimum_is_certified_by_a_bound_of_the_judges_own(self) -> None:
+        answer = fast.solve(dm.UnionFitness(self.ASKED, [1.0, 2.0, 3.0]), tol=1e-8)
+        assert crosscheck.judge(answer.problem, answer.primal).certifies(1e-7)
+        # The same tables in another order: blocks come in another, on bases of their own.
+        tables = {table.name: dict(table.queries) for table in reversed(self.ASKED.tables)}
+        names = self.ASKED.domain.names  # type: ignore[union-attr]
+        turned = dm.workloads.union(
+            self.ASKED.domain,  # type: ignore[arg-type]
+            {key: {names[axis]: own for axis, own in asked.items()} for key, asked in tables.items()},
+        )
+        problem = dm.UnionFitness(turned, [3.0, 2.0, 1.0])
+        assert crosscheck.judge(problem, answer.mechanism).certifies(1e-7)
+
+    @pytest.mark.parametrize(
+        ("message", "given"),
+        [
+            ("with the same symmetry", {"age": dm.workloads.prefix(2), "sex": None}),
+            ("the blocks that the problem's tables need", {"age": dm.workloads.prefix(4)}),
+        ],
+    )
+    def test_other_blocks_are_refused(self, message: str, given: dict[str, dm.Workload | None]) -> None:
+        size = given["age"].shape[1]  # type: ignore[union-attr]
+        other = dm.workloads.union({"age": size, "sex": 2, "one": 1}, {"ages": given})
+        with pytest.raises(dm.InvalidInputError, match=message):
+            crosscheck.judge(dm.UnionFitness(self.ASKED), dm.UnionMechanism.of_tables(other))
+        with pytest.raises(dm.InputTypeError, match="primal must be a dualmech.UnionPoint"):
+            crosscheck.judge(dm.UnionFitness(self.ASKED), np.eye(3))

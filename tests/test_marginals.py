@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
+from dualmech.residual_tables import marginal_of
 from dualmech.validate import Array
 
 quick = settings(derandomize=True, deadline=None, max_examples=25)
@@ -233,6 +234,42 @@ class TestRelease:
         one = drawn[0]
         np.testing.assert_allclose(one["a", "b"].sum(axis=1), one["a",], atol=1e-9)
         np.testing.assert_allclose(one["b", "c"].sum(axis=1), one["a", "b"].sum(axis=0), atol=1e-9)
+
+    def test_a_sampler_sees_whole_numbers_and_what_they_cost(self) -> None:
+        """Whoever draws integers releases integers: ½ ‖what a record changes‖² / deviation² adds up to ρ."""
+        mechanism = fast.solve(dm.MarginalFitness(self.WORKLOAD)).mechanism
+        domain, drawn = mechanism.domain, []
+
+        def sampler(deviation: float, shape: tuple[int, ...]) -> Array:
+            drawn.append((deviation, shape))
+            return np.zeros(shape)
+
+        record = dm.records.count([[1, 2, 0]], self.WORKLOAD)
+        residuals = mechanism.measure(record, sampler=sampler)
+        assert [shape for _, shape in drawn] == [residuals[axes].shape for axes in mechanism.noise]
+        whole = [residual * residual.size for residual in residuals.values()]
+        for each in whole:
+            np.testing.assert_allclose(each, np.round(each), atol=1e-12)
+        rho = (
+            sum((each**2).sum() / deviation**2 for each, (deviation, _) in zip(whole, drawn, strict=True)) / 2
+        )
+        assert rho == pytest.approx(mechanism.rho, rel=1e-12)
+        for names, axes in zip(self.WORKLOAD.sets, self.WORKLOAD.axes, strict=True):
+            exact = marginal_of(domain, record, axes)
+            np.testing.assert_allclose(mechanism.recombine(residuals, names), exact, atol=1e-12)
+
+    @pytest.mark.parametrize(
+        ("message", "sampler"),
+        [
+            ("sampler must be a function", 3),
+            ("draws of shape", lambda deviation, shape: np.zeros(7)),
+            ("sampler must be finite", lambda deviation, shape: np.full(shape, np.nan)),
+        ],
+    )
+    def test_what_a_sampler_may_not_return(self, message: str, sampler: Any) -> None:
+        mechanism = fast.solve(dm.MarginalFitness(self.WORKLOAD)).mechanism
+        with pytest.raises(dm.DualmechError, match=message):
+            mechanism.measure(dm.records.count([[1, 2, 0]], self.WORKLOAD), sampler=sampler)
 
     def test_what_is_not_measured_is_refused(self) -> None:
         mechanism = fast.solve(dm.MarginalFitness(self.WORKLOAD)).mechanism

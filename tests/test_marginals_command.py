@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck.app import app
-from dualmech.crosscheck.marginal_inputs import LARGE, large_tables
+from dualmech.crosscheck.table_inputs import LARGE, tables_of
 from dualmech.errors import DualmechError
 
 FIVE = "marginals:10x10x10x10x10:1,2"
@@ -40,7 +40,7 @@ class TestSolve:
 
     def test_targets_by_table_and_by_ways(self, tmp_path: Path) -> None:
         path = tmp_path / "targets.csv"
-        path.write_text("table,target\n1,4\na0 x a1,2.5\n\n2,25\n", encoding="utf-8")
+        path.write_text("table,target\n1,4\na1 x a0,2.5\n\n2,25\n", encoding="utf-8")
         result = run("solve", FIVE, "--targets", str(path))
         rows = [[cell.strip() for cell in line.split("│")] for line in result.output.splitlines()]
         found = {row[1]: row[3] for row in rows if len(row) > 4}
@@ -71,15 +71,46 @@ class TestSolve:
         assert "total variance 48621.6869 at squared privacy cost 0.2" in result.output
         assert "Privacy: rho = 0.1 (zCDP)" in result.output
 
+    def test_privacy_first_spends_what_it_is_told(self, tmp_path: Path) -> None:
+        plain = fast.solve(
+            dm.MarginalFitness(dm.workloads.marginals([10] * 5, ways=(1, 2)), {1: 1.0, 2: 3.0})
+        )
+        path, targets = tmp_path / "answer.npz", tmp_path / "targets.csv"
+        targets.write_text("1,1\n2,3\n", encoding="utf-8")
+        for option, cost in ((("--rho", "0.1"), 0.2), (("--epsilon", "1", "--delta", "1e-6"), None)):
+            result = run("solve", FIVE, "--targets", str(targets), *option, "-o", str(path))
+            spent = dm.accounting.privacy_cost(1.0, 1e-6) ** 2 if cost is None else cost
+            assert result.exit_code == 0
+            assert f"CERTIFIED: squared privacy cost {spent:.9g}" in result.output
+            assert f"Targets times {plain.objective / spent:.6g}" in result.output
+            again = dm.load_solution(path)
+            assert again.status is dm.Status.CERTIFIED
+            assert again.mechanism.squared_privacy_cost == pytest.approx(spent, rel=1e-12)
+            np.testing.assert_allclose(again.problem.targets * spent, plain.problem.targets * plain.objective)
+            assert again.gap == pytest.approx(plain.gap, rel=1e-3, abs=1e-12)
+            np.testing.assert_allclose(again.prices, plain.prices)
+        theirs = run("solve", FIVE, "--rho", "0.1", "--layer", "reference")
+        assert theirs.exit_code == 0 and "Targets times 55.77" in theirs.output
+
+    def test_a_cost_that_cannot_be_spent_is_refused(self) -> None:
+        problem = dm.MarginalFitness(dm.workloads.marginals([3, 4], ways=1))
+        answer = fast.solve(problem)
+        with pytest.raises(dm.InvalidInputError, match="cost must be positive"):
+            problem.spending(answer, 0.0)
+        with pytest.raises(dm.InvalidInputError, match="targets must have non-zero entries of magnitude"):
+            problem.spending(answer, 1e-60)
+
     def test_small_domains_and_other_neighbours_are_solved_as_before(self) -> None:
-        assert large_tables("marginals:64x64:1") is None and LARGE == 64 * 64
-        assert large_tables("prefix:100000") is None
+        assert tables_of("marginals:64x64:1") is None and LARGE == 64 * 64
+        assert tables_of("prefix:100000") is None
         assert "Queries by group" in run("solve", "marginals:4x4:1,2").output
 
     @pytest.mark.parametrize(
         ("message", "text"),
         [
             ("line 1 must name a table such as 'a0'", "a9,4\n"),
+            ("line 2 must name a table such as 'a0'", "1,4\na0 x a0,4\n2,4\n"),
+            ("line 3 names 'a0 x a1' a second time", "1,4\na0 x a1,4\na1 x a0,5\n2,4\n"),
             ("line 2 must be a table and a number", "1,4\n2,many\n"),
             ("line 2 must be a table and a number", "1,4\n2,4,4\n"),
             ("line 3 names '1' a second time", "1,4\n2,4\n1,5\n"),
@@ -97,9 +128,8 @@ class TestSolve:
     @pytest.mark.parametrize(
         ("message", "arguments"),
         [
-            ("--rho and --epsilon belong to domains of at most 4096", ("solve", FIVE, "--rho", "1")),
             ("every record costs the same", ("solve", FIVE, "--refine")),
-            ("judge takes marginals of at most 4096 cells", ("judge", FIVE, "--covariance", "mine.npy")),
+            ("judge takes tables of at most 4096 cells", ("judge", FIVE, "--covariance", "mine.npy")),
             ("need no matrix", ("explain", SIXTY)),
             ("need no matrix", ("solve", SIXTY, "--problem", "weighting")),
             ("cannot be read", ("solve", FIVE, "--targets", "missing.csv")),

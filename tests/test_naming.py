@@ -31,7 +31,14 @@ from dualmech.workload import Workload
         ("marginals:5:0", lambda: workloads.marginals([5], ways=0)),
         ("parity:3", lambda: workloads.parity(3)),
         ("parity:4:0, 2", lambda: workloads.parity(4, order=(0, 2))),
+        ("circular_ranges:5", lambda: workloads.circular_ranges(5)),
+        ("circular_ranges:5:2, 3", lambda: workloads.circular_ranges(5, lengths=(2, 3))),
+        ("differences:4", lambda: workloads.differences(4)),
+        ("affine:7:0,1,3", lambda: workloads.affine(7, [0, 1, 3])),
         ("pl94", workloads.pl94),
+        ("census_redistricting", workloads.census_redistricting),
+        ("sex_by_age:0", lambda: workloads.sex_by_age(iterations=False)),
+        ("sex_by_age:0, 0, 116", lambda: workloads.sex_by_age(False, False, 116)),
         ("age_pyramid", workloads.age_pyramid),
         ("age_pyramid:20", lambda: workloads.age_pyramid(20)),
         ("age_pyramid:20, 0", lambda: workloads.age_pyramid(20, adults=False)),
@@ -48,7 +55,7 @@ def test_builds(text: str, expected: Callable[[], Workload]) -> None:
 
 
 def test_every_builder_has_a_name() -> None:
-    of_others = {"stack", "permuted", "kron", "query_tables"} | {
+    of_others = {"stack", "permuted", "kron", "query_tables", "circular", "union"} | {
         name for name in workloads.__all__ if name.endswith("_gram")
     }
     assert set(naming.BUILT_IN) == set(workloads.__all__) - of_others
@@ -91,6 +98,10 @@ def test_unknown_names_list_the_known(text: str) -> None:
         "random_signs:4,4,0,half",
         "age_pyramid:20,2",
         "related:4,4,2",
+        "circular_ranges:24,6",
+        "affine:7",
+        "census_redistricting:1",
+        "sex_by_age:2",
     ],
 )
 def test_malformed_parameters_show_the_usage(text: str) -> None:
@@ -107,6 +118,10 @@ def test_malformed_parameters_show_the_usage(text: str) -> None:
         "parity:3:4",
         "parity:25",
         "related:4,4,5,0",
+        "circular_ranges:4:5",
+        "differences:1",
+        "affine:7:7",
+        "census_tables:100",
         "age_pyramid:18",
         "prefix:999999",
         "random_signs:2,2,0,nan",

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dualmech as dm
 from dualmech import naming, workloads
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array
@@ -208,3 +209,45 @@ def test_other_parameters_are_checked() -> None:
 def test_limits_are_stated_where_they_are_met() -> None:
     with pytest.raises(InvalidInputError, match=str(workloads.MAX_CELLS)):
         workloads.identity(workloads.MAX_CELLS + 1)
+
+
+class TestSensitivity:
+    """How far one record moves the answers: the largest column norm, whoever knows it without a matrix."""
+
+    @pytest.mark.parametrize(
+        "workload",
+        [
+            dm.workloads.prefix(5),
+            dm.Workload([[1.0, -2.0], [0.0, 1.0]]),
+            dm.workloads.marginals([3, 2, 4], ways=(0, 1, 3)),
+            dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.marginals([2, 3], ways=1)),
+            dm.workloads.query_tables({"a": 4, "b": 3}, {"a": dm.workloads.prefix(4)}, ways=(1, 2)),
+            dm.workloads.circular([[1.0, -1.0, 0.0, 2.0], [1.0, 0.0, 1.0, 0.0]]),
+            dm.workloads.union(
+                {"a": 4, "b": 3},
+                {
+                    "early": {"a": dm.workloads.prefix(4)},
+                    "late": {
+                        "a": dm.Workload([[0, 0, 0, 3.0], [0, 0, 2, 0]]),
+                        "b": dm.workloads.all_range(3),
+                    },
+                    "all": [],
+                },
+            ),
+        ],
+        ids=repr,
+    )
+    def test_is_the_largest_column_norm(self, workload: dm.Workload) -> None:
+        assert workload.sensitivity == pytest.approx(np.linalg.norm(workload.dense(), axis=0).max())
+        np.testing.assert_allclose(workload.column_squares(), (workload.dense() ** 2).sum(axis=0))
+
+    def test_needs_no_matrix(self) -> None:
+        many = dm.workloads.kron(*[dm.workloads.marginals([10] * 60, ways=(1, 2))] * 2)
+        assert many.sensitivity == pytest.approx(1830)
+
+    def test_gram_levels_are_eigenvalues(self) -> None:
+        tables = dm.workloads.marginals([3, 4], ways=(1, 2))
+        weights = np.array([2.0, 1.0, 0.5])
+        rows = np.repeat(weights, [3, 4, 12])
+        expected = np.repeat(12 * tables.gram_levels(weights), tables.lattice.dimensions.astype(int))
+        np.testing.assert_allclose(np.sort(expected), np.linalg.eigvalsh(tables.gram(rows)))

@@ -1,0 +1,228 @@
+"""Queries on a circle of values: whatever is asked of some values is asked of all their translates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import validate
+from dualmech.errors import InvalidInputError
+from dualmech.validate import Array
+from dualmech.workload import MAX_DENSE_ENTRIES, Workload
+
+Index = npt.NDArray[np.intp]
+
+
+class CircularWorkload(Workload):
+    """All translates of some queries over the integers modulo n; the matrix on demand.
+
+    Attributes
+    ----------
+    bases : (b, n) array
+        One query of each family. Its translates are ``a(z - t)`` for t from 0 up to its period, in this order: up to
+        the first that is the base again, or its negative.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> asked = dm.workloads.circular([[1, 1, 0, 0], [1, 0, 1, 0]])
+    >>> asked.shape, asked.matrix[3], asked.matrix[4:].tolist()
+    ((6, 4), array([1., 0., 0., 1.]), [[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]])
+    """
+
+    __slots__ = ("_periods", "bases")
+
+    bases: Array
+    _periods: Index
+
+    def __init__(self, bases: npt.ArrayLike) -> None:
+        given = validate.read_only(np.array(validate.finite(2, bases=bases)))
+        object.__setattr__(self, "bases", given)
+        object.__setattr__(self, "_periods", np.array([_period(base) for base in given], dtype=np.intp))
+        object.__setattr__(self, "domain", None)
+        object.__setattr__(self, "shape", (int(self._periods.sum()), given.shape[1]))
+
+    @property
+    def periods(self) -> Index:
+        """Number of distinct translates of each base (b,)."""
+        return self._periods
+
+    @property
+    def matrix(self) -> Array:
+        """W (m, n), dense; refused where it is too large to write out."""
+        if self.shape[0] * self.shape[1] > MAX_DENSE_ENTRIES:
+            raise InvalidInputError(
+                f"circular queries of shape {self.shape[0]} x {self.shape[1]} are too large to write out "
+                f"(limit {MAX_DENSE_ENTRIES} entries); UnionFitness needs no matrix"
+            )
+        cells = np.arange(self.shape[1])
+        rows = [
+            base[(cells - np.arange(period)[:, None]) % len(cells)]
+            for base, period in zip(self.bases, self._periods, strict=True)
+        ]
+        return validate.read_only(np.vstack(rows))
+
+    def apply(self, x: npt.ArrayLike) -> Array:
+        """Return the answers ``W x`` (m,) on a data vector x (n,), without the matrix."""
+        data = validate.finite(1, x=x)
+        if data.shape != (self.shape[1],):
+            raise InvalidInputError(f"x must have {self.shape[1]} entries, one a cell, got {data.shape[0]}")
+        return self.along(data, 0)
+
+    def along(self, array: Array, axis: int) -> Array:
+        """Return the answers along an axis of n entries, which gets m; all translates of a base by its waves."""
+        count = self.shape[1]
+        waves = np.fft.rfft(np.moveaxis(array, axis, -1))
+        found = [
+            np.fft.irfft(waves * own.conj(), count)[..., :period]
+            for own, period in zip(np.fft.rfft(self.bases), self._periods, strict=True)
+        ]
+        return np.moveaxis(np.concatenate(found, axis=-1), -1, axis)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name a query: its base and how far it is turned."""
+        return tuple(
+            f"base {base} + {shift}" for base, period in enumerate(self._periods) for shift in range(period)
+        )
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The base of each query."""
+        return tuple(f"base {base}" for base, period in enumerate(self._periods) for _ in range(period))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Never: translates share no zeros."""
+        return False
+
+    def column_squares(self) -> Array:
+        """Return the squared norm of each column (n,); all are equal."""
+        own = (self.bases**2).sum(axis=1) @ (self.periods / self.shape[1])
+        return np.full(self.shape[1], own)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CircularWorkload, (self.bases,)
+
+    def __repr__(self) -> str:
+        return (
+            f"CircularWorkload({self.shape[0]} queries x {self.shape[1]} cells, {len(self.bases)} families)"
+        )
+
+
+def circular(bases: npt.ArrayLike) -> CircularWorkload:
+    """Ask all translates of some queries on a circle of n values.
+
+    Parameters
+    ----------
+    bases : (b, n) array
+        One query of each family.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Empty, not two-dimensional, NaN or infinite entries.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.circular([[1, -1, 0, 0, 0]]).shape     # neighbours' differences
+    (5, 5)
+    """
+    return CircularWorkload(bases)
+
+
+def circular_ranges(n: int, lengths: Iterable[int] | None = None) -> CircularWorkload:
+    """Count every run of consecutive values on a circle of n, such as hours of the day across midnight.
+
+    Parameters
+    ----------
+    n : int
+        Number of values.
+    lengths : iterable of ints, optional
+        Those lengths only, from 1 to n; by default all.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        A length that is not an integer from 1 to n, or none.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.circular_ranges(24).shape, dm.workloads.circular_ranges(24, lengths=[6]).shape
+    ((553, 24), (24, 24))
+    """
+    cells = validate.size(n=n)
+    asked = [*range(1, cells + 1)] if lengths is None else [validate.size(lengths=each) for each in lengths]
+    if not asked or max(asked) > cells:
+        raise InvalidInputError(f"lengths must be one or more of 1 to {cells}, got {asked}")
+    return CircularWorkload((np.arange(cells) < np.array(asked)[:, None]).astype(np.float64))
+
+
+def differences(n: int) -> CircularWorkload:
+    """Ask for the difference of every two of n values: ``x_i - x_j``, each pair once.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.differences(5).shape
+    (10, 5)
+    """
+    cells = validate.size(n=n)
+    if cells < 2:
+        raise InvalidInputError(f"n must be at least 2 for values to differ, got {cells}")
+    bases = np.zeros((cells // 2, cells))
+    bases[:, 0] = 1.0
+    bases[np.arange(cells // 2), 1 + np.arange(cells // 2)] = -1.0
+    return CircularWorkload(bases)
+
+
+def affine(n: int, subset: Iterable[int]) -> CircularWorkload:
+    """Count the records in every image ``{a s + b}`` of a set of values modulo n, a prime to n.
+
+    Parameters
+    ----------
+    n : int
+        Number of values.
+    subset : iterable of ints
+        The set S whose images under invertible affine maps of the integers modulo n are asked for.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        An empty subset, or a member that is not an integer from 0 to n - 1.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.affine(7, [0, 1, 3]).shape      # the lines of Fano's plane, and their mirror images
+    (14, 7)
+    """
+    cells = validate.size(n=n)
+    members = [*subset]
+    allowed = all(isinstance(each, int | np.integer) and 0 <= each < cells for each in members)
+    if not (members and allowed):
+        raise InvalidInputError(f"subset must hold one or more integers from 0 to {cells - 1}, got {members}")
+    found: dict[bytes, Array] = {}
+    for factor in (each for each in range(1, cells + 1) if math.gcd(each, cells) == 1):
+        image = np.zeros(cells)
+        image[(factor * np.array(members)) % cells] = 1.0
+        found.setdefault(_least_translate(image), image)
+    return CircularWorkload(np.array([*found.values()]))
+
+
+def _period(base: Array) -> int:
+    """Return the least t > 0 for which the query is its own translate by t, up to sign: a divisor of n."""
+    divisors = (each for each in range(1, len(base) + 1) if len(base) % each == 0)
+    turned = ((each, np.roll(base, each)) for each in divisors)
+    return next(each for each, other in turned if np.array_equal(other, base) or np.array_equal(-other, base))
+
+
+def _least_translate(base: Array) -> bytes:
+    """Return what all translates of a query have in common, and no other query."""
+    return min(np.roll(base, shift).tobytes() for shift in range(len(base)))
