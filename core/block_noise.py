@@ -15,6 +15,7 @@ from dualmech.blocks import Block, Blocks, Key
 from dualmech.domain import rounded
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.lattice import Axes
+from dualmech.noise import TRIFLE
 from dualmech.problems import tied
 from dualmech.problems.tied import UnionForms, UnionPoint
 from dualmech.subspace_noise import factors_of
@@ -95,8 +96,12 @@ class BlockNoise:
 
     @property
     def squared_privacy_cost(self) -> float:
-        """The largest ``Σ_b (K_b⁻¹)_oo``, that of a record in the worst orbit of cells."""
-        return self.forms.cost
+        """The largest ``Σ_b (K_b⁻¹)_oo``, that of a record in the worst orbit of cells.
+
+        Where its rounding may exceed 1e-9 of it, the allowance is added: privacy errs on the safe side.
+        """
+        rounding = self.forms.relative_cost_rounding
+        return self.forms.cost * (1 + rounding if rounding > TRIFLE else 1.0)
 
     def variances(self, table: str) -> Array:
         """Return the variance of every query of a table, an axis an attribute.

@@ -10,11 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array
 from dualmech.workload import MAX_DENSE_ENTRIES, Workload
 
 Index = npt.NDArray[np.intp]
+
+MAX_ENTRIES = 2**26
+"""Largest number of entries of one query of every family."""
+
+MAX_STEPS = 2**26
+"""Largest number of steps that looking for translates among affine images may take."""
 
 
 class CircularWorkload(Workload):
@@ -158,9 +164,14 @@ def circular_ranges(n: int, lengths: Iterable[int] | None = None) -> CircularWor
     ((553, 24), (24, 24))
     """
     cells = validate.size(n=n)
+    if lengths is not None and (isinstance(lengths, str) or not isinstance(lengths, Iterable)):
+        raise InputTypeError(f"lengths must be a sequence of integers, got {type(lengths).__name__}")
+    if lengths is None:
+        _affordable(cells, cells)
     asked = [*range(1, cells + 1)] if lengths is None else [validate.size(lengths=each) for each in lengths]
     if not asked or max(asked) > cells:
-        raise InvalidInputError(f"lengths must be one or more of 1 to {cells}, got {asked}")
+        raise InvalidInputError(f"lengths must be one or more of 1 to {cells}, got {asked[:10]}")
+    _affordable(cells, len(asked))
     return CircularWorkload((np.arange(cells) < np.array(asked)[:, None]).astype(np.float64))
 
 
@@ -176,6 +187,7 @@ def differences(n: int) -> CircularWorkload:
     cells = validate.size(n=n)
     if cells < 2:
         raise InvalidInputError(f"n must be at least 2 for values to differ, got {cells}")
+    _affordable(cells, cells // 2)
     bases = np.zeros((cells // 2, cells))
     bases[:, 0] = 1.0
     bases[np.arange(cells // 2), 1 + np.arange(cells // 2)] = -1.0
@@ -204,16 +216,36 @@ def affine(n: int, subset: Iterable[int]) -> CircularWorkload:
     (14, 7)
     """
     cells = validate.size(n=n)
+    if isinstance(subset, str) or not isinstance(subset, Iterable):
+        raise InputTypeError(f"subset must be a sequence of integers, got {type(subset).__name__}")
     members = [*subset]
     allowed = all(isinstance(each, int | np.integer) and 0 <= each < cells for each in members)
     if not (members and allowed):
-        raise InvalidInputError(f"subset must hold one or more integers from 0 to {cells - 1}, got {members}")
-    found: dict[bytes, Array] = {}
+        raise InvalidInputError(
+            f"subset must hold one or more integers from 0 to {cells - 1}, got {members[:10]}"
+        )
+    chosen = np.unique(np.array(members, dtype=np.int64))
+    if cells * len(chosen) ** 2 > MAX_STEPS:
+        raise InvalidInputError(
+            f"affine images of {len(chosen)} of {cells} values take too long to tell apart (limit {MAX_STEPS} steps)"
+        )
+    found: dict[bytes, Index] = {}
     for factor in (each for each in range(1, cells + 1) if math.gcd(each, cells) == 1):
-        image = np.zeros(cells)
-        image[(factor * np.array(members)) % cells] = 1.0
-        found.setdefault(_least_translate(image), image)
-    return CircularWorkload(np.array([*found.values()]))
+        image = np.asarray((factor * chosen) % cells, dtype=np.intp)
+        found.setdefault(_least_translate(image, cells), image)
+    _affordable(cells, len(found))
+    bases = np.zeros((len(found), cells))
+    for row, members_of in enumerate(found.values()):
+        bases[row, members_of] = 1.0
+    return CircularWorkload(bases)
+
+
+def _affordable(cells: int, families: int) -> None:
+    """Refuse so many families of queries as are too large to write out."""
+    if cells * families > MAX_ENTRIES:
+        raise InvalidInputError(
+            f"{families} families of queries over {cells} values are too many (limit {MAX_ENTRIES} entries)"
+        )
 
 
 def _period(base: Array) -> int:
@@ -223,6 +255,7 @@ def _period(base: Array) -> int:
     return next(each for each, other in turned if np.array_equal(other, base) or np.array_equal(-other, base))
 
 
-def _least_translate(base: Array) -> bytes:
-    """Return what all translates of a query have in common, and no other query."""
-    return min(np.roll(base, shift).tobytes() for shift in range(len(base)))
+def _least_translate(members: Index, cells: int) -> bytes:
+    """Return what all translates of a set of values have in common, and no other set: the least that holds 0."""
+    moved = np.sort((members[None, :] - members[:, None]) % cells, axis=1)
+    return moved[np.lexsort(moved.T[::-1])[0]].tobytes()

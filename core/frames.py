@@ -238,11 +238,11 @@ def _turns(queries: Array) -> bool:
 
 def _same_queries(one: Array, two: Array) -> bool:
     """Whether two matrices hold the same rows, as often, up to their order and signs."""
-    first, second = (Counter(row.tobytes() for row in _unsigned(each)) for each in (one, two))
+    first, second = (Counter(row.tobytes() for row in unsigned(each)) for each in (one, two))
     return first == second
 
 
-def _unsigned(rows: Array) -> Array:
+def unsigned(rows: Array) -> Array:
     """Return rows with their first entry that is not zero positive."""
     first = np.argmax(rows != 0, axis=1)
     signs = np.sign(rows[np.arange(len(rows)), first])
@@ -267,10 +267,10 @@ def _sorted_within(rows: Array, labels: Index) -> Array:
 
 def _turning_orbits(queries: Array) -> tuple[Index, Index]:
     """Return the orbit of each query under turning, and a query of each."""
-    distinct, first, labels = np.unique(_unsigned(queries), axis=0, return_index=True, return_inverse=True)
+    distinct, first, labels = np.unique(unsigned(queries), axis=0, return_index=True, return_inverse=True)
     count = len(distinct)
     turned = np.unique(
-        np.vstack([distinct, _unsigned(np.roll(distinct, 1, axis=1))]), axis=0, return_inverse=True
+        np.vstack([distinct, unsigned(np.roll(distinct, 1, axis=1))]), axis=0, return_inverse=True
     )[1]
     number = turned.ravel()
     origin = np.empty(count, dtype=np.intp)

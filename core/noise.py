@@ -15,6 +15,9 @@ from dualmech.problems.geometry import moves_between
 from dualmech.validate import Array, Matrix
 from dualmech.workload import Workload
 
+TRIFLE = 1e-9
+"""Rounding in a cost, relative to it, above which the cost is stated higher by as much."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StandardForm:
@@ -167,7 +170,10 @@ class NoisyQueries:
 
     @property
     def profile(self) -> Array:
-        """Squared privacy cost of each pair of neighbours (s,); by default of each cell's records (d,)."""
+        """Squared privacy cost of each pair of neighbours (s,); by default of each cell's records (d,).
+
+        Where its rounding may exceed 1e-9 of it, the allowance is added: privacy errs on the safe side.
+        """
         return self._profile
 
     @property
@@ -298,4 +304,6 @@ def _profile(noise: Array, moves: Array, singular: bool) -> Array:
             f"covariance must be positive semidefinite and not zero, "
             f"its smallest eigenvalue is {np.linalg.eigvalsh(noise)[0]:.3g}"
         )
-    return judged[1]
+    _, profile, rounding = judged
+    # Where rounding is no trifle, privacy is stated on the safe side.
+    return np.where(rounding > TRIFLE * profile, profile + rounding, profile)

@@ -196,11 +196,17 @@ def restated(answer: Solution, problem: Any, primal: Any, dual: Any) -> Solution
     )
 
 
+def _up_to(solution: Solution) -> str:
+    """Say how much rounding may hide, where that is more than was asked."""
+    resolution = solution.certificate.resolution
+    return f", up to rounding of {resolution:.1e}," if resolution > solution.tol else ""
+
+
 def warned(solution: Solution, stacklevel: int = 3) -> Solution:
     """Return a solution, with a warning where the tolerance was not proven."""
     if solution.status is not Status.CERTIFIED:
         warnings.warn(
-            f"{solution.solver}: gap {solution.gap:.1e} proven where {solution.tol:.1e} was asked "
+            f"{solution.solver}: gap {solution.gap:.1e} proven{_up_to(solution)} where {solution.tol:.1e} was asked "
             f"({solution.status.name}). {solution.message or solution.status.value}",
             UncertifiedWarning,
             stacklevel=stacklevel,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dualmech import files
+from dualmech import files, validate
 from dualmech.archives import Arrays, FilePath
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 from dualmech.problem_arrays import KINDS, answered, described
@@ -69,7 +69,7 @@ def load_solution(path: FilePath) -> Solution:
             problem,
             primal,
             dual,
-            tol=float(arrays.get("tol", np.array(1e-6))),
+            tol=validate.positive_number(tol=float(arrays.get("tol", np.array(1e-6)))),
             otherwise=_reason(arrays),
             iterations=int(arrays.get("iterations", np.array(0))),
             seconds=float(arrays.get("seconds", np.array(0.0))),

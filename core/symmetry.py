@@ -7,8 +7,9 @@ orbits has one weight for each. The judge is not told: the certificate is that o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,13 @@ from scipy.sparse import csgraph
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.frames import unsigned
 from dualmech.validate import Array, Matrix
 
 Index = npt.NDArray[np.intp]
 
 CHUNK = 2**22
-"""Entries that are compared at a time."""
-
-ALIKE = 1e-9
-"""Two sums of a row that differ by less than this share of its size may belong to the same query."""
+"""Entries that are written out at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,16 +69,19 @@ class Orbits:
             What is no permutation of the cells; one that takes a query to none of the same target, or neighbours to
             none, the first of them named; orbits of another number of neighbours or queries.
         """
+        for name in ("workload", "neighbours", "geometry"):
+            if not hasattr(problem, name):
+                raise InputTypeError(
+                    f"problem must be a FitnessForUse, PrivacyFirst or TotalVariance, got {type(problem).__name__}"
+                )
         queries, cells = problem.workload.shape
         neighbours = problem.neighbours
         count = cells if neighbours is None else neighbours.shape[1]
         if isinstance(permutations, Orbits):
-            if (len(permutations.neighbours), len(permutations.queries)) != (count, queries):
-                raise InvalidInputError(
-                    f"orbits must be of {count} neighbours and {queries} queries, got "
-                    f"{len(permutations.neighbours)} and {len(permutations.queries)}"
-                )
-            return permutations
+            return cls(
+                _labels("neighbours", permutations.neighbours, count),
+                _labels("queries", permutations.queries, queries),
+            )
         if isinstance(permutations, str) or not isinstance(permutations, Iterable):
             raise InputTypeError(
                 f"orbits must be permutations of the cells, got {type(permutations).__name__}"
@@ -111,6 +113,14 @@ def _query(problem: Any) -> Any:
     return lambda row: f"query {problem.workload.names[row]!r}"
 
 
+def _labels(name: str, given: Any, count: int) -> Index:
+    """Return labels that somebody made, checked; whether they are orbits shows in the gap."""
+    labels = validate.numeric(1, **{f"orbits.{name}": given})
+    if len(labels) != count or not np.array_equal(labels, np.clip(np.round(labels), 0, count)):
+        raise InvalidInputError(f"orbits.{name} must be {count} whole numbers from 0, one each")
+    return labels.astype(np.intp)
+
+
 def _permutation(given: npt.ArrayLike, index: int, cells: int) -> Index:
     """Return one permutation, checked."""
     order = validate.numeric(1, **{f"orbits[{index}]": given})
@@ -120,26 +130,15 @@ def _permutation(given: npt.ArrayLike, index: int, cells: int) -> Index:
 
 
 def _images(rows: Matrix, order: Index, numbers: Array, what: str, named: Any) -> Index:
-    """Return, for each row, the row that it becomes, up to sign, where the columns are permuted.
-
-    Rows are paired by their sum with random factors and by their number, in order; then every pair is compared entry by
-    entry, so that chance may miss a symmetry, once in very many times, but never sees one that is not there.
-    """
-    factors = np.random.default_rng(0).uniform(0.5, 1.5, rows.shape[1])
-    back = np.empty_like(factors)
-    back[order] = factors
-    sizes = np.asarray(abs(rows) @ factors)
-    before, after = (_rounded(np.abs(np.asarray(rows @ each)), sizes) for each in (factors, back))
-    targets, sources = np.lexsort((before, numbers)), np.lexsort((after, numbers))
-    image = np.empty(len(sources), dtype=np.intp)
-    image[sources] = targets
-    wrong = np.flatnonzero(numbers != numbers[image])
-    step = max(1, CHUNK // rows.shape[1])
-    for start in range(0, len(image), step):
-        own = slice(start, start + step)
-        moved, found = linalg.to_dense(rows[own])[:, order], linalg.to_dense(rows[image[own]])
-        same = np.all(moved == found, axis=1) | np.all(moved == -found, axis=1)
-        wrong = np.union1d(wrong, start + np.flatnonzero(~same))
+    """Return, for each row, the row of the same number that it becomes, up to sign, where the columns are permuted."""
+    places: dict[bytes, list[int]] = {}
+    for row, digest in enumerate(_digests(rows, slice(None), numbers)):
+        places.setdefault(digest, []).append(row)
+    image = np.full(len(numbers), -1, dtype=np.intp)
+    for row, digest in enumerate(_digests(rows, order, numbers)):
+        if alike := places.get(digest):
+            image[row] = alike.pop()
+    wrong = np.flatnonzero(image < 0)
     if wrong.size:
         raise InvalidInputError(
             f"{what} takes {named(int(wrong[0]))} to none of the same target: it is no symmetry of the problem "
@@ -148,10 +147,13 @@ def _images(rows: Matrix, order: Index, numbers: Array, what: str, named: Any) -
     return image
 
 
-def _rounded(sums: Array, sizes: Array) -> Array:
-    """Return sums without the digits that depend on the order of summation."""
-    units = ALIKE * np.maximum(sizes, np.finfo(np.float64).tiny / ALIKE)
-    return np.asarray(np.round(sums / units) * units)
+def _digests(rows: Matrix, order: Index | slice, numbers: Array) -> Iterator[bytes]:
+    """Yield 16 bytes for each row that equal rows of the same number share, up to sign, and no others."""
+    step = max(1, CHUNK // rows.shape[1])
+    for start in range(0, len(numbers), step):
+        block = unsigned(linalg.to_dense(rows[start : start + step])[:, order])
+        for row, number in zip(block, numbers[start : start + step], strict=True):
+            yield blake2b(row.tobytes() + number.tobytes(), digest_size=16).digest()
 
 
 def _joined(images: list[Index], count: int) -> Index:

@@ -26,7 +26,44 @@ DENSE = "dense"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reading:
+class Solved:
+    """Tables, solved in one way or more, beside plain noise.
+
+    Attributes
+    ----------
+    answers : mapping of solver to Solution
+        The one in question first; all of the same optimum.
+    plain : float
+        Squared privacy cost of independent noise of the target's variance on every query.
+    consistent : float
+        The same where what the queries say together is counted, and the noise raised until a target is met exactly.
+    seconds : float
+        From the attributes to the first certificate, the search for structure included.
+    """
+
+    answers: dict[str, Solution]
+    plain: float
+    consistent: float
+    seconds: float
+
+    @property
+    def best(self) -> Solution:
+        """The first answer."""
+        return next(iter(self.answers.values()))
+
+    @property
+    def gap(self) -> float:
+        """Its gap."""
+        return self.best.gap
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether all certified intervals meet, each as narrow as it was asked to be."""
+        return meet(list(self.answers.values())).outcome
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading(Solved):
     """Marginal tables, solved.
 
     Attributes
@@ -35,37 +72,10 @@ class Reading:
         What was asked.
     counts : tuple of int
         Numbers of cells, of tables, of queries and of residual subspaces.
-    answers : mapping of solver to Solution
-        The fast layer's first; all of the same optimum.
-    plain : float
-        Squared privacy cost of independent noise of the target's variance in every cell of every table.
-    consistent : float
-        The same where what the tables say together is counted, and the noise raised until a target is met exactly.
-    seconds : float
-        From the attributes to the fast layer's certificate, the list of subspaces included.
     """
 
     case: Case
     counts: tuple[int, int, int, int]
-    answers: dict[str, Solution]
-    plain: float
-    consistent: float
-    seconds: float
-
-    @property
-    def best(self) -> Solution:
-        """The fast layer's answer."""
-        return next(iter(self.answers.values()))
-
-    @property
-    def gap(self) -> float:
-        """The fast layer's gap."""
-        return self.best.gap
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether all certified intervals meet, each as narrow as it was asked to be."""
-        return meet(list(self.answers.values())).outcome
 
 
 def solve(case: Case, others: tuple[str, ...] = ()) -> Reading:
@@ -91,7 +101,7 @@ def solve(case: Case, others: tuple[str, ...] = ()) -> Reading:
     slack = float((noisy.variances(problem.workload) / problem.targets).max())
     queries, cells = problem.workload.shape
     counts = (cells, len(problem.targets), queries, len(problem.workload.lattice.axes))
-    return Reading(case, counts, {"fast": best} | found, plain, plain * slack, seconds)
+    return Reading({"fast": best} | found, plain, plain * slack, seconds, case, counts)
 
 
 def _other(problem: MarginalFitness, name: str) -> Solution:

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 from dualmech import census, fast, workloads
-from dualmech.crosscheck.agreement import VERDICTS, Agreement, meet
+from dualmech.crosscheck.agreement import VERDICTS
+from dualmech.crosscheck.scale import Solved
 from dualmech.errors import UncertifiedWarning
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.unions import UnionFitness
-from dualmech.solution import Solution
 from dualmech.union_mechanism import UnionMechanism
 from dualmech.unions import UnionWorkload
 from dualmech.workload import Workload
@@ -66,7 +66,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class Row(Solved):
     """A list of tables, solved.
 
     Attributes
@@ -75,37 +75,10 @@ class Row:
         What was asked.
     problem : UnionFitness
         The problem on blocks.
-    answers : mapping of solver to Solution
-        By symmetry first; all of the same optimum.
-    plain : float
-        Squared privacy cost of independent noise of the target's variance on every line.
-    consistent : float
-        The same where what the lines say together is counted, and the noise raised until a target is met exactly.
-    seconds : float
-        From the list of tables to the certificate, the search for symmetry included.
     """
 
     case: Case
     problem: UnionFitness
-    answers: dict[str, Solution]
-    plain: float
-    consistent: float
-    seconds: float
-
-    @property
-    def best(self) -> Solution:
-        """The answer by symmetry."""
-        return next(iter(self.answers.values()))
-
-    @property
-    def gap(self) -> float:
-        """Its gap."""
-        return self.best.gap
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether all certified intervals meet, each as narrow as it was asked to be."""
-        return meet(list(self.answers.values())).outcome
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -138,7 +111,7 @@ def solve(case: Case) -> Row:
     noisy = UnionMechanism.of_tables(problem.workload, problem.targets)
     plain = noisy.squared_privacy_cost
     slack = float((noisy.forms.variances / problem.orbit_targets).max())
-    return Row(case, problem, answers, plain, plain * slack, seconds)
+    return Row(answers, plain, plain * slack, seconds, case, problem)
 
 
 def written(problem: UnionFitness) -> FitnessForUse:

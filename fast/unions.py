@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from dualmech import validate
 from dualmech.blocks import Block, Blocks
+from dualmech.errors import InvalidInputError
 from dualmech.fast import ascent, interior_point, loop, threads
 from dualmech.fast.diagonal import DiagonalProgram
 from dualmech.fast.fidelity import Program
@@ -101,6 +102,7 @@ class BlockReduction:
 def solve(problem: UnionFitness, *, method: str = "auto", **limits: Any) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     validate.choice(ascent.METHODS, method=method)
+    _no_orbits(limits)
     if (
         method == "auto"
         and not problem.blocks.several
@@ -113,7 +115,15 @@ def solve(problem: UnionFitness, *, method: str = "auto", **limits: Any) -> Solu
 
 def solve_variance(problem: UnionVariance, **options: Any) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
+    _no_orbits(options)
     return warned(ascent.solve(problem, _variance_task, rank=_rank(problem), **options), stacklevel=4)
+
+
+def _no_orbits(options: dict[str, Any]) -> None:
+    if "orbits" in options:
+        raise InvalidInputError(
+            "orbits are for FitnessForUse, PrivacyFirst and TotalVariance; unions find their own"
+        )
 
 
 def _task(problem: UnionFitness) -> ascent.Task:

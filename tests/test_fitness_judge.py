@@ -283,3 +283,41 @@ class TestReleasedExactly:
         answer = fast.solve(dm.FitnessForUse(workload, [0.01, 1.0], neighbours=dm.neighbours.replace_one(2)))
         low, high = answer.certificate.interval
         assert answer.status is not dm.Status.CERTIFIED or low <= 100 <= high * (1 + 1e-12)
+
+
+def nearly_dependent(rng: np.random.Generator) -> Array:
+    """Draw queries that nearly all ask the same, on few cells."""
+    size, copies = int(rng.integers(2, 6)), int(rng.integers(1, 4))
+    base = np.ones(size) + 10.0 ** rng.uniform(-10, -5) * rng.standard_normal(size)
+    spread = np.eye(copies) - 1 / copies + 10.0 ** rng.uniform(-4, 0) if copies > 1 else np.ones((1, 1))
+    return np.kron(spread, np.array([np.roll(base, shift) for shift in range(size)]))
+
+
+@pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
+def test_both_sides_of_nearly_dependent_queries_are_never_said_to_contradict_each_other() -> None:
+    """What lies between a workload and its factors over an orthonormal basis is part of the allowance."""
+    rng = np.random.default_rng(11)
+    for _ in range(150):
+        workload, target = dm.Workload(nearly_dependent(rng)), 10.0 ** rng.uniform(-3, 3)
+        fast.solve(dm.TotalVariance(workload, target))
+        fast.solve(dm.FitnessForUse(workload, target))
+
+
+@pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
+def test_privacy_is_stated_on_the_safe_side_of_rounding() -> None:
+    base = np.ones(6)
+    base[0] += 1e-12
+    answer = fast.solve(dm.FitnessForUse(dm.Workload([np.roll(base, shift) for shift in range(6)]), 1.0))
+    assert answer.certificate.resolution > 1e-3
+    assert answer.mechanism.squared_privacy_cost >= answer.lower_bound
+
+
+def test_a_user_who_misses_the_span_a_little_is_told_so() -> None:
+    queries = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+    exact, near = (
+        dm.FitnessForUse(dm.Workload(queries), 1.0, basis=queries + error)
+        for error in (0.0, 1e-11 * np.array([[0.0, 0.0, 1.0], [0.0, 0.0, -1.0]]))
+    )
+    answer = fast.solve(exact, tol=1e-7)
+    assert exact.certify(answer.primal, answer.dual).resolution < 1e-13
+    assert near.certify(answer.primal, answer.dual).resolution > 1e-12

@@ -230,6 +230,12 @@ class TestCircles:
             ("subset", lambda: workloads.affine(4, [])),
             ("subset", lambda: workloads.affine(4, [4])),
             ("subset", lambda: workloads.affine(4, [0.5])),  # type: ignore[list-item]
+            ("lengths", lambda: workloads.circular_ranges(5, 3)),  # type: ignore[arg-type]
+            ("subset", lambda: workloads.affine(5, 3)),  # type: ignore[arg-type]
+            ("too many", lambda: workloads.circular_ranges(10**5)),
+            ("too many", lambda: workloads.circular_ranges(10**9, lengths=[6])),
+            ("too many", lambda: workloads.differences(10**6)),
+            ("too long", lambda: workloads.affine(10**9, [0])),
             ("bases", lambda: workloads.circular([])),
             ("bases", lambda: workloads.circular([1.0, 2.0])),
             ("bases", lambda: workloads.circular([[np.nan, 1.0]])),

@@ -98,7 +98,7 @@ def test_layers_that_disagree_would_be_found() -> None:
     case = scale_instances.sixty(quick=True)[0]
     row = scale.solve(case)
     other = reference.solve(Case("", case.domain, (1,)).problem(), backend="CLARABEL")
-    mixed = scale.Reading(case, row.counts, row.answers | {"other": other}, row.plain, row.consistent, 0.0)
+    mixed = scale.Reading(row.answers | {"other": other}, row.plain, row.consistent, 0.0, case, row.counts)
     assert mixed.outcome is Agreement.DISAGREE
 
 

@@ -102,6 +102,16 @@ class TestOrbits:
         found = dm.Orbits.of(dm.FitnessForUse(dm.Workload([[1.0, -1.0], [1.0, 1.0]]), 1.0), [[1, 0]])
         assert found.queries.tolist() == [0, 1]
 
+    @pytest.mark.parametrize("small", [1e-8, 1e-12])
+    def test_rows_that_hardly_differ_are_told_apart(self, small: float) -> None:
+        near = 1 + small * np.random.default_rng(0).integers(0, 9, (6, 6))
+        mirror = np.arange(6)[::-1]
+        problem = dm.FitnessForUse(dm.Workload(np.vstack([near, near[:, mirror]])), 1.0)
+        assert dm.Orbits.of(problem, [mirror]).queries.tolist() == [*range(6)] * 2
+        broken = dm.FitnessForUse(dm.Workload(np.vstack([near, (1 + 2**-50) * near[:, mirror]])), 1.0)
+        with pytest.raises(InvalidInputError, match="no symmetry"):
+            dm.Orbits.of(broken, [mirror])
+
     @pytest.mark.parametrize("scale", [1e-6, 1e6])
     def test_scale_does_not_matter(self, scale: float) -> None:
         workload = dm.Workload(scale * np.asarray(dm.workloads.all_range(5).matrix))
@@ -117,11 +127,23 @@ class TestOrbits:
             ("shift", InputTypeError),
             (3, InputTypeError),
             (dm.Orbits(np.zeros(2, dtype=int), np.zeros(3, dtype=int)), InvalidInputError),
+            (dm.Orbits(np.array([0, np.nan, 1]), np.zeros(3)), InvalidInputError),  # type: ignore[arg-type]
+            (dm.Orbits(np.array([0, -1, 1]), np.zeros(3, dtype=int)), InvalidInputError),
         ],
     )
     def test_other_orbits_are_refused(self, given_orbits: Any, error: type[Exception]) -> None:
         with pytest.raises(error, match="orbits"):
             fast.solve(dm.FitnessForUse(dm.workloads.identity(3), 1.0), orbits=given_orbits)
+
+    @pytest.mark.parametrize("problem", [None, dm.UnionFitness(dm.workloads.circular_ranges(3))])
+    def test_other_problems_are_refused(self, problem: Any) -> None:
+        with pytest.raises(InputTypeError, match="problem must be"):
+            dm.Orbits.of(problem, [])
+
+    def test_unions_find_their_own(self) -> None:
+        for kind in (dm.UnionFitness, dm.UnionVariance):
+            with pytest.raises(InvalidInputError, match="orbits are for"):
+                fast.solve(kind(dm.workloads.circular_ranges(3)), orbits=[[1, 2, 0]])
 
     def test_none_is_the_whole_problem(self) -> None:
         found = dm.Orbits.of(dm.FitnessForUse(dm.workloads.prefix(3), 1.0), [])

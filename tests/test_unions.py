@@ -448,6 +448,23 @@ class TestJudge:
         assert small.prices[2] < 0.01
 
 
+class TestHiddenParts:
+    def test_what_passes_for_rounding_meets_the_noise_that_it_may(self) -> None:
+        """A part of a query that doubles cannot tell from zero has no variance here, and an allowance instead."""
+        base = np.full(5, 1e15)
+        base[0] += 2
+        tables = {"large": {"h": workloads.circular([base])}, "small": {"h": workloads.differences(5)}}
+        problem = dm.UnionFitness(workloads.union({"h": 5}, tables), {"large": 1.0, "small": 1e6})
+        answer = fast.solve(problem)
+        levels = answer.primal.levels.copy()
+        waves = [index for index, key in enumerate(problem.blocks.keys) if key]
+        small = problem.blocks.tables == 1
+        reached = (problem.blocks.squares @ levels)[small].max()
+        levels[waves] *= 1e6 / reached
+        judged = problem.certify(dm.UnionPoint(levels, ()), answer.dual)
+        assert judged.resolution > 1 and not judged.certifies(1e-3)
+
+
 class TestStatement:
     def test_a_circle_is_a_table_of_one_attribute(self) -> None:
         problem = dm.UnionFitness(workloads.circular_ranges(5), {"translates": 2.0})

@@ -219,6 +219,8 @@ def trace_norm_bound(geometry: Geometry, neighbour_weights: Array, factors: Arra
     shares = shares[moves] / shares.sum()
     product = geometry.differences(queries, moves) * np.sqrt(shares) * factors[queries, None]
     norm, rounding = linalg.trace_norm(product)
+    # The bound is on the workload, the other side on its factors: ``‖E‖_* ≤ √k ‖E‖_F`` for what is between them.
+    rounding += float(np.sqrt(geometry.rank) * np.linalg.norm(factors * geometry.mismatch))
     return norm**2, 2 * rounding / norm if norm > 0 else 0.0
 
 

@@ -37,6 +37,9 @@ class Geometry:
         B U: how far each pair of neighbours moves the noisy vector.
     unmoved : (k - r, k) array
         Orthonormal rows f with ``f B U = 0``: what no neighbour changes, released exactly.
+    mismatch : (m,) array
+        Largest entry of ``(W - L B) U``, in absolute value, with its own rounding: how far the two sides of a
+        certificate may speak of different queries.
     """
 
     workload: Workload
@@ -45,6 +48,7 @@ class Geometry:
     neighbours: Matrix | None
     moves: Array
     unmoved: Array
+    mismatch: Array
 
     @classmethod
     def of(cls, workload: Workload, basis: npt.ArrayLike | None, neighbours: Matrix | None) -> Geometry:
@@ -63,9 +67,12 @@ class Geometry:
                 "neighbours must change at least one query; none does, so every answer can be released exactly"
             )
         unmoved = np.zeros((0, len(chosen))) if checked is None else _unmoved(moves)
-        for array in (chosen, representation, moves, unmoved):
+        mismatch = _mismatch(dense, chosen, representation)
+        if checked is not None:
+            mismatch = mismatch * float(np.abs(checked).sum(axis=0).max())
+        for array in (chosen, representation, moves, unmoved, mismatch):
             validate.read_only(array)
-        return cls(workload, chosen, representation, checked, moves, unmoved)
+        return cls(workload, chosen, representation, checked, moves, unmoved, mismatch)
 
     @property
     def rank(self) -> int:
@@ -124,6 +131,20 @@ def _factor(dense: Array, names: tuple[str, ...], basis: npt.ArrayLike | None) -
             f"which span it only up to rounding"
         )
     return given, representation
+
+
+def _mismatch(dense: Array, basis: Array, representation: Array) -> Array:
+    """Return the largest entry of each row of ``|W - L B|``, rounding included; nothing where B is the identity."""
+    if linalg.is_identity(basis):
+        return np.zeros(len(dense))
+    found = np.empty(len(dense))
+    for start in range(0, len(dense), CHUNK):
+        rows = representation[start : start + CHUNK]
+        left = np.abs(dense[start : start + CHUNK] - rows @ basis).max(axis=1)
+        found[start : start + CHUNK] = left + len(basis) * linalg.EPS * (np.abs(rows) @ np.abs(basis)).max(
+            axis=1
+        )
+    return found
 
 
 def checked_neighbours(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix | None:

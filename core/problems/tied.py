@@ -111,7 +111,9 @@ def evaluate(blocks: Blocks, point: UnionPoint) -> UnionForms | None:
         np.add.at(cost_rounding, block.cells, allowance + len(blocks.several) * EPS * profile)
         np.add.at(variances, block.rows, own)
         np.add.at(variance_rounding, block.rows, (2 * len(settled) + depth) * EPS * sizes)
-    return UnionForms(costs, variances, cost_rounding, variance_rounding)
+    # What frames take for rounding of zero may be a part of a query, which then meets the noise of its block.
+    hidden = (depth / 2 * EPS * blocks.magnitudes) ** 2 * _all_noise(blocks, point)
+    return UnionForms(costs, variances, cost_rounding, variance_rounding + hidden)
 
 
 def trace_norm(blocks: Blocks, cell_weights: Array, query_weights: Array) -> tuple[float, float]:
@@ -175,6 +177,14 @@ def _depth(blocks: Blocks) -> int:
     """Return how many roundings an entry of a row may have seen: sums over classes or waves, and their products."""
     longest = max(frame.roundings for frame in blocks.frames)
     return 4 * longest * (1 + max(len(own) for own in blocks.parts))
+
+
+def _all_noise(blocks: Blocks, point: UnionPoint) -> float:
+    """Return the variances of all coordinates of all copies of all blocks, added up."""
+    noise = sum(_copies(blocks, key) * level for key, level in zip(blocks.keys, point.levels, strict=True))
+    for block, covariance in zip(blocks.several, point.covariances, strict=True):
+        noise += _copies(blocks, block.key) * float(np.trace(covariance))
+    return float(noise)
 
 
 def _copies(blocks: Blocks, key: tuple[tuple[int, int], ...]) -> float:
