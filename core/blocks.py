@@ -68,7 +68,8 @@ class Block:
     @classmethod
     def of(cls, key: Key, rows: Index, cells: Index, values: Array) -> Block:
         """Find the basis of rows that are given by coordinates."""
-        basis = linalg.row_space(values)
+        whole = linalg.spans_all(values)
+        basis = np.eye(values.shape[1]) if whole else linalg.row_space(values)
         if len(basis) == values.shape[1]:
             return cls(key, rows, cells, values, np.eye(len(basis)))
         return cls(key, rows, cells, values @ basis.T, basis)

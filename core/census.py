@@ -145,7 +145,8 @@ def census_tables(ages: int = 103) -> UnionWorkload:
 def per_table(workload: UnionWorkload, numbers: Mapping[str, float]) -> dict[str, float]:
     """Return one number for every part of a table, from one a published table.
 
-    ``P12A`` stands for that table, ``P12`` for it and for its iterations that are not named themselves.
+    ``P12A`` stands for that table, ``P12`` for it and for its iterations that are not named themselves; a part such as
+    ``P2 by race`` may have a number of its own.
 
     Raises
     ------
@@ -163,14 +164,14 @@ def per_table(workload: UnionWorkload, numbers: Mapping[str, float]) -> dict[str
         raise InputTypeError(f"workload must be a dualmech.UnionWorkload, got {type(workload).__name__}")
     if not isinstance(numbers, Mapping):
         raise InputTypeError(f"numbers must map tables to numbers, got {type(numbers).__name__}")
-    known = {name: published(name) for name in workload.table_names}
+    known = {name: (name, *published(name)) for name in workload.table_names}
     for key in numbers:
         if not any(key in each for each in known.values()):
             raise InvalidInputError(f"numbers must name published tables of the workload, {key!r} is none")
     found = {}
     for name, names in known.items():
         if not (given := [numbers[each] for each in names if each in numbers]):
-            raise InvalidInputError(f"numbers must name every published table, {names[0]!r} is not")
+            raise InvalidInputError(f"numbers must name every published table, {names[1]!r} is not")
         found[name] = given[0]
     return found
 

@@ -19,6 +19,9 @@ Index = npt.NDArray[np.intp]
 MAX_ENTRIES = 2**26
 """Largest number of entries of one query of every family."""
 
+FEW_MEMBERS = 8
+"""Values of a set up to which its name lists them."""
+
 MAX_STEPS = 2**26
 """Largest number of steps that looking for translates among affine images may take."""
 
@@ -91,9 +94,11 @@ class CircularWorkload(Workload):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One name a query: its base and how far it is turned."""
+        """One name a query, such as ``cells 22..3``, ``cell 0 - cell 4`` or ``cells 0, 1, 3``."""
         return tuple(
-            f"base {base} + {shift}" for base, period in enumerate(self._periods) for shift in range(period)
+            name
+            for index, (base, period) in enumerate(zip(self.bases, self._periods, strict=True))
+            for name in _names_of(index, base, int(period))
         )
 
     @property
@@ -178,6 +183,11 @@ def circular_ranges(n: int, lengths: Iterable[int] | None = None) -> CircularWor
 def differences(n: int) -> CircularWorkload:
     """Ask for the difference of every two of n values: ``x_i - x_j``, each pair once.
 
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Fewer than 2 values, or too many to write a query of each distance.
+
     Examples
     --------
     >>> import dualmech as dm
@@ -246,6 +256,30 @@ def _affordable(cells: int, families: int) -> None:
         raise InvalidInputError(
             f"{families} families of queries over {cells} values are too many (limit {MAX_ENTRIES} entries)"
         )
+
+
+def _names_of(index: int, base: Array, period: int) -> list[str]:
+    """Return names for the translates of a base: what they count, where that can be said in a few words."""
+    size, members = len(base), np.flatnonzero(base)
+    values = base[members]
+    if np.all(values == 1) and len(members) == size:
+        return ["all cells"]
+    if len(members) and np.all(values == 1):
+        starts = members[base[members - 1] == 0]
+        if len(members) == 1:
+            return [f"cell {(starts[0] + shift) % size}" for shift in range(period)]
+        if len(starts) == 1:
+            ends = starts[0], starts[0] + len(members) - 1
+            return [
+                f"cells {(ends[0] + shift) % size}..{(ends[1] + shift) % size}" for shift in range(period)
+            ]
+        if len(members) <= FEW_MEMBERS:
+            turned = (sorted((members + shift) % size) for shift in range(period))
+            return ["cells " + ", ".join(map(str, each)) for each in turned]
+    if len(members) == 2 and {*values} == {-1.0, 1.0}:
+        plus, minus = members[np.argsort(-values)]
+        return [f"cell {(plus + shift) % size} - cell {(minus + shift) % size}" for shift in range(period)]
+    return [f"base {index} + {shift}" for shift in range(period)]
 
 
 def _period(base: Array) -> int:

@@ -24,6 +24,10 @@ UNCLEAR = 1e-7
 """Singular values below this, relative to the largest, are not taken for proof of rank without a second look."""
 
 
+CLEARLY = 1e-6
+"""Reciprocal condition above which columns are independent without a closer look."""
+
+
 def to_dense(matrix: Matrix) -> Array:
     """Return a matrix written out."""
     return np.asarray(matrix.toarray()) if sp.issparse(matrix) else np.asarray(matrix)
@@ -104,6 +108,22 @@ def row_space(matrix: Array) -> Array:
     _, values, basis = svd(kept)
     basis = basis[: _decided_rank(values, matrix)]
     return np.ascontiguousarray(basis if orthonormal is None else basis @ orthonormal.T)
+
+
+def spans_all(matrix: Array) -> bool:
+    """Whether the columns of a matrix are clearly independent, so that its rows span everything.
+
+    A triangular factor of the rows, brought to unit norm, tells by the condition of its columns at a tenth of what
+    singular values cost. False says that these must decide.
+    """
+    norms = np.linalg.norm(matrix, axis=1)
+    kept = matrix[norms > 0] / norms[norms > 0, None]
+    if kept.shape[0] < kept.shape[1]:
+        return False
+    triangle = scipy.linalg.qr(kept, mode="r", check_finite=False)[0][: kept.shape[1]]
+    triangle = triangle / np.linalg.norm(triangle, axis=0) if np.all(np.any(triangle, axis=0)) else triangle
+    reciprocal, _ = scipy.linalg.lapack.dtrcon(triangle, norm="1", uplo="U", diag="N")
+    return bool(reciprocal > CLEARLY)
 
 
 def row_rank(matrix: Array) -> int:

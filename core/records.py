@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.domain import Domain
-from dualmech.errors import FileFormatError, InvalidInputError
+from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError
 from dualmech.marginals import Axes, MarginalWorkload, check_marginal
 from dualmech.validate import Array
+from dualmech.workload import Workload
 
 CHUNK = 65536
 """Records that are read at a time."""
@@ -43,7 +44,7 @@ def count(
     Returns
     -------
     dict of axes to arrays
-        What `MarginalMechanism.measure` takes: one axis an attribute, counts as float64.
+        What the `measure` of a mechanism takes: one axis an attribute, counts as float64.
 
     Raises
     ------
@@ -60,6 +61,11 @@ def count(
     array([[0., 2.],
            [0., 1.]])
     """
+    if isinstance(workload, Workload) and not isinstance(workload, MarginalWorkload):
+        raise InputTypeError(
+            f"workload must be one of marginal tables, got {type(workload).__name__}; those that a mechanism of a "
+            f"union counts are its `needed`, those of query tables are their `tables`"
+        )
     domain, tables = check_marginal(workload).domain, largest(workload.axes)
     assert domain is not None
     shapes = {axes: tuple(domain.shape[axis] for axis in axes) for axes in tables}

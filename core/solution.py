@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.certificate import Certificate
-from dualmech.errors import InfeasibleAnswerError, UncertifiedWarning
+from dualmech.errors import InfeasibleAnswerError, InputTypeError, UncertifiedWarning
 from dualmech.validate import Array
 
 
@@ -178,6 +178,13 @@ def judged(
     return Solution(
         problem, primal, dual, certificate, tol, status, message, iterations, seconds, solver, history
     )
+
+
+def required(answer: Any) -> Solution:
+    """Refuse what is no solution."""
+    if not isinstance(answer, Solution):
+        raise InputTypeError(f"answer must be a dualmech.Solution, got {type(answer).__name__}")
+    return answer
 
 
 def restated(answer: Solution, problem: Any, primal: Any, dual: Any) -> Solution:

@@ -71,8 +71,9 @@ class UnionWorkload(Workload):
         rows = sum(math.prod(self.table_shape(table)) for table in self.tables)
         object.__setattr__(self, "shape", (rows, domain.cells))
 
-    def table_shape(self, table: Table) -> tuple[int, ...]:
-        """Return how many queries a table has along each of its attributes."""
+    def table_shape(self, table: Table | str) -> tuple[int, ...]:
+        """Return how many queries a table, itself or by name, has along each of its attributes."""
+        table = self.table(table) if isinstance(table, str) else table
         sizes = self._domain.shape
         return tuple(sizes[axis] if asked is None else asked.shape[0] for axis, asked in table.queries)
 

@@ -191,6 +191,8 @@ def solve(problem: Any, **options: Any) -> Solution:
         others. CLARABEL's and SCS's own tolerances follow from it.
     time_limit : float, optional
         Seconds for the backend (CLARABEL and SCS).
+    orbits : iterable of (d,) arrays, or Orbits, optional
+        Symmetries, as for `formulate`: `FitnessForUse` and `PrivacyFirst` alone.
     **options
         Passed to the backend as they are, over what `tol` chose.
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.errors import BackendError
+from dualmech.errors import BackendError, InvalidInputError
 from dualmech.reference import backends
 from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
@@ -49,6 +49,8 @@ class Request:
         options: dict[str, Any],
     ) -> Request:
         """Check what was asked; the time counts from here."""
+        if "orbits" in options:
+            raise InvalidInputError("orbits are for FitnessForUse and PrivacyFirst; unions find their own")
         name = backends.checked(backend, cones)
         tol = backends.tolerance(name) if tol is None else validate.positive_number(tol=tol)
         if time_limit is not None:

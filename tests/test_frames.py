@@ -169,6 +169,19 @@ def translates(base: Array) -> list[Array]:
 
 
 class TestCircles:
+    def test_names_say_what_is_counted(self) -> None:
+        assert workloads.circular_ranges(5, lengths=[2]).names[-2:] == ("cells 3..4", "cells 4..0")
+        assert workloads.circular_ranges(3).names[2:] == (
+            "cell 2",
+            "cells 0..1",
+            "cells 1..2",
+            "cells 2..0",
+            "all cells",
+        )
+        assert workloads.differences(4).names[-2:] == ("cell 0 - cell 2", "cell 1 - cell 3")
+        assert workloads.affine(7, [0, 1, 3]).names[1] == "cells 1, 2, 4"
+        assert workloads.circular([[2.0, 1.0, 0.0]]).names[1] == "base 0 + 1"
+
     @quick
     @given(seeds, st.integers(1, 8), st.integers(1, 3))
     def test_asks_every_translate_once(self, seed: int, size: int, count: int) -> None:
@@ -177,9 +190,9 @@ class TestCircles:
         np.testing.assert_array_equal(asked.matrix, np.vstack([row for own in expected for row in own]))
         assert asked.periods.tolist() == [len(own) for own in expected]
         assert asked.shape == asked.matrix.shape and len(asked.names) == len(asked.groups) == asked.shape[0]
-        assert len({*asked.names}) == asked.shape[0] and Counter(asked.groups) == {
-            f"base {i}": len(own) for i, own in enumerate(expected)
-        }
+        assert Counter(asked.groups) == {f"base {i}": len(own) for i, own in enumerate(expected)}
+        named = dict(zip(asked.names, map(tuple, asked.matrix.tolist()), strict=True))
+        assert all(named[name] == tuple(row) for name, row in zip(asked.names, asked.matrix, strict=True))
         again = pickle.loads(pickle.dumps(asked))
         np.testing.assert_array_equal(again.matrix, asked.matrix)
         assert repr(again) == f"CircularWorkload({asked.shape[0]} queries x {size} cells, {count} families)"

@@ -44,3 +44,19 @@ class TestEitherAlgorithm:
         matrix = np.kron(np.eye(3), np.ones((1, 2))).astype(np.float64)
         assert linalg.trace_norm(matrix)[0] == pytest.approx(3 * 2**0.5)
         assert linalg.row_space(matrix).shape == (3, 6) and linalg.rank(matrix) == 3
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_columns_that_are_clearly_independent_need_no_singular_values(scale: float) -> None:
+    rng = np.random.default_rng(0)
+    full = scale * rng.standard_normal((7, 5))
+    assert linalg.spans_all(full) and linalg.spans_all(np.vstack([full, np.zeros((2, 5))]))
+    assert linalg.spans_all(full * 10.0 ** np.arange(7)[:, None])
+    deficient = full.copy()
+    deficient[:, 4] = deficient[:, 0] + deficient[:, 1]
+    nearly = deficient.copy()
+    nearly[0, 4] += scale * 1e-9
+    empty = full.copy()
+    empty[:, 2] = 0
+    for matrix in (deficient, nearly, empty, full[:4]):
+        assert not linalg.spans_all(matrix)

@@ -106,7 +106,7 @@ class TestTables:
         counts = dm.records.count(records, dm.workloads.marginals(DOMAIN, ways=3))[0, 1, 2]
         truth, found = asked.matrix @ counts.ravel(), [read(tmp_path / "out" / name) for name in names]
         np.testing.assert_allclose([float(row[-1]) for _, each in found for row in each], truth, atol=1e-4)
-        assert found[1][0] == ["age", "place", "estimate"] and found[1][1][3][:2] == ["base 0 + 1", "0"]
+        assert found[1][0] == ["age", "place", "estimate"] and found[1][1][3][:2] == ["cell 1", "0"]
         assert [row[0] for row in found[3][1]] == ["ends", "front"]
 
     @pytest.mark.skipif(not ADULT.exists(), reason="the Adult table is not beside the project")

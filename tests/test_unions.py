@@ -409,8 +409,11 @@ class TestJudge:
                 "must have shape",
                 lambda point: dm.UnionPoint(point.levels, (np.eye(9),) * len(point.covariances)),
             ),
-            ("must be a dualmech.UnionPoint", lambda point: point.levels),
-            ("must be a dualmech.UnionPoint", lambda point: dm.UnionPoint(point.levels, cast(Any, 3))),
+            ("noise on blocks, a dualmech.UnionPoint", lambda point: point.levels),
+            (
+                "noise on blocks, a dualmech.UnionPoint",
+                lambda point: dm.UnionPoint(point.levels, cast(Any, 3)),
+            ),
         ],
     )
     def test_refuses_points_of_other_shapes(
@@ -446,6 +449,24 @@ class TestJudge:
         assert not len(dm.UnionVariance(self.tables).loose(answer.primal, 1e-3))
         small = fast.solve(dm.UnionVariance(self.tables, {**self.numbers, "sexes": 1e-6}), tol=1e-8)
         assert small.prices[2] < 0.01
+
+
+class TestWords:
+    def test_what_is_no_solution_is_not_spent(self) -> None:
+        problem = dm.UnionFitness(workloads.circular_ranges(3))
+        nothing: Any = None
+        with pytest.raises(dm.InputTypeError, match="answer must be"):
+            problem.spending(nothing, cost=1.0)
+
+    def test_records_are_counted_for_the_mechanism(self) -> None:
+        asked: Any = workloads.union({"a": 2}, {"t": ["a"]})
+        with pytest.raises(dm.InputTypeError, match="`needed`"):
+            dm.records.count([[0]], asked)
+        assert asked.table_shape("t") == asked.table_shape(asked.tables[0]) == (2,)
+
+    def test_other_problems_take_no_orbits_in_the_reference_layer(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="orbits are for"):
+            reference.solve(dm.UnionFitness(workloads.circular_ranges(3)), orbits=[[1, 2, 0]])
 
 
 class TestHiddenParts:

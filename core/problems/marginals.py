@@ -152,9 +152,9 @@ class MarginalFitness:
         ('CERTIFIED', 0.05, np.float64(51.789))
         """
         # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.solution import restated
+        from dualmech.solution import required, restated
 
-        noise = self.feasible(answer.primal)
+        noise = self.feasible(required(answer).primal)
         factor = self.cost(noise) / validate.positive_number(cost=cost)
         problem = MarginalFitness(self.workload, factor * self.targets)
         return restated(answer, problem, factor * noise, MarginalDual(self._weights(answer.dual) / factor))

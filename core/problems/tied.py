@@ -58,7 +58,9 @@ class UnionForms:
 def checked_point(blocks: Blocks, primal: Any) -> UnionPoint:
     """Return a primal point of the right shapes, its entries unseen."""
     if not isinstance(primal, UnionPoint) or not isinstance(primal.covariances, Sequence):
-        raise InputTypeError(f"primal must be a dualmech.UnionPoint, got {type(primal).__name__}")
+        raise InputTypeError(
+            f"primal must be noise on blocks, a dualmech.UnionPoint, got {type(primal).__name__}"
+        )
     none = not np.size(primal.levels)
     levels = np.zeros(0) if none else validate.numeric(1, levels=primal.levels)
     if len(levels) != len(blocks.columns):

@@ -145,9 +145,9 @@ class UnionFitness:
         0.05
         """
         # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.solution import restated
+        from dualmech.solution import required, restated
 
-        point = self.feasible(answer.primal)
+        point = self.feasible(required(answer).primal)
         cells, queries = self._weights(answer.dual)
         if (forms := tied.evaluate(self.blocks, point)) is None:
             raise InfeasibleAnswerError("no mechanism: the noise is no covariance")
