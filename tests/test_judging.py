@@ -153,5 +153,5 @@ class TestUnions:
         other = dm.workloads.union({"age": size, "sex": 2, "one": 1}, {"ages": given})
         with pytest.raises(dm.InvalidInputError, match=message):
             crosscheck.judge(dm.UnionFitness(self.ASKED), dm.UnionMechanism.of_tables(other))
-        with pytest.raises(dm.InputTypeError, match="primal must be a dualmech.UnionPoint"):
+        with pytest.raises(dm.InputTypeError, match="noise on blocks, a dualmech.UnionPoint"):
             crosscheck.judge(dm.UnionFitness(self.ASKED), np.eye(3))
