@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import components, linalg, records
-from dualmech.blocks import Block, Blocks, Key
+from dualmech.block_rows import Block, Key
+from dualmech.blocks import Blocks
 from dualmech.domain import rounded
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.lattice import Axes
@@ -85,8 +86,10 @@ class BlockNoise:
         self.workload, self.blocks, self.point, self.forms = workload, blocks, checked, forms
         one = np.ones((1, 1))
         self.pieces = {
-            key: Piece(one, one * level, one * math.sqrt(level), _weight(blocks, key))
-            for key, level in zip(blocks.keys, checked.levels.tolist(), strict=True)
+            key: Piece(one, one * level, one * math.sqrt(level), _weight(blocks, key, copies))
+            for key, level, copies in zip(
+                blocks.keys, checked.levels.tolist(), blocks.copies.tolist(), strict=True
+            )
         }
         for block, covariance in zip(blocks.several, checked.covariances, strict=True):
             self.pieces[block.key] = _piece(blocks, block, covariance)
@@ -227,14 +230,9 @@ class BlockNoise:
         return " x ".join(self.workload.domain.names[axis] for axis in self.blocks.wide if axis not in inside)
 
 
-def copies_of(blocks: Blocks, key: Key) -> float:
-    """Return how many copies symmetry makes of a block."""
-    return math.prod(float(blocks.frames[axis].dimensions[component]) for axis, component in key)
-
-
-def _weight(blocks: Blocks, key: Key) -> float:
+def _weight(blocks: Blocks, key: Key, copies: float) -> float:
     sizes = (blocks.frames[axis].sizes[blocks.frames[axis].classes[component]] for axis, component in key)
-    return math.sqrt(copies_of(blocks, key) / math.prod(map(float, sizes)))
+    return math.sqrt(copies / math.prod(map(float, sizes)))
 
 
 def _piece(blocks: Blocks, block: Block, covariance: Array) -> Piece:
@@ -250,4 +248,4 @@ def _piece(blocks: Blocks, block: Block, covariance: Array) -> Piece:
         for position, axis in enumerate(outside, start=1)
         if np.ptp(moves, axis=position).max() > EVEN * np.abs(moves).max()
     )
-    return Piece(block.moves, judged, root, _weight(blocks, block.key), classed)
+    return Piece(block.moves, judged, root, _weight(blocks, block.key, block.copies), classed)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dualmech import components, draws, records, validate
 from dualmech.block_noise import BlockNoise, Piece
-from dualmech.blocks import Key
+from dualmech.block_rows import Key
 from dualmech.circular import CircularWorkload
 from dualmech.domain import rounded
 from dualmech.draws import Sampler

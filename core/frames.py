@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -78,12 +78,18 @@ class Frame:
         mult, the dimension of each.
     turning : bool
         Which of the two kinds the group is.
+    sizes : (classes,) array
+        Number of values of each class.
     """
 
     labels: Index
     classes: Index
     dimensions: Array
     turning: bool
+    sizes: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", np.bincount(self.labels).astype(np.float64))
 
     @classmethod
     def of(cls, queries: Sequence[Workload | None], size: int) -> Frame:
@@ -122,14 +128,9 @@ class Frame:
         return cls(np.zeros(size, dtype=np.intp), np.zeros(len(frequencies), dtype=np.intp), dimensions, True)
 
     @property
-    def sizes(self) -> Array:
-        """Number of values of each class."""
-        return np.bincount(self.labels).astype(np.float64)
-
-    @property
     def roundings(self) -> int:
         """How many roundings, about, the parts of a query may have seen: sums over a class, or a Fourier transform."""
-        largest = int(np.bincount(self.labels).max())
+        largest = int(self.sizes.max())
         return 8 * largest.bit_length() if self.turning else largest + 2
 
     def parts(self, queries: Workload | None) -> Parts:
@@ -184,8 +185,9 @@ class Frame:
         elif isinstance(queries, CircularWorkload):
             rows, orbits = queries.bases, np.repeat(np.arange(len(queries.bases)), queries.periods)
         else:
-            orbits, first = _turning_orbits(queries.dense() + 0.0)
-            rows = queries.dense()[first]
+            written = queries.dense() + 0.0
+            orbits, first = _turning_orbits(written)
+            rows = written[first]
         waves = np.abs(np.fft.rfft(rows, axis=1))
         largest = np.abs(rows).max(axis=1)
         means = rows.mean(axis=1, keepdims=True)
@@ -275,7 +277,16 @@ def _turning_orbits(queries: Array) -> tuple[Index, Index]:
     number = turned.ravel()
     origin = np.empty(count, dtype=np.intp)
     origin[number[:count]] = np.arange(count)
-    links = coo_array((np.ones(count), (np.arange(count), origin[number[count:]])), shape=(count, count))
-    orbits = csgraph.connected_components(links, directed=False)[1]
+    orbits = joined([origin[number[count:]]], count)
     chosen = np.unique(orbits, return_index=True)[1]
-    return orbits[labels.ravel()].astype(np.intp), first[chosen]
+    return orbits[labels.ravel()], first[chosen]
+
+
+def joined(images: Sequence[Index], count: int) -> Index:
+    """Return the orbit of each item, numbered as they appear, under maps that take items to items."""
+    rows = np.concatenate([np.zeros(0, dtype=np.intp), *[np.arange(count)] * len(images)])
+    columns = np.concatenate([np.zeros(0, dtype=np.intp), *images])
+    links = coo_array((np.ones(len(rows)), (rows, columns)), shape=(count, count))
+    labels = csgraph.connected_components(links, directed=False)[1]
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse.ravel()].astype(np.intp)

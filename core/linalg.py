@@ -110,6 +110,12 @@ def row_space(matrix: Array) -> Array:
     return np.ascontiguousarray(basis if orthonormal is None else basis @ orthonormal.T)
 
 
+def spanning(matrix: Array) -> Array:
+    """Return orthonormal rows that span the rows of a matrix: the identity where these span everything."""
+    basis = np.eye(matrix.shape[1]) if spans_all(matrix) else row_space(matrix)
+    return np.eye(len(basis)) if len(basis) == matrix.shape[1] else basis
+
+
 def spans_all(matrix: Array) -> bool:
     """Whether the columns of a matrix are clearly independent, so that its rows span everything.
 

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse import csgraph
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.frames import unsigned
+from dualmech.frames import joined, unsigned
 from dualmech.validate import Array, Matrix
 
 Index = npt.NDArray[np.intp]
@@ -98,7 +97,7 @@ class Orbits:
             else:
                 rows = neighbours.T.tocsr() if sp.issparse(neighbours) else neighbours.T
                 moves.append(_images(rows, order, np.ones(count), f"orbits[{index}]", "neighbours {}".format))
-        return cls(_joined(moves, count), _joined(links, queries))
+        return cls(joined(moves, count), joined(links, queries))
 
 
 def averages(orbits: Index) -> sp.csr_array:
@@ -154,13 +153,3 @@ def _digests(rows: Matrix, order: Index | slice, numbers: Array) -> Iterator[byt
         block = unsigned(linalg.to_dense(rows[start : start + step])[:, order])
         for row, number in zip(block, numbers[start : start + step], strict=True):
             yield blake2b(row.tobytes() + number.tobytes(), digest_size=16).digest()
-
-
-def _joined(images: list[Index], count: int) -> Index:
-    """Return the orbit of each item, numbered as they appear, under maps that take items to items."""
-    rows = np.concatenate([np.zeros(0, dtype=np.intp), *[np.arange(count)] * len(images)])
-    columns = np.concatenate([np.zeros(0, dtype=np.intp), *images])
-    links = sp.coo_array((np.ones(len(rows)), (rows, columns)), shape=(count, count))
-    labels = csgraph.connected_components(links, directed=False)[1]
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse.ravel()].astype(np.intp)

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.linalg
 
 from dualmech import linalg, validate
-from dualmech.block_noise import Piece, copies_of
+from dualmech.block_noise import Piece
+from dualmech.block_rows import Key
 from dualmech.block_tables import BlockTables
-from dualmech.blocks import Key
 from dualmech.domain import rounded
 from dualmech.errors import InvalidInputError
 from dualmech.mechanism import LinearGaussianMechanism
@@ -101,14 +101,13 @@ class UnionMechanism(BlockTables, GaussianPrivacy):
         problem = UnionVariance(workload)
         blocks = problem.blocks
         told = blocks.counts / problem.workload.per_table(variances, "variances")[blocks.tables]
-        copies = np.array([copies_of(blocks, key) for key in blocks.keys])
         covariances = []
         for block in blocks.several:
-            rows = np.sqrt(told[block.rows] / copies_of(blocks, block.key))[:, None] * block.queries
+            rows = np.sqrt(told[block.rows] / block.copies)[:, None] * block.queries
             triangle = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: rows.shape[1]]
             inverse = scipy.linalg.solve_triangular(triangle, np.eye(len(triangle)), check_finite=False)
             covariances.append(inverse @ inverse.T)
-        point = UnionPoint(copies / (blocks.squares.T @ told), tuple(covariances))
+        point = UnionPoint(blocks.copies / (blocks.squares.T @ told), tuple(covariances))
         return cls(problem.workload, blocks, point)
 
     def scaled(self, factor: float) -> UnionMechanism:

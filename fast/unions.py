@@ -16,7 +16,8 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import validate
-from dualmech.blocks import Block, Blocks
+from dualmech.block_rows import Block
+from dualmech.blocks import Blocks
 from dualmech.errors import InvalidInputError
 from dualmech.fast import ascent, interior_point, loop, threads
 from dualmech.fast.diagonal import DiagonalProgram
@@ -24,7 +25,7 @@ from dualmech.fast.fidelity import Program
 from dualmech.fast.orbits import OrbitProgram, Part
 from dualmech.problems.tied import UnionPoint
 from dualmech.problems.unions import UnionDual, UnionFitness, UnionVariance
-from dualmech.solution import Solution, Status, judged, warned
+from dualmech.solution import Callback, Solution, Status, judged, warned
 from dualmech.validate import Array
 
 Index = npt.NDArray[np.intp]
@@ -190,14 +191,15 @@ def _rank(problem: UnionFitness | UnionVariance) -> int:
 
 
 def _as_weighting(
-    problem: UnionFitness, *, tol: float = 1e-6, max_iterations: int = 1000, **limits: Any
+    problem: UnionFitness,
+    *,
+    tol: float = 1e-6,
+    max_iterations: int = 1000,
+    time_limit: float | None = None,
+    callback: Callback | None = None,
 ) -> Solution:
     """Minimise ``Σ_t 1/τ_t`` subject to ``Σ_t v_jt² τ_t ≤ c_j``."""
-    checked = loop.Limits.checked(
-        tol, max_iterations, limits.pop("time_limit", None), limits.pop("callback", None)
-    )
-    if limits:
-        raise TypeError(f"solve() got an unexpected keyword argument {next(iter(limits))!r}")
+    checked = loop.Limits.checked(tol, max_iterations, time_limit, callback)
     began = time.perf_counter()
     blocks, targets = problem.blocks, problem.orbit_targets
     asked = np.flatnonzero(np.diff(blocks.squares.indptr))

@@ -18,7 +18,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.blocks import Block, Blocks
+from dualmech.block_rows import Block
+from dualmech.blocks import Blocks
 from dualmech.errors import BackendError
 from dualmech.problems.tied import UnionPoint
 from dualmech.problems.unions import UnionDual, UnionFitness, UnionVariance

@@ -58,7 +58,16 @@ JUDGES = {
         *("problems.marginals", "marginals", "lattice", "tabulations"),
     ),
     "unions": (
-        *("problems.unions", "problems.tied", "blocks", "frames", "unions", "stacking", "circular"),
+        *(
+            "problems.unions",
+            "problems.tied",
+            "blocks",
+            "block_rows",
+            "frames",
+            "unions",
+            "stacking",
+            "circular",
+        ),
         *("query_tables", "products", "marginals", "lattice", "tabulations"),
     ),
 }

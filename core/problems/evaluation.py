@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ from dualmech.certificate import FEASIBLE
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.problems.geometry import Geometry
 from dualmech.validate import Array
+
+T = TypeVar("T")
 
 MOST_PASSES = 10
 """Times that a covariance is scaled to its limits: where it is ill-conditioned, rounding undoes a little of it.
@@ -148,7 +150,7 @@ def meeting_targets(problem: Stated, primal: npt.ArrayLike) -> Array:
             variances, _ = problem.geometry.variances(covariance if settled is None else settled)
             return float((variances / problem.targets).max())
 
-    return _scaled_until(covariance_of(problem, primal), excess, 1)
+    return scaled_until(covariance_of(problem, primal), excess, 1, scaled, FEASIBLE / 10)
 
 
 def spending_one(problem: Located, primal: npt.ArrayLike) -> Array:
@@ -158,19 +160,21 @@ def spending_one(problem: Located, primal: npt.ArrayLike) -> Array:
         forms = quadratic_forms(problem, covariance)
         return np.inf if forms is None else forms.cost
 
-    return _scaled_until(covariance_of(problem, primal), excess, -1)
+    return scaled_until(covariance_of(problem, primal), excess, -1, scaled, FEASIBLE / 10)
 
 
-def _scaled_until(covariance: Array, excess: Callable[[Array], float], power: int) -> Array:
-    """Return the covariance scaled until `excess`, proportional to a power of it, is 1 at most."""
+def scaled_until(
+    noise: T, excess: Callable[[T], float], power: int, divided: Callable[[T, float], T], slack: float
+) -> T:
+    """Return noise divided until `excess`, proportional to a power of it, is 1 at most, or by `slack` more."""
     for count in range(MOST_PASSES):
-        found = excess(covariance)
-        if count and not found > 1 + FEASIBLE / 10:
+        found = excess(noise)
+        if count and not found > 1 + slack:
             break
         margin = 1 + count * abs(found - 1) if count else 1.0
-        with np.errstate(divide="ignore"):
-            covariance = scaled(covariance, float(np.float64(found * margin) ** power))
-    return covariance
+        with np.errstate(divide="ignore", invalid="ignore"):
+            noise = divided(noise, np.float64(found * margin) ** power)
+    return noise
 
 
 def covariance_of(problem: Located, primal: npt.ArrayLike) -> Array:

@@ -109,10 +109,8 @@ class Geometry:
 def _factor(dense: Array, names: tuple[str, ...], basis: npt.ArrayLike | None) -> tuple[Array, Array]:
     cells = dense.shape[1]
     if basis is None:
-        if linalg.spans_all(dense):
-            return np.eye(cells), dense
-        spanning = linalg.row_space(dense)
-        return (np.eye(cells), dense) if len(spanning) == cells else (spanning, dense @ spanning.T)
+        spanning = linalg.spanning(dense)
+        return spanning, dense if linalg.is_identity(spanning) else dense @ spanning.T
     given = np.array(validate.finite(2, basis=basis))
     validate.moderate(basis=given)
     if given.shape[1] != cells:

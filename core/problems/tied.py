@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,8 @@ from dualmech import linalg, validate
 from dualmech.blocks import Blocks
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.linalg import EPS
+from dualmech.problems.evaluation import scaled_until
 from dualmech.validate import Array
-
-MOST_PASSES = 10
-"""Times that a point is scaled to its limits: rounding undoes a little of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,12 +125,12 @@ def trace_norm(blocks: Blocks, cell_weights: Array, query_weights: Array) -> tup
     total = float(np.sqrt(cell_weights[blocks.columns] * seen).sum())
     allowance = (len(blocks.columns) + blocks.squares.shape[0]) * EPS * total
     reach = np.sqrt(float(query_weights @ blocks.magnitudes**2) * cell_weights.sum())
-    copies = float(sum(np.sqrt(_copies(blocks, key)) for key in blocks.keys))
+    copies = float(np.sqrt(blocks.copies).sum())
     for block in blocks.several:
         factors, shares = np.sqrt(query_weights[block.rows]), np.sqrt(cell_weights[block.cells])
         norm, rounding = linalg.trace_norm(factors[:, None] * (block.queries @ block.moves) * shares)
         total, allowance = total + norm, allowance + rounding
-        copies += float(np.sqrt(_copies(blocks, block.key) * len(block.moves)))
+        copies += float(np.sqrt(block.copies * len(block.moves)))
     return total, float(allowance + _depth(blocks) * EPS * reach * copies)
 
 
@@ -163,16 +161,9 @@ def shares(blocks: Blocks, cell_weights: Array, query_weights: Array) -> Array:
     return found
 
 
-def meeting(point: UnionPoint, excess: Any, power: int) -> UnionPoint:
+def meeting(point: UnionPoint, excess: Callable[[UnionPoint], float], power: int) -> UnionPoint:
     """Return the point scaled until `excess`, proportional to a power of its scale, is 1 at most."""
-    for count in range(MOST_PASSES):
-        found = excess(point)
-        if count and not found > 1 + 4 * EPS:
-            break
-        margin = 1 + count * abs(found - 1) if count else 1.0
-        with np.errstate(divide="ignore", invalid="ignore"):
-            point = point.scaled(float(np.float64(found * margin) ** -power))
-    return point
+    return scaled_until(point, excess, power, lambda noise, divisor: noise.scaled(1 / divisor), 4 * EPS)
 
 
 def _depth(blocks: Blocks) -> int:
@@ -183,11 +174,5 @@ def _depth(blocks: Blocks) -> int:
 
 def _all_noise(blocks: Blocks, point: UnionPoint) -> float:
     """Return the variances of all coordinates of all copies of all blocks, added up."""
-    noise = sum(_copies(blocks, key) * level for key, level in zip(blocks.keys, point.levels, strict=True))
-    for block, covariance in zip(blocks.several, point.covariances, strict=True):
-        noise += _copies(blocks, block.key) * float(np.trace(covariance))
-    return float(noise)
-
-
-def _copies(blocks: Blocks, key: tuple[tuple[int, int], ...]) -> float:
-    return float(np.prod([blocks.frames[axis].dimensions[component] for axis, component in key]))
+    several = zip(blocks.several, point.covariances, strict=True)
+    return float(blocks.copies @ point.levels + sum(each.copies * np.trace(noise) for each, noise in several))

@@ -85,12 +85,7 @@ class UnionFitness:
     blocks: Blocks = field(repr=False)
 
     def __init__(self, workload: Workload, targets: Any = 1.0) -> None:
-        asked = _as_union(workload)
-        checked = asked.per_table(targets, "targets")
-        validate.moderate(targets=checked)
-        object.__setattr__(self, "workload", asked)
-        object.__setattr__(self, "targets", checked)
-        object.__setattr__(self, "blocks", _blocks(asked))
+        _state(self, workload, "targets", targets)
 
     @property
     def orbit_targets(self) -> Array:
@@ -234,12 +229,7 @@ class UnionVariance:
     blocks: Blocks = field(repr=False)
 
     def __init__(self, workload: Workload, weights: Any = 1.0) -> None:
-        asked = _as_union(workload)
-        checked = asked.per_table(weights, "weights")
-        validate.moderate(weights=checked)
-        object.__setattr__(self, "workload", asked)
-        object.__setattr__(self, "weights", checked)
-        object.__setattr__(self, "blocks", _blocks(asked))
+        _state(self, workload, "weights", weights)
 
     @property
     def orbit_weights(self) -> Array:
@@ -303,11 +293,16 @@ def _as_union(workload: Any) -> UnionWorkload:
     return found
 
 
-def _blocks(workload: UnionWorkload) -> Blocks:
-    blocks = Blocks.of(workload)
+def _state(problem: UnionFitness | UnionVariance, workload: Workload, name: str, values: Any) -> None:
+    """Check what a problem is made of, and set it: its numbers, one a table, under their name."""
+    asked = _as_union(workload)
+    checked = asked.per_table(values, name)
+    validate.moderate(**{name: checked})
+    blocks = Blocks.of(asked)
     if not (blocks.keys or blocks.several):
         raise InvalidInputError("workload must have at least one query that is not all zero")
-    return blocks
+    for attribute, value in (("workload", asked), (name, checked), ("blocks", blocks)):
+        object.__setattr__(problem, attribute, value)
 
 
 def _mechanism(problem: UnionFitness | UnionVariance, primal: UnionPoint, factor: float) -> UnionMechanism:
