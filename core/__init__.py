@@ -7,25 +7,15 @@ before the judge.
 
 from dualmech import (
     accounting,
-    census,
-    decisions,
-    designs,
     files,
-    naming,
     neighbours,
-    records,
-    sampling,
-    strategies,
-    uncertainty,
     workloads,
 )
-from dualmech.adaptive import AdaptiveRelease, ReleasedAnswer
-from dualmech.answerability import Answerability, Equivalence
-from dualmech.branching import ChainOutcome, ChosenAnswers, Guarantee
+from dualmech.adaptive import decisions, sampling, uncertainty
+from dualmech.adaptive.branching import ChainOutcome, ChosenAnswers, Guarantee
+from dualmech.adaptive.chain import Chain, ChainStage
+from dualmech.adaptive.release import AdaptiveRelease, ReleasedAnswer
 from dualmech.certificate import Certificate
-from dualmech.chain import Chain, ChainStage
-from dualmech.circular import CircularWorkload
-from dualmech.domain import Domain
 from dualmech.errors import (
     BackendError,
     CertificateError,
@@ -38,40 +28,47 @@ from dualmech.errors import (
     SamplingWarning,
     UncertifiedWarning,
 )
-from dualmech.local import LocalMechanism
-from dualmech.marginal_mechanism import MarginalMechanism
-from dualmech.marginal_order import MarginalAnswerability
-from dualmech.marginals import MarginalWorkload
-from dualmech.mechanism import LinearGaussianMechanism
-from dualmech.ordering import compare_privacy
+from dualmech.geometry.block_forms import UnionPoint
+from dualmech.geometry.orbits import Orbits
+from dualmech.mechanisms import records
+from dualmech.mechanisms.answerability import Answerability, Equivalence
+from dualmech.mechanisms.block import UnionMechanism
+from dualmech.mechanisms.decomposition import Recreation, recreation, residual
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.local import LocalMechanism
+from dualmech.mechanisms.marginal import MarginalMechanism
+from dualmech.mechanisms.marginal_order import MarginalAnswerability
+from dualmech.mechanisms.product import ProductMechanism
+from dualmech.mechanisms.split import TableMechanism
+from dualmech.problems import designs, strategies
 from dualmech.problems.common import CommonDual, CommonMechanism
-from dualmech.problems.estimate import EstimateDual, NonnegativeEstimate
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
-from dualmech.problems.local import LocalDual, LocalPoint, LocalStrategy
+from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
+from dualmech.problems.local.projection import LocalProjection, ProjectionDual
+from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
 from dualmech.problems.loewner import Maximality
 from dualmech.problems.marginals import MarginalDual, MarginalFitness, MarginalVariance
+from dualmech.problems.ordering import compare_privacy
 from dualmech.problems.products import ProductDual, ProductFitness, ProductVariance
-from dualmech.problems.projection import LocalProjection, ProjectionDual
-from dualmech.problems.refinement import RefinementStage
+from dualmech.problems.refinement import Refinement
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
+from dualmech.problems.stages import RefinementStage
 from dualmech.problems.tables import TableDual, TableFitness, TablePoint
-from dualmech.problems.tied import UnionPoint
 from dualmech.problems.unions import UnionDual, UnionFitness, UnionVariance
 from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
-from dualmech.product_mechanism import ProductMechanism
-from dualmech.products import ProductWorkload
-from dualmech.query_tables import TableWorkload
-from dualmech.refinement import Refinement
-from dualmech.residuals import Recreation, recreation, residual
 from dualmech.solution import Progress, Solution, Status
-from dualmech.storage import load_solution, save_solution
-from dualmech.symmetry import Orbits
-from dualmech.table_mechanism import TableMechanism
-from dualmech.union_mechanism import UnionMechanism
-from dualmech.unions import UnionWorkload
-from dualmech.workload import Workload
+from dualmech.storage.solutions import load_solution, save_solution
+from dualmech.workloads import census
+from dualmech.workloads import names as naming
+from dualmech.workloads.base import Workload
+from dualmech.workloads.circular import CircularWorkload
+from dualmech.workloads.domain import Domain
+from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.products import ProductWorkload
+from dualmech.workloads.query_tables import TableWorkload
+from dualmech.workloads.unions import UnionWorkload
 
 __all__ = [
     "AdaptiveRelease",

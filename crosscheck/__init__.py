@@ -1,6 +1,6 @@
 """dualmech.crosscheck: both layers before the judge, beside the papers. This folder imports under that name.
 
-It also holds the ``dualmech`` command (`dualmech.crosscheck.app`) and the benchmarks.
+It also holds the ``dualmech`` command (`dualmech.crosscheck.command.main`) and the benchmarks.
 """
 
 from dualmech.crosscheck.agreement import Agreement, Comparison, compare

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.product import ProductProblem
 from dualmech.linalg import to_dense
-from dualmech.problems.factored import ProductProblem
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.solution import Solution
 

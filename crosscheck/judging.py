@@ -13,26 +13,26 @@ import numpy.typing as npt
 from dualmech import fast, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError, UncertifiedWarning
-from dualmech.frames import Frame
+from dualmech.geometry import block_forms
+from dualmech.geometry.attribute_symmetry import Frame
+from dualmech.geometry.block_forms import UnionPoint
 from dualmech.linalg import settled, to_dense
-from dualmech.local import LocalMechanism
-from dualmech.marginal_mechanism import MarginalMechanism
-from dualmech.mechanism import LinearGaussianMechanism
-from dualmech.problems import tied
+from dualmech.mechanisms.block import UnionMechanism
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.local import LocalMechanism
+from dualmech.mechanisms.marginal import MarginalMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.local import LocalStrategy
+from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.problems.loewner import Maximality
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
-from dualmech.problems.tied import UnionPoint
 from dualmech.problems.unions import UnionFitness, UnionVariance
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.union_mechanism import UnionMechanism
 from dualmech.validate import Array
-from dualmech.workload import Workload
+from dualmech.workloads.base import Workload
 
 OfCovariance: TypeAlias = FitnessForUse | PrivacyFirst | TotalVariance | SoftmaxFitness | ReuseFitness
 """Problems whose answer is a covariance."""
@@ -194,7 +194,7 @@ def _levels(problem: MarginalFitness | MarginalVariance, primal: Any) -> Array:
 def _point(problem: UnionFitness | UnionVariance, primal: Any) -> UnionPoint:
     """Return noise on the problem's blocks; a mechanism's own may stand in another order, or on other bases."""
     if not isinstance(primal, UnionMechanism):
-        return tied.checked_point(problem.blocks, primal)
+        return block_forms.checked_point(problem.blocks, primal)
     blocks, pieces = problem.blocks, primal.pieces
     if primal.workload.domain != problem.workload.domain or not _alike(blocks.frames, primal.blocks.frames):
         raise InvalidInputError("mechanism must be on the problem's domain, with the same symmetry")

@@ -7,31 +7,27 @@ from typing import Any
 
 from dualmech.errors import InputTypeError
 from dualmech.fast import (
-    common,
-    estimate,
     fitness,
-    local,
     marginals,
-    products,
-    projection,
-    reuse,
-    softmax,
-    tables,
-    unions,
     variance,
     weighting,
 )
 from dualmech.fast.chain import chain
+from dualmech.fast.common import solver as common
 from dualmech.fast.eigen import EigenDesign, eigen_design, eigen_weights
+from dualmech.fast.local import estimate, projection, strategy
+from dualmech.fast.reductions import blocks, product, split
 from dualmech.fast.refinement import refine
-from dualmech.fast.softmax_newton import SoftmaxOptions
+from dualmech.fast.reuse import solver as reuse
+from dualmech.fast.softmax import smoothed
+from dualmech.fast.softmax.published import SoftmaxOptions
 from dualmech.problems.common import CommonMechanism
-from dualmech.problems.estimate import NonnegativeEstimate
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.local import LocalStrategy
+from dualmech.problems.local.estimate import NonnegativeEstimate
+from dualmech.problems.local.projection import LocalProjection
+from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.products import ProductFitness, ProductVariance
-from dualmech.problems.projection import LocalProjection
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.tables import TableFitness
@@ -116,17 +112,17 @@ def solve(problem: Any, **options: Any) -> Solution:
 solve.register(FitnessForUse, fitness.solve)
 solve.register(PrivacyFirst, fitness.solve)
 solve.register(TotalVariance, variance.solve)
-solve.register(SoftmaxFitness, softmax.solve)
+solve.register(SoftmaxFitness, smoothed.solve)
 solve.register(QueryWeighting, weighting.solve)
 solve.register(CommonMechanism, common.solve)
 solve.register(ReuseFitness, reuse.solve)
 solve.register(MarginalFitness, marginals.solve)
 solve.register(MarginalVariance, marginals.solve_variance)
 for _product in (ProductFitness, ProductVariance):
-    solve.register(_product, partial(products.solve, solver=solve))
-solve.register(TableFitness, tables.solve)
-solve.register(UnionFitness, unions.solve)
-solve.register(UnionVariance, unions.solve_variance)
+    solve.register(_product, partial(product.solve, solver=solve))
+solve.register(TableFitness, split.solve)
+solve.register(UnionFitness, blocks.solve)
+solve.register(UnionVariance, blocks.solve_variance)
 solve.register(LocalProjection, projection.solve)
 solve.register(NonnegativeEstimate, estimate.solve)
-solve.register(LocalStrategy, local.solve)
+solve.register(LocalStrategy, strategy.solve)

@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Sequence
 
 from dualmech import validate
-from dualmech.chain import Chain, build
+from dualmech.adaptive.chain import Chain, build
 from dualmech.errors import UncertifiedWarning
-from dualmech.fast import common
-from dualmech.mechanism import LinearGaussianMechanism
+from dualmech.fast.common import solver
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.solution import Solution
 
@@ -57,6 +57,6 @@ def chain(mechanisms: Sequence[LinearGaussianMechanism], *, tol: float = 1e-6) -
         with warnings.catch_warnings():
             # That the tolerance asked for was missed is for the chain to say, not this one.
             warnings.simplefilter("ignore", UncertifiedWarning)
-            return common.solve(problem, tol=accuracy)
+            return solver.solve(problem, tol=accuracy)
 
     return build(mechanisms, solve, tol=tol, solver="fast:chain")

@@ -17,19 +17,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import designs, strategies, validate
+from dualmech import validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError, UncertifiedWarning
-from dualmech.fast import loop, threads, variance, weighting
+from dualmech.fast import variance, weighting
+from dualmech.fast.engine import loop, threads
+from dualmech.problems import designs, strategies
 from dualmech.problems.design import least_squares
 from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution, Status, judged, warned
 from dualmech.validate import Array
-from dualmech.workload import Workload
+from dualmech.workloads.base import Workload
 
 if TYPE_CHECKING:
-    from dualmech.mechanism import LinearGaussianMechanism
+    from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
 METHODS = ("newton", "separation", "principal")
 

@@ -6,11 +6,13 @@ from functools import partial
 from typing import Any
 
 from dualmech.errors import InvalidInputError
-from dualmech.fast import ascent, softmax_newton, tied
-from dualmech.fast.reduction import Reduction
+from dualmech.fast.engine import ascent
+from dualmech.fast.reductions import orbits as tied
+from dualmech.fast.reductions.dense import Reduction
+from dualmech.fast.softmax import published
+from dualmech.geometry.orbits import Orbits
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
 from dualmech.solution import Solution, warned
-from dualmech.symmetry import Orbits
 from dualmech.validate import Array
 
 
@@ -18,21 +20,21 @@ def solve(
     problem: FitnessForUse | PrivacyFirst,
     *,
     method: str = "auto",
-    options: softmax_newton.SoftmaxOptions | None = None,
+    options: published.SoftmaxOptions | None = None,
     orbits: Any = None,
     **limits: Any,
 ) -> Solution:
     """Solve Problem 1 or 2 to a proven gap; see `dualmech.fast.solve`."""
-    if method in softmax_newton.METHODS:
+    if method in published.METHODS:
         if orbits is not None:
             raise InvalidInputError(f"orbits are for {', '.join(ascent.METHODS)}, not for {method!r}")
-        return softmax_newton.solve(problem, method=method, options=options, **limits)
+        return published.solve(problem, method=method, options=options, **limits)
     if method not in ascent.METHODS:
         raise InvalidInputError(
-            f"method must be one of {', '.join((*ascent.METHODS, *softmax_newton.METHODS))}, got {method!r}"
+            f"method must be one of {', '.join((*ascent.METHODS, *published.METHODS))}, got {method!r}"
         )
     if options is not None:
-        raise InvalidInputError(f"options are for {', '.join(softmax_newton.METHODS)}, not for {method!r}")
+        raise InvalidInputError(f"options are for {', '.join(published.METHODS)}, not for {method!r}")
     task = _task if orbits is None else partial(_tied_task, orbits=orbits)
     return warned(ascent.solve(problem, task, method=method, **limits), stacklevel=4)
 

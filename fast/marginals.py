@@ -15,7 +15,7 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.fast import interior_point, loop, threads
+from dualmech.fast.engine import interior_point, loop, threads
 from dualmech.problems.marginals import MarginalDual, MarginalFitness, MarginalVariance
 from dualmech.solution import Callback, Solution, Status, judged, warned
 

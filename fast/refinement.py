@@ -1,7 +1,7 @@
 """The refined privacy ordering: every stage by Newton's method on its dual, as far as doubles reach.
 
-A stage is fitness for use with offsets, smaller with each stage (`dualmech.problems.refinement`). The method of
-`dualmech.fast.newton` takes it to a gap near 1e-13, far below any tolerance that is promised, because the next
+A stage is fitness for use with offsets, smaller with each stage (`dualmech.problems.stages`). The method of
+`dualmech.fast.engine.newton` takes it to a gap near 1e-13, far below any tolerance that is promised, because the next
 stage inherits what is left.
 """
 
@@ -10,15 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from dualmech import validate
-from dualmech.fast import loop, newton, threads
-from dualmech.fast.ascent import Ascent
-from dualmech.fast.fidelity import Program, Spectrum, decompose
-from dualmech.fast.reduction import Reduction
-from dualmech.problems.evaluation import FitnessDual
+from dualmech.fast.engine import loop, newton, threads
+from dualmech.fast.engine.ascent import Ascent
+from dualmech.fast.engine.fidelity import Program, Spectrum, decompose
+from dualmech.fast.reductions.dense import Reduction
+from dualmech.geometry.dense_forms import FitnessDual
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.refinement import RefinementStage
-from dualmech.refinement import Refinement, accuracy_first
-from dualmech.refinement import refine as refine_by_stages
+from dualmech.problems.refinement import Refinement, accuracy_first
+from dualmech.problems.refinement import refine as refine_by_stages
+from dualmech.problems.stages import RefinementStage
 from dualmech.validate import Array
 
 STAGE_GAP = 1e-13

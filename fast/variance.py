@@ -11,11 +11,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from dualmech.fast import ascent, tied
-from dualmech.fast.reduction import Reduction
+from dualmech.fast.engine import ascent
+from dualmech.fast.reductions import orbits as tied
+from dualmech.fast.reductions.dense import Reduction
+from dualmech.geometry.orbits import Orbits
 from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.solution import Solution, warned
-from dualmech.symmetry import Orbits
 from dualmech.validate import Array
 
 

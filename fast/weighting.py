@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualmech import validate
-from dualmech.fast import interior_point, loop, threads
+from dualmech.fast.engine import interior_point, loop, threads
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.solution import Callback, Progress, Solution, Status, judged, warned
 from dualmech.validate import Array

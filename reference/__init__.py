@@ -13,38 +13,36 @@ import cvxpy as cp
 
 from dualmech.errors import InputTypeError
 from dualmech.problems.common import CommonMechanism
-from dualmech.problems.estimate import NonnegativeEstimate
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.local import LocalStrategy
+from dualmech.problems.local.estimate import NonnegativeEstimate
+from dualmech.problems.local.projection import LocalProjection
+from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.products import ProductFitness, ProductVariance
-from dualmech.problems.projection import LocalProjection
-from dualmech.problems.refinement import RefinementStage
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.stages import RefinementStage
 from dualmech.problems.unions import UnionFitness, UnionVariance
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.reference import (
-    backends,
+    blocks,
     common,
-    estimate,
     fitness,
-    local,
     marginal_variance,
     marginals,
     products,
-    projection,
     refinement,
     reuse,
     softmax,
-    unions,
     variance,
     weighting,
 )
 from dualmech.reference.chain import chain
-from dualmech.reference.local_bound import lower_bound
-from dualmech.reference.reconstruction import reconstruct
+from dualmech.reference.engine import backends
+from dualmech.reference.local import estimate, projection, strategy
+from dualmech.reference.local.bound import lower_bound
+from dualmech.reference.local.reconstruction import reconstruct
 from dualmech.reference.refinement import refine
 from dualmech.solution import Solution
 
@@ -248,10 +246,10 @@ solve.register(MarginalVariance, marginal_variance.solve)
 for _product in (ProductFitness, ProductVariance):
     solve.register(_product, partial(products.solve, solver=solve))
 for _union in (UnionFitness, UnionVariance):
-    formulate.register(_union, unions.formulate)
-    solve.register(_union, unions.solve)
-formulate.register(LocalStrategy, local.formulate)
-solve.register(LocalStrategy, local.solve)
+    formulate.register(_union, blocks.formulate)
+    solve.register(_union, blocks.solve)
+formulate.register(LocalStrategy, strategy.formulate)
+solve.register(LocalStrategy, strategy.solve)
 formulate.register(LocalProjection, projection.formulate)
 solve.register(LocalProjection, projection.solve)
 formulate.register(NonnegativeEstimate, estimate.formulate)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from dualmech import validate
-from dualmech.chain import Chain, build
+from dualmech.adaptive.chain import Chain, build
 from dualmech.errors import UncertifiedWarning
-from dualmech.mechanism import LinearGaussianMechanism
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
-from dualmech.reference import backends, common
+from dualmech.reference import common
+from dualmech.reference.engine import backends
 from dualmech.reference.refinement import OTHER_STAGE_TOLERANCE, STAGE_TOLERANCES
 from dualmech.solution import Solution
 

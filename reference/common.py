@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.problems.common import CommonDual, CommonMechanism
-from dualmech.reference import attempts, backends
+from dualmech.reference.engine import attempts, backends
 from dualmech.reference.statements import named
 from dualmech.solution import Solution, Status, judged, warned
 from dualmech.validate import Array

@@ -14,11 +14,12 @@ import scipy.sparse as sp
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
+from dualmech.geometry.orbits import Orbits, averages
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
-from dualmech.reference import attempts, statements
-from dualmech.reference.scaling import Scaled
+from dualmech.reference import statements
+from dualmech.reference.engine import attempts
+from dualmech.reference.engine.scaling import Scaled
 from dualmech.solution import Solution, warned
-from dualmech.symmetry import Orbits, averages
 from dualmech.validate import Array
 
 FORMULATIONS = {

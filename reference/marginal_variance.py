@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.errors import BackendError
 from dualmech.problems.marginals import MarginalVariance
-from dualmech.reference import attempts
+from dualmech.reference.engine import attempts
 from dualmech.reference.statements import named
 from dualmech.solution import Solution, warned
 from dualmech.validate import Array

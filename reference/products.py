@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dualmech.errors import UncertifiedWarning
-from dualmech.problems.factored import ProductProblem
+from dualmech.geometry.product import ProductProblem
 from dualmech.solution import Solution, warned
 
 

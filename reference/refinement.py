@@ -10,13 +10,14 @@ import scipy.linalg
 
 from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
-from dualmech.problems.evaluation import FitnessDual
+from dualmech.geometry.dense_forms import FitnessDual
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.refinement import RefinementStage
-from dualmech.reference import attempts, backends, statements
-from dualmech.reference.scaling import Scaled, definite, shares
-from dualmech.refinement import Refinement, accuracy_first
-from dualmech.refinement import refine as refine_by_stages
+from dualmech.problems.refinement import Refinement, accuracy_first
+from dualmech.problems.refinement import refine as refine_by_stages
+from dualmech.problems.stages import RefinementStage
+from dualmech.reference import statements
+from dualmech.reference.engine import attempts, backends
+from dualmech.reference.engine.scaling import Scaled, definite, shares
 from dualmech.validate import Array
 
 STAGE_TOLERANCES = {"CLARABEL": 1e-10, "SCS": 1e-8}

@@ -15,8 +15,9 @@ import numpy as np
 
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
-from dualmech.reference import attempts, statements
-from dualmech.reference.scaling import Scaled
+from dualmech.reference import statements
+from dualmech.reference.engine import attempts
+from dualmech.reference.engine.scaling import Scaled
 from dualmech.solution import Solution, Status, judged, warned
 from dualmech.validate import Array
 

@@ -14,10 +14,10 @@ import cvxpy as cp
 import numpy as np
 
 from dualmech.errors import BackendError, InvalidInputError
-from dualmech.problems.evaluation import proving
+from dualmech.geometry.dense_forms import proving
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
-from dualmech.reference import attempts
-from dualmech.reference.scaling import Scaled
+from dualmech.reference.engine import attempts
+from dualmech.reference.engine.scaling import Scaled
 from dualmech.reference.statements import named, variances
 from dualmech.solution import Solution, warned
 from dualmech.validate import Array

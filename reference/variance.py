@@ -18,8 +18,8 @@ import scipy.linalg
 from dualmech import linalg
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.problems.variance import TotalVariance, VarianceDual
-from dualmech.reference import attempts
-from dualmech.reference.scaling import Scaled, definite
+from dualmech.reference.engine import attempts
+from dualmech.reference.engine.scaling import Scaled, definite
 from dualmech.reference.statements import named, variances
 from dualmech.solution import Solution, warned
 from dualmech.validate import Array

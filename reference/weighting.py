@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
-from dualmech.reference import attempts
-from dualmech.reference.scaling import shares
+from dualmech.reference.engine import attempts
+from dualmech.reference.engine.scaling import shares
 from dualmech.reference.statements import named
 from dualmech.solution import Solution, warned
 from dualmech.validate import Array

@@ -1,6 +1,13 @@
-"""One thread for linear algebra: the matrices here are small, and threads that wait for each other cost more."""
+"""What every test runs under: one thread for linear algebra, and chance that is the same on every run."""
 
 import os
 
+from hypothesis import settings
+
+# The matrices here are small, and threads that wait for each other cost more than they bring.
 for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+# A test may not depend on how busy the machine is, nor on which examples were drawn.
+settings.register_profile("house", deadline=None, derandomize=True)
+settings.load_profile("house")

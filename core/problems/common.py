@@ -11,18 +11,23 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import linalg, validate
-from dualmech.answerability import TOLERANCE, check_comparable, coordinate_rounding, coordinates
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.intersections import MEETING, intersection
-from dualmech.noise import NoisyQueries
+from dualmech.mechanisms.answerability import (
+    TOLERANCE,
+    check_comparable,
+    coordinate_rounding,
+    coordinates,
+)
+from dualmech.mechanisms.intersections import MEETING, intersection
+from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.problems import loewner
 from dualmech.problems.loewner import Maximality
 from dualmech.validate import Array
-from dualmech.workload import Workload
+from dualmech.workloads.base import Workload
 
 if TYPE_CHECKING:
-    from dualmech.mechanism import LinearGaussianMechanism
+    from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
 UNASKED = 1e-3
 """Weight of what the decision queries do not ask for, relative to the mean weight of what they do."""
@@ -152,7 +157,7 @@ class CommonMechanism:
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of this covariance to B x."""
         # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.mechanism import LinearGaussianMechanism
+        from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
         neighbours = self.mechanisms[0].neighbours
         if self.trivial:

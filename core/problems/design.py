@@ -12,9 +12,9 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.problems.geometry import checked_neighbours, moves_between
+from dualmech.geometry.dense import checked_neighbours, moves_between
 from dualmech.validate import Array, Matrix
-from dualmech.workload import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 
 CHUNK = 4096
 """Queries of the workload that are written over the design at a time."""

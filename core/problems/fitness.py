@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.certificate import Certificate
-from dualmech.problems.evaluation import (
+from dualmech.geometry.dense import Geometry
+from dualmech.geometry.dense_forms import (
     FitnessDual,
     covariance_of,
     evaluate,
@@ -18,12 +19,11 @@ from dualmech.problems.evaluation import (
     scaled,
     weak_duality_bound,
 )
-from dualmech.problems.geometry import Geometry
 from dualmech.validate import Array, Matrix
-from dualmech.workload import Workload
+from dualmech.workloads.base import Workload
 
 if TYPE_CHECKING:
-    from dualmech.mechanism import LinearGaussianMechanism
+    from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +110,7 @@ class FitnessForUse:
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of this covariance to B x."""
         # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.mechanism import LinearGaussianMechanism
+        from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
         return LinearGaussianMechanism(self.basis, primal, self.neighbours)
 

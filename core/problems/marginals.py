@@ -13,11 +13,11 @@ from dualmech import validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
 from dualmech.linalg import EPS
-from dualmech.marginals import MarginalWorkload, check_marginal
 from dualmech.validate import Array
+from dualmech.workloads.marginals import MarginalWorkload, check_marginal
 
 if TYPE_CHECKING:
-    from dualmech.marginal_mechanism import MarginalMechanism
+    from dualmech.mechanisms.marginal import MarginalMechanism
     from dualmech.solution import Solution
 
 Targets = npt.ArrayLike | Mapping[Any, float]
@@ -278,7 +278,7 @@ def _levels(workload: MarginalWorkload, primal: npt.ArrayLike) -> Array:
 
 def _mechanism(workload: MarginalWorkload, noise: Array) -> MarginalMechanism:
     # Imported here so that the judge rests on no module that it does not need.
-    from dualmech.marginal_mechanism import MarginalMechanism
+    from dualmech.mechanisms.marginal import MarginalMechanism
 
     lattice = workload.lattice
     assert workload.domain is not None

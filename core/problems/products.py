@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from dualmech.problems.factored import ProductDual, ProductProblem
+from dualmech.geometry.product import ProductDual, ProductProblem
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.variance import TotalVariance

@@ -1,235 +1,148 @@
-"""The refined privacy ordering, stage by stage: what the optima of a stage have in common, and what is left open.
-
-All optimal covariances of fitness for use share a part. At optimal weights let ``P = Σ_i λ_i b_i b_i'`` over the
-moves b_i = B u_i, and ``Q = Σ_j μ_j v_j' v_j``. Stationarity, ``Σ⁻¹ P Σ⁻¹ ∝ Q``, fixes Σ⁻¹ on the range of P: in
-coordinates in which one optimum is the identity, P and Q are proportional, and every optimum is the identity on
-their range, a free block M on its complement, and zero between the two. So the optima form a *face*
-
-    ``Σ = S S' + O M O'``,   M ≻ 0,
-
-and the next entries of the sorted profile come from the same problem, smaller, with what S already costs and
-already adds in variance. Each stage settles at least one direction; the last leaves none, which is why the
-minimum of the ordering is unique. The refined mechanism is a sequence of independent releases, one a stage.
-"""
+"""The minimum of the refined privacy ordering: one answer, its profile, and a certificate for every stage."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+import itertools
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
-import scipy.linalg
 
-from dualmech import linalg
-from dualmech.certificate import Certificate
-from dualmech.errors import InvalidInputError
-from dualmech.problems.evaluation import FitnessDual, covariance_of, dual_weights, evaluate, proving
-from dualmech.problems.fitness import FitnessForUse
+from dualmech.errors import InputTypeError, UncertifiedWarning
+from dualmech.geometry.dense_forms import FitnessDual, evaluate
+from dualmech.problems.faces import next_stage
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.stages import RefinementStage
+from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
 
 if TYPE_CHECKING:
-    from dualmech.mechanism import LinearGaussianMechanism
+    from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
-Indices: TypeAlias = npt.NDArray[np.intp]
+StageSolver = Callable[[RefinementStage], tuple[Array, FitnessDual, int]]
+"""Returns an optimal M (r, r) of a stage, scaled to its targets, weights that prove it, and the steps it took."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RefinementStage:
-    """One stage of the refined privacy ordering: the least worst cost of the neighbours that are still open.
+class Refinement:
+    """The one optimal covariance whose sorted privacy profile is least, lexicographically.
 
-    Minimise ``max_i o_i + β_i' M⁻¹ β_i`` over the open neighbours i and M ≻ 0, subject to
-    ``a_j + ν_j M ν_j' ≤ c_j``: problem `FitnessForUse` on the face ``Σ = S S' + O M O'``. In the coordinates
-    of S and O a move ``B u_i`` is (σ_i, β_i) with ``o_i = ‖σ_i‖²``, and a query has coefficients (τ_j, ν_j) with
-    ``a_j = ‖τ_j‖²``. Its dual, for λ ≥ 0 on the open neighbours and μ ≥ 0, is
-
-        ``Σ λ_i o_i / Σ λ_i + ‖diag(√μ) N β diag(√λ)‖_*² / (Σ λ_i · Σ μ_j (c_j - a_j))``.
-
-    Parameters
+    Attributes
     ----------
-    problem : FitnessForUse
-        What all stages refine.
-    settled : (k, q) array
-        S: independent unit noise in these directions is common to all optima of the earlier stages.
-    open : (k, r) array
-        O: the directions whose noise is still free.
-    neighbours, queries : index arrays, optional
-        The neighbours and queries that are open, that is, whose cost or variance depends on M; by default all that
-        can be.
+    solution : Solution
+        Of the problem itself: the refined covariance, and the weights that prove its cost.
+    stages : tuple of Solution
+        One a stage, over its `RefinementStage` and the same covariance (in the units of `FitnessForUse`): each
+        certifies that, on the face that the earlier stages leave, no covariance has a smaller worst cost of the
+        neighbours that were still open.
 
     Notes
     -----
-    Definition 5 and Theorem 11 of Xiao et al., PVLDB 14(10), 2021, which proves uniqueness without a method.
-    A certificate of this class holds on the face it names. The face of the first stage is everything; the later
-    ones are known up to rounding and, where complementarity is not strict, up to the root of the gap before.
+    Definition 5 and Theorem 11 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of
+    differentially private linear queries", PVLDB 14(10), 2021: the minimum is unique.
     """
 
-    problem: FitnessForUse
-    settled: Array
-    open: Array
-    neighbours: Indices
-    queries: Indices
-    costs: Array = field(repr=False)
-    moves: Array = field(repr=False)
-    variances: Array = field(repr=False)
-    rows: Array = field(repr=False)
-    rounding: float = field(repr=False)
-
-    def __init__(
-        self,
-        problem: FitnessForUse,
-        settled: Array,
-        open: Array,
-        neighbours: Indices | None = None,
-        queries: Indices | None = None,
-    ) -> None:
-        settled, open = np.asarray(settled, dtype=np.float64), np.asarray(open, dtype=np.float64)
-        geometry = problem.geometry
-        if not settled.ndim == open.ndim == 2 or not len(settled) == len(open) == geometry.rank:
-            raise InvalidInputError(
-                f"settled and open must have {geometry.rank} rows, one a row of the basis, "
-                f"got shapes {settled.shape} and {open.shape}"
-            )
-        directions, count = np.hstack([settled, open]), settled.shape[1]
-        frame = _Frame(directions)
-        coordinates = frame.coordinates(geometry.moves)
-        coefficients = geometry.representation @ directions
-        moves, rows = coordinates[count:], coefficients[:, count:]
-        if neighbours is None:
-            neighbours = np.flatnonzero(np.abs(geometry.moves).max(axis=0))
-        if queries is None:
-            queries = np.setdiff1d(np.arange(len(rows)), geometry.free_queries)
-        for name, chosen, size in (
-            ("neighbours", neighbours, moves.shape[1]),
-            ("queries", queries, len(rows)),
-        ):
-            if not np.isin(chosen, np.arange(size)).all():
-                raise InvalidInputError(f"{name} must be indices from 0 to {size - 1}, got {chosen}")
-        for name, value in {
-            "problem": problem,
-            "settled": settled,
-            "open": open,
-            "neighbours": neighbours,
-            "queries": queries,
-            "costs": np.einsum("ki,ki->i", coordinates[:count], coordinates[:count]),
-            "moves": moves,
-            "variances": np.einsum("jk,jk->j", coefficients[:, :count], coefficients[:, :count]),
-            "rows": rows,
-            "rounding": 8 * geometry.rank * linalg.EPS * frame.condition(),
-        }.items():
-            object.__setattr__(self, name, value)
+    solution: Solution
+    stages: tuple[Solution, ...]
 
     @property
-    def finished(self) -> bool:
-        """Whether no neighbour's cost depends on M any more."""
-        return not (self.open.shape[1] and len(self.neighbours))
+    def covariance(self) -> Array:
+        """Covariance of the noise on B x (k, k)."""
+        return np.asarray(self.solution.primal)
 
     @property
-    def slack(self) -> Array:
-        """What the settled noise leaves of the targets, ``c_j - a_j`` (m,)."""
-        return self.problem.targets - self.variances
+    def profile(self) -> Array:
+        """Squared privacy cost of each pair of neighbours (s,)."""
+        return evaluate(accuracy_first(self.solution.problem), self.covariance).profile
 
-    def covariance(self, inner: Array | None = None) -> Array:
-        """Return ``S S' + O M O'`` (k, k); by default with M = I, the optimum of the stage before."""
-        free = self.open @ self.open.T if inner is None else self.open @ inner @ self.open.T
-        product = self.settled @ self.settled.T + free
-        return np.asarray((product + product.T) / 2)
+    @property
+    def mechanism(self) -> LinearGaussianMechanism:
+        """The mechanism to release with."""
+        return self.solution.mechanism
 
-    def certify(
-        self, primal: npt.ArrayLike, dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]
-    ) -> Certificate:
-        """Judge a covariance on B x (k, k), which must lie on the face, and weights (s,) and (m,).
+    @property
+    def certified(self) -> bool:
+        """Whether every stage, and the answer as a whole, is proven to the tolerance."""
+        return all(each.status is Status.CERTIFIED for each in (self.solution, *self.stages))
 
-        What is evaluated is the nearest point of the face. How far the covariance is from it, relative to its
-        own standard deviations, counts as violation. Weights on closed neighbours and queries are left out.
-        """
-        face, departure = self._nearest(covariance_of(self.problem, primal))
-        sides = evaluate(self.problem, face)
-        bound, rounding = self._bound(*dual_weights(self.problem, dual))
-        objective = float(sides.profile[self.neighbours].max(initial=0.0))
-        violation = max(sides.excess - 1, departure)
-        return Certificate.of(objective, bound, violation, sides.rounding + rounding)
-
-    def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
-        """Return the mechanism that adds noise of this covariance to B x."""
-        return self.problem.mechanism(primal)
-
-    def prices(self, dual: FitnessDual) -> Array:
-        """Return each query's share of the bill of this stage (m,): ``μ_j (c_j - a_j)``, normalised."""
-        bill = np.asarray(dual.query_weights) * np.maximum(self.slack, 0.0)
-        total = bill.sum()
-        return np.asarray(bill / total) if total > 0 else np.zeros_like(bill)
-
-    def binding(self, primal: npt.ArrayLike, slack: float) -> Indices:
-        """Return the open neighbours whose cost is within `slack`, relative, of the largest among them."""
-        profile = evaluate(self.problem, primal).profile[self.neighbours]
-        return np.asarray(self.neighbours[profile >= (1 - slack) * profile.max()])
-
-    def spread(self, neighbour_shares: Array, query_shares: Array) -> FitnessDual:
-        """Return weights over all from shares of the open ones; a query's share is ``μ_j (c_j - a_j)``."""
-        first, last = np.zeros(self.moves.shape[1]), np.zeros(len(self.rows))
-        first[self.neighbours] = neighbour_shares
-        last[self.queries] = query_shares / self.slack[self.queries]
-        return FitnessDual(first, last)
-
-    def _bound(self, neighbour_weights: Array, query_weights: Array) -> tuple[float, float]:
-        """Return the dual value of the class's docstring and its rounding, relative; 0 where nothing is proven.
-
-        Proof: ``Σ λ_i β_i' M⁻¹ β_i · Σ μ_j ν_j M ν_j'`` is at least the squared trace norm, as for the whole
-        problem, the second factor is at most ``Σ μ_j (c_j - a_j)``, and a maximum is at least any mean.
-        """
-        first, last = neighbour_weights[self.neighbours], query_weights[self.queries]
-        if not (proving(first) and proving(last)):
-            return 0.0, 0.0
-        first, last = first / first.max(), last / last.max()  # no sum or product then overflows
-        budget, mass = float(last @ self.slack[self.queries]), float(first.sum())
-        if not budget > 0:
-            return 0.0, 0.0
-        between = self.rows[self.queries] @ self.moves[:, self.neighbours]
-        norm, allowance = linalg.trace_norm(np.sqrt(last)[:, None] * between * np.sqrt(first))
-        free = norm**2 / (mass * budget)
-        rounding = 2 * (allowance / norm if norm > 0 else 0.0) + 4 * self.rounding
-        return float(first @ self.costs[self.neighbours]) / mass + free, rounding
-
-    def _nearest(self, covariance: Array) -> tuple[Array, float]:
-        """Return a point of the face near a covariance, and how far from it that is, in standard deviations."""
-        count, units = self.settled.shape[1], np.sqrt(np.abs(np.diagonal(covariance)))
-        if not count or not np.all(np.isfinite(covariance)):
-            return covariance, 0.0
-        frame = _Frame(np.hstack([self.settled, self.open]))
-        inner = frame.coordinates(frame.coordinates((covariance + covariance.T) / 2).T)
-        face = self.covariance(inner[count:, count:])
-        apart = relative(np.abs(face - covariance), units * units[:, None])
-        return face, float(apart.max())
+    @property
+    def gap(self) -> float:
+        """The largest gap of all stages."""
+        return max(each.gap for each in (self.solution, *self.stages))
 
 
-class _Frame:
-    """Independent directions, factored once: coordinates on them, and how well conditioned they are.
+def refine(
+    problem: FitnessForUse | PrivacyFirst, directions: Array, solve: StageSolver, *, tol: float, solver: str
+) -> Refinement:
+    """Solve stage after stage until nothing is open; the layers bring the solver.
 
-    Rows are first brought to unit length, which makes standard deviations the unit of every noisy answer.
+    Parameters
+    ----------
+    problem : FitnessForUse or PrivacyFirst
+        What is asked.
+    directions : (k, r) array
+        Columns that span all B u_i, chosen so that an optimal M on them is not far from the identity.
+    solve : callable
+        Solves one stage as accurately as it can: errors of a stage are inherited by the next.
+    tol : float
+        Gap to prove in every stage.
+    solver : str
+        Name for the solutions.
     """
-
-    def __init__(self, directions: Array) -> None:
-        lengths = np.linalg.norm(directions, axis=1)
-        self.units = np.where(lengths > 0, lengths, 1.0)[:, None]
-        scaled = directions / self.units
-        self.norms = np.linalg.norm(scaled, axis=0)[:, None]
-        self.orthonormal, self.triangle = scipy.linalg.qr(
-            scaled / self.norms.T, mode="economic", check_finite=False
+    began, whole = time.perf_counter(), accuracy_first(problem)
+    stage = RefinementStage(whole, np.zeros((len(directions), 0)), directions)
+    solved: list[tuple[RefinementStage, FitnessDual, int]] = []
+    with np.errstate(all="ignore"):
+        while not stage.finished:
+            inner, dual, steps = solve(stage)
+            solved.append((stage, dual, steps))
+            point = stage.covariance(inner)
+            try:
+                stage = next_stage(stage, inner, dual, stage.certify(point, dual).gap)
+            except np.linalg.LinAlgError:
+                # Numerically singular noise has no square root to go on with; the judge says what that is worth.
+                break
+            point = stage.covariance()
+        covariance = whole.feasible(point)
+    judge = partial(judged, tol=tol, otherwise=Status.STALLED, solver=solver)
+    stages = tuple(judge(each, covariance, dual, iterations=steps) for each, dual, steps in solved)
+    total, seconds = sum(steps for _, _, steps in solved), time.perf_counter() - began
+    first = solved[0][1]
+    answer = Refinement(
+        judge(problem, problem.feasible(covariance), first, iterations=total, seconds=seconds),
+        _proven_in_order(stages, stage.finished),
+    )
+    if not answer.certified:
+        warnings.warn(
+            f"{solver}: a stage is proven to {answer.gap:.1e} where {tol:.1e} was asked",
+            UncertifiedWarning,
+            stacklevel=3,
         )
-
-    def coordinates(self, vectors: Array) -> Array:
-        """Return the coordinates of vectors in the span of the directions."""
-        inside = self.orthonormal.T @ (vectors / self.units)
-        solved = scipy.linalg.solve_triangular(self.triangle, inside, check_finite=False)
-        return np.asarray(solved / self.norms)
-
-    def condition(self) -> float:
-        """Return the condition number of the scaled directions."""
-        values = linalg.singular_values(self.triangle)
-        return float(values[0] / values[-1])
+    return answer
 
 
-def relative(part: Array, whole: Array) -> Array:
-    """Return parts of wholes, 0 where there is no whole."""
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+def _proven_in_order(stages: tuple[Solution, ...], finished: bool) -> tuple[Solution, ...]:
+    """Return the stages, those after the first that is not proven called unproven too: their face is in doubt."""
+    proven = list(itertools.takewhile(lambda stage: stage.status is Status.CERTIFIED, stages))
+    rest = list(stages[len(proven) :])
+    if not rest and not finished:
+        proven, rest = proven[:-1], proven[-1:]
+    message = "An earlier stage is not proven, so the face of this one is in doubt."
+    doubtful = [
+        replace(stage, status=Status.STALLED, message=message) if stage.status is Status.CERTIFIED else stage
+        for stage in rest
+    ]
+    return (*proven, *doubtful)
+
+
+def accuracy_first(problem: FitnessForUse | PrivacyFirst) -> FitnessForUse:
+    """Return the problem whose optima are refined; `InputTypeError` for anything else."""
+    if isinstance(problem, PrivacyFirst):
+        return problem.accuracy_first
+    if isinstance(problem, FitnessForUse):
+        return problem
+    raise InputTypeError(f"problem must be FitnessForUse or PrivacyFirst, got {type(problem).__name__}")

@@ -8,9 +8,9 @@ import scipy.linalg
 from dualmech import linalg
 from dualmech.certificate import FEASIBLE
 from dualmech.errors import InvalidInputError
-from dualmech.noise import NoisyQueries
-from dualmech.problems.evaluation import proving
-from dualmech.problems.geometry import Geometry, moves_between
+from dualmech.geometry.dense import Geometry, moves_between
+from dualmech.geometry.dense_forms import proving
+from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.validate import Array, Matrix
 
 

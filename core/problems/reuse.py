@@ -12,8 +12,8 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError
-from dualmech.noise import NoisyQueries
-from dualmech.problems.evaluation import (
+from dualmech.geometry.dense import Geometry
+from dualmech.geometry.dense_forms import (
     MOST_PASSES,
     Sides,
     covariance_of,
@@ -22,14 +22,14 @@ from dualmech.problems.evaluation import (
     meeting_targets,
     scaled,
 )
+from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.geometry import Geometry
 from dualmech.problems.release import dual_bound, leanest, unit_noise_rows, unknown
 from dualmech.validate import Array, Matrix
-from dualmech.workload import Workload
+from dualmech.workloads.base import Workload
 
 if TYPE_CHECKING:
-    from dualmech.mechanism import LinearGaussianMechanism
+    from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,7 +218,7 @@ class ReuseFitness:
         InfeasibleAnswerError
             The covariance is none, or the release cannot be answered from it.
         """
-        from dualmech.mechanism import LinearGaussianMechanism
+        from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
         covariance = covariance_of(self, primal)
         if not self._sides(covariance).excess <= 1 + FEASIBLE:

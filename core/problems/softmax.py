@@ -12,8 +12,8 @@ from scipy.special import entr
 
 from dualmech import validate
 from dualmech.certificate import Certificate
-from dualmech.linalg import EPS
-from dualmech.problems.evaluation import (
+from dualmech.geometry.dense import Geometry
+from dualmech.geometry.dense_forms import (
     Forms,
     covariance_of,
     dual_weights,
@@ -23,13 +23,13 @@ from dualmech.problems.evaluation import (
     scaled,
     trace_norm_bound,
 )
+from dualmech.linalg import EPS
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.geometry import Geometry
 from dualmech.validate import Array, Matrix
-from dualmech.workload import Workload
+from dualmech.workloads.base import Workload
 
 if TYPE_CHECKING:
-    from dualmech.mechanism import LinearGaussianMechanism
+    from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
 
 @dataclass(frozen=True, slots=True, eq=False)

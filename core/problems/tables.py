@@ -12,16 +12,16 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import validate
-from dualmech.attribute_noise import SplitBound, SplitNoise
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.split_parts import SplitBound, SplitNoise
 from dualmech.linalg import EPS
 from dualmech.problems.marginals import Targets
-from dualmech.query_tables import TableWorkload
 from dualmech.validate import Array
+from dualmech.workloads.query_tables import TableWorkload
 
 if TYPE_CHECKING:
-    from dualmech.table_mechanism import TableMechanism
+    from dualmech.mechanisms.split import TableMechanism
 
 MAX_CASES = 2**20
 """Largest number of combinations of worst queries, over all tables."""
@@ -187,7 +187,7 @@ class TableFitness:
     def mechanism(self, primal: TablePoint) -> TableMechanism:
         """Return the mechanism with this noise."""
         # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.table_mechanism import TableMechanism
+        from dualmech.mechanisms.split import TableMechanism
 
         return TableMechanism(self.workload, primal.shapes, self._noise(primal))
 

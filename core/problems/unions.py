@@ -10,21 +10,21 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.blocks import Blocks
 from dualmech.certificate import Certificate
-from dualmech.circular import CircularWorkload
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError
-from dualmech.problems import tied
-from dualmech.problems.evaluation import proving
-from dualmech.problems.tied import UnionPoint
-from dualmech.stacking import structured
-from dualmech.unions import UnionWorkload, union
+from dualmech.geometry import block_forms
+from dualmech.geometry.block_forms import UnionPoint
+from dualmech.geometry.blocks import Blocks
+from dualmech.geometry.dense_forms import proving
 from dualmech.validate import Array
-from dualmech.workload import Workload
+from dualmech.workloads.base import Workload
+from dualmech.workloads.circular import CircularWorkload
+from dualmech.workloads.stacking import structured
+from dualmech.workloads.unions import UnionWorkload, union
 
 if TYPE_CHECKING:
+    from dualmech.mechanisms.block import UnionMechanism
     from dualmech.solution import Solution
-    from dualmech.union_mechanism import UnionMechanism
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +41,7 @@ class UnionFitness:
 
     Values of an attribute that no query set tells apart may be exchanged, and a circle of values may be turned, without
     changing what is asked. Noise that respects this loses nothing (``docs/scale.md``), and is a covariance K_b on each
-    of a few blocks (`dualmech.blocks`). Minimise
+    of a few blocks (`dualmech.geometry.blocks`). Minimise
 
     - ``α = max_o Σ_b (K_b⁻¹)_oo`` over orbits o of cells, subject to ``Σ_b v_jb K_b v_jb' ≤ c_j`` for each orbit j of
       queries.
@@ -95,7 +95,7 @@ class UnionFitness:
     def certify(self, primal: UnionPoint, dual: UnionDual) -> Certificate:
         """Judge noise on blocks and dual weights; neither needs to come from a solver."""
         bound, rounding = self._bound(dual)
-        forms = tied.evaluate(self.blocks, tied.checked_point(self.blocks, primal))
+        forms = block_forms.evaluate(self.blocks, block_forms.checked_point(self.blocks, primal))
         if forms is None:
             return Certificate.of(np.inf, bound, np.inf, rounding)
         ratios = forms.variances / self.orbit_targets
@@ -107,10 +107,10 @@ class UnionFitness:
         """Return the noise scaled so that the tightest target is met exactly."""
 
         def excess(point: UnionPoint) -> float:
-            forms = tied.evaluate(self.blocks, point)
+            forms = block_forms.evaluate(self.blocks, point)
             return np.inf if forms is None else float((forms.variances / self.orbit_targets).max())
 
-        return tied.meeting(tied.checked_point(self.blocks, primal), excess, 1)
+        return block_forms.meeting(block_forms.checked_point(self.blocks, primal), excess, 1)
 
     def spending(self, answer: Solution, cost: float) -> Solution:
         """Return an answer, from whichever layer, at a squared privacy cost of its own: privacy first, judged anew.
@@ -144,7 +144,7 @@ class UnionFitness:
 
         point = self.feasible(required(answer).primal)
         cells, queries = self._weights(answer.dual)
-        if (forms := tied.evaluate(self.blocks, point)) is None:
+        if (forms := block_forms.evaluate(self.blocks, point)) is None:
             raise InfeasibleAnswerError("no mechanism: the noise is no covariance")
         factor = forms.cost / validate.positive_number(cost=cost)
         targets = self.workload.per_table(factor * self.targets, "targets")
@@ -166,11 +166,11 @@ class UnionFitness:
 
     def binding(self, primal: UnionPoint, slack: float) -> npt.NDArray[np.intp]:
         """Return the orbits of cells whose cost is within `slack`, relative, of the largest."""
-        return tied.binding(self.blocks, primal, slack)
+        return block_forms.binding(self.blocks, primal, slack)
 
     def loose(self, primal: UnionPoint, slack: float) -> npt.NDArray[np.intp]:
         """Return the tables none of whose queries comes within `slack`, relative, of the target."""
-        forms = tied.evaluate(self.blocks, tied.checked_point(self.blocks, primal))
+        forms = block_forms.evaluate(self.blocks, block_forms.checked_point(self.blocks, primal))
         largest = np.zeros(len(self.targets))
         if forms is not None:
             np.maximum.at(largest, self.blocks.tables, forms.variances)
@@ -182,8 +182,8 @@ class UnionFitness:
                 f"dual must be a dualmech.UnionDual with query weights, got {type(dual).__name__}"
             )
         return (
-            tied.checked_weights("cell_weights", dual.cell_weights, self.blocks.cells),
-            tied.checked_weights("query_weights", dual.query_weights, len(self.blocks.tables)),
+            block_forms.checked_weights("cell_weights", dual.cell_weights, self.blocks.cells),
+            block_forms.checked_weights("query_weights", dual.query_weights, len(self.blocks.tables)),
         )
 
     def _bound(self, dual: UnionDual) -> tuple[float, float]:
@@ -191,7 +191,7 @@ class UnionFitness:
         if not (proving(cells) and proving(queries)):
             return 0.0, 0.0
         shares, bill = cells / cells.max(), queries / queries.max()
-        return tied.bound(self.blocks, shares / shares.sum(), bill / (bill @ self.orbit_targets))
+        return block_forms.bound(self.blocks, shares / shares.sum(), bill / (bill @ self.orbit_targets))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,12 +239,12 @@ class UnionVariance:
     def certify(self, primal: UnionPoint, dual: UnionDual) -> Certificate:
         """Judge noise on blocks and weights of orbits of cells; neither needs to come from a solver."""
         given = dual.cell_weights if isinstance(dual, UnionDual) else dual
-        cells = tied.checked_weights("cell_weights", given, self.blocks.cells)
+        cells = block_forms.checked_weights("cell_weights", given, self.blocks.cells)
         bound, rounding = 0.0, 0.0
         if proving(cells):
             shares = cells / cells.max()
-            bound, rounding = tied.bound(self.blocks, shares / shares.sum(), self.orbit_weights)
-        forms = tied.evaluate(self.blocks, tied.checked_point(self.blocks, primal))
+            bound, rounding = block_forms.bound(self.blocks, shares / shares.sum(), self.orbit_weights)
+        forms = block_forms.evaluate(self.blocks, block_forms.checked_point(self.blocks, primal))
         if forms is None:
             return Certificate.of(np.inf, bound, np.inf, rounding)
         total = float(self.orbit_weights @ forms.variances)
@@ -255,10 +255,10 @@ class UnionVariance:
         """Return the noise scaled so that the squared privacy cost is exactly 1."""
 
         def excess(point: UnionPoint) -> float:
-            forms = tied.evaluate(self.blocks, point)
+            forms = block_forms.evaluate(self.blocks, point)
             return np.inf if forms is None else forms.cost
 
-        return tied.meeting(tied.checked_point(self.blocks, primal), excess, -1)
+        return block_forms.meeting(block_forms.checked_point(self.blocks, primal), excess, -1)
 
     def mechanism(self, primal: UnionPoint, cost: float = 1.0) -> UnionMechanism:
         """Return the mechanism with this noise, divided by a squared privacy cost."""
@@ -267,12 +267,14 @@ class UnionVariance:
     def prices(self, dual: UnionDual) -> Array:
         """Return each table's share of the trace norm that proves the bound (tables,)."""
         found = np.zeros(len(self.weights))
-        np.add.at(found, self.blocks.tables, tied.shares(self.blocks, dual.cell_weights, self.orbit_weights))
+        np.add.at(
+            found, self.blocks.tables, block_forms.shares(self.blocks, dual.cell_weights, self.orbit_weights)
+        )
         return np.asarray(found / found.sum()) if found.any() else found
 
     def binding(self, primal: UnionPoint, slack: float) -> npt.NDArray[np.intp]:
         """Return the orbits of cells whose cost is within `slack`, relative, of the largest."""
-        return tied.binding(self.blocks, primal, slack)
+        return block_forms.binding(self.blocks, primal, slack)
 
     def loose(self, primal: UnionPoint, slack: float) -> npt.NDArray[np.intp]:
         """Return no table: none has a target of its own that it could fall short of."""
@@ -307,7 +309,7 @@ def _state(problem: UnionFitness | UnionVariance, workload: Workload, name: str,
 
 def _mechanism(problem: UnionFitness | UnionVariance, primal: UnionPoint, factor: float) -> UnionMechanism:
     # Imported here so that the judge rests on no module that it does not need.
-    from dualmech.union_mechanism import UnionMechanism
+    from dualmech.mechanisms.block import UnionMechanism
 
-    point = tied.checked_point(problem.blocks, primal)
+    point = block_forms.checked_point(problem.blocks, primal)
     return UnionMechanism(problem.workload, problem.blocks, point.scaled(factor))

@@ -11,19 +11,19 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
-from dualmech.problems.evaluation import (
+from dualmech.geometry.dense import Geometry
+from dualmech.geometry.dense_forms import (
     covariance_of,
     proving,
     quadratic_forms,
     spending_one,
     trace_norm_bound,
 )
-from dualmech.problems.geometry import Geometry
 from dualmech.validate import Array, Matrix
-from dualmech.workload import Workload
+from dualmech.workloads.base import Workload
 
 if TYPE_CHECKING:
-    from dualmech.mechanism import LinearGaussianMechanism
+    from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +140,7 @@ class TotalVariance:
     def mechanism(self, primal: npt.ArrayLike, cost: float = 1.0) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of this covariance, divided by a squared cost, to B x."""
         # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.mechanism import LinearGaussianMechanism
+        from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
         spent = validate.positive_number(cost=cost)
         return LinearGaussianMechanism(self.basis, covariance_of(self, primal) / spent, self.neighbours)

@@ -11,13 +11,13 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.dense_forms import proving
 from dualmech.problems.design import DesignGeometry, answered
-from dualmech.problems.evaluation import proving
 from dualmech.validate import Array, Matrix
-from dualmech.workload import Workload
+from dualmech.workloads.base import Workload
 
 if TYPE_CHECKING:
-    from dualmech.mechanism import LinearGaussianMechanism
+    from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
 POWERS = {"approximate": 1, "pure": 2}
 """The power p by which a weight divides a variance, by the kind of privacy."""
@@ -187,7 +187,7 @@ class QueryWeighting:
             Weights that are no solution; a problem of pure privacy, whose noise is not Gaussian.
         """
         # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.mechanism import LinearGaussianMechanism
+        from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
         if self.privacy == "pure":
             raise InvalidInputError(

@@ -16,10 +16,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from dualmech.crosscheck import plots, report
 from dualmech.crosscheck.benchmarks import common, local, program1, softmax
 from dualmech.crosscheck.benchmarks.contest import Contest, Entry
 from dualmech.crosscheck.benchmarks.layers import BENCHMARKS, Benchmark, measure, measure_against_reference
+from dualmech.crosscheck.command import report
+from dualmech.crosscheck.papers import plots
 
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 

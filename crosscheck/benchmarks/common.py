@@ -11,7 +11,7 @@ import scipy.linalg
 
 from dualmech import fast
 from dualmech.crosscheck.benchmarks.contest import Contender, Contest
-from dualmech.mechanism import LinearGaussianMechanism
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.solution import Solution
 from dualmech.validate import Array

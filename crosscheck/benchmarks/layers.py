@@ -12,13 +12,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from dualmech import designs, fast, workloads
+from dualmech import fast, workloads
 from dualmech.errors import UncertifiedWarning
+from dualmech.problems import designs
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.validate import Array
-from dualmech.workload import Workload
+from dualmech.workloads.base import Workload
 
 Problem: TypeAlias = Callable[[], FitnessForUse | TotalVariance | QueryWeighting]
 

@@ -13,10 +13,10 @@ from rich.table import Table
 
 from dualmech import fast, workloads
 from dualmech.errors import UncertifiedWarning
-from dualmech.fast import local_gradient
-from dualmech.problems.factorisation import trace_bound
-from dualmech.problems.local import LocalStrategy
-from dualmech.workload import Workload
+from dualmech.fast.local import gradient
+from dualmech.geometry.local.strategies import trace_bound
+from dualmech.problems.local.strategy import LocalStrategy
+from dualmech.workloads.base import Workload
 
 EPSILON = 1.0
 
@@ -112,11 +112,11 @@ def step(users: int) -> dict[str, float]:
     """Time one step of gradient descent, projection and gradients included."""
     problem = LocalStrategy(workloads.identity(users), EPSILON)
     gram = problem.root.T @ problem.root
-    task = local_gradient.Task(gram, np.ones(users), float(np.exp(EPSILON)))
-    outputs = local_gradient.OUTPUTS * users
-    first = local_gradient.start(task, outputs, np.random.default_rng(0))
+    task = gradient.Task(gram, np.ones(users), float(np.exp(EPSILON)))
+    outputs = gradient.OUTPUTS * users
+    first = gradient.start(task, outputs, np.random.default_rng(0))
     begun = time.perf_counter(), time.process_time()
-    taken = sum(1 for _ in local_gradient.walked(task, first, SHORT_STEP, TIMED_STEPS, strict=False))
+    taken = sum(1 for _ in gradient.walked(task, first, SHORT_STEP, TIMED_STEPS, strict=False))
     return {
         "users": users,
         "outputs": outputs,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import Any
 
-from dualmech import designs, fast, workloads
+from dualmech import fast, workloads
 from dualmech.crosscheck.benchmarks.contest import Contender, Contest
+from dualmech.problems import designs
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dualmech import fast, workloads
-from dualmech.crosscheck import plots
 from dualmech.crosscheck.benchmarks.contest import Contender, Contest, Entry
+from dualmech.crosscheck.papers import plots
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
 

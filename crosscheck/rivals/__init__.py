@@ -8,29 +8,38 @@ The mechanisms of local privacy (`LocalRival`) are fixed: their builders take a 
 they return takes any workload.
 """
 
-from dualmech.crosscheck.rivals import census
-from dualmech.crosscheck.rivals.datacube import choose_marginals, datacube
-from dualmech.crosscheck.rivals.fourier import fourier, fourier_matrix
-from dualmech.crosscheck.rivals.intervals import IntervalTree
-from dualmech.crosscheck.rivals.local_noise import NoiseRival, matrix_mechanism
-from dualmech.crosscheck.rivals.local_protocol import FactorisedRival, LocalRival, MatrixRival
-from dualmech.crosscheck.rivals.local_responses import (
-    fourier_response,
-    hadamard_response,
-    randomised_response,
+from dualmech.crosscheck.rivals.central import census
+from dualmech.crosscheck.rivals.central.datacube import choose_marginals, datacube
+from dualmech.crosscheck.rivals.central.fourier import fourier, fourier_matrix
+from dualmech.crosscheck.rivals.central.intervals import IntervalTree
+from dualmech.crosscheck.rivals.central.noise import (
+    gaussian_mechanism,
+    input_perturbation,
+    raw_gaussian_variance,
 )
-from dualmech.crosscheck.rivals.local_sets import SetRival, rappor, subset_selection, unary_encoding
-from dualmech.crosscheck.rivals.local_trees import MixedRival, hierarchical_response
-from dualmech.crosscheck.rivals.noise import gaussian_mechanism, input_perturbation, raw_gaussian_variance
-from dualmech.crosscheck.rivals.products import hierarchical_matrix, hierarchical_product
-from dualmech.crosscheck.rivals.trees import (
+from dualmech.crosscheck.rivals.central.products import hierarchical_matrix, hierarchical_product
+from dualmech.crosscheck.rivals.central.trees import (
     best_branching,
     hierarchical,
     interval_tree,
     square_root_tree,
 )
-from dualmech.crosscheck.rivals.variance import target_weights, total_variance
-from dualmech.crosscheck.rivals.wavelets import haar_matrix, haar_tree, wavelet
+from dualmech.crosscheck.rivals.central.variance import target_weights, total_variance
+from dualmech.crosscheck.rivals.central.wavelets import haar_matrix, haar_tree, wavelet
+from dualmech.crosscheck.rivals.local.noise import NoiseRival, matrix_mechanism
+from dualmech.crosscheck.rivals.local.protocol import FactorisedRival, LocalRival, MatrixRival
+from dualmech.crosscheck.rivals.local.responses import (
+    fourier_response,
+    hadamard_response,
+    randomised_response,
+)
+from dualmech.crosscheck.rivals.local.sets import (
+    SetRival,
+    rappor,
+    subset_selection,
+    unary_encoding,
+)
+from dualmech.crosscheck.rivals.local.trees import MixedRival, hierarchical_response
 
 __all__ = [
     "FactorisedRival",

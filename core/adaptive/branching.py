@@ -1,0 +1,105 @@
+"""What can happen along a chain: decisions and the rules that make them, what they promise, what they end in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.privacy import GaussianPrivacy
+from dualmech.validate import Array
+
+GO_ON, STOP = -1, -2
+"""What a rule may say instead of the index of a mechanism: release the next stage; release nothing more."""
+
+Rule = Callable[[int, Array], npt.ArrayLike]
+"""Takes a stage and the answers (n, k) of what is known by then, of n data sets; returns n decisions."""
+
+Measure = Callable[[LinearGaussianMechanism, Array, np.random.Generator], Array]
+"""Takes a mechanism, data (n, d) or (d,), and a generator; returns noisy answers (n, m) or (m,)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guarantee(GaussianPrivacy):
+    """What an adaptive release promises before anybody has looked: the maximum over its branches.
+
+    Attributes
+    ----------
+    profile : (s,) array
+        Squared privacy cost of each pair of neighbours, the largest over all branches.
+    """
+
+    profile: Array
+
+    @property
+    def squared_privacy_cost(self) -> float:
+        """The largest entry of the profile, Δ²."""
+        return float(self.profile.max())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenAnswers:
+    """The answers of one mechanism, for the blocks that chose it: their indices (b,), and the values (b, m)."""
+
+    blocks: npt.NDArray[np.intp]
+    values: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChainOutcome:
+    """What became of many blocks.
+
+    Attributes
+    ----------
+    choices : (n,) array
+        Index of the mechanism each block ended with, or `STOP`.
+    stages : (n,) array
+        The stage at which that was decided.
+    answers : tuple of ChosenAnswers
+        By mechanism.
+    """
+
+    choices: npt.NDArray[np.intp]
+    stages: npt.NDArray[np.intp]
+    answers: tuple[ChosenAnswers, ...]
+
+
+def simulated(mechanism: LinearGaussianMechanism, x: Array, rng: np.random.Generator) -> Array:
+    """Draw noisy answers from a seeded floating-point generator: for study, NOT a private release."""
+    return mechanism.simulate(x, rng)
+
+
+def decided(rule: Rule, stage: int, answers: Array, mechanisms: int) -> npt.NDArray[np.intp]:
+    """Return what a rule says of answers (n, k) after a stage, refused where the stage does not offer it.
+
+    Stage s offers the mechanisms s to ``mechanisms - 1``, `STOP`, and `GO_ON` unless it is the last.
+    """
+    said = np.asarray(rule(stage, answers))
+    if said.shape != (len(answers),) or said.dtype.kind not in "iu":
+        raise InputTypeError(
+            f"rule must return {len(answers)} integers at stage {stage}, got {said.dtype} of shape {said.shape}"
+        )
+    last = stage == mechanisms - 2
+    offered = (said >= stage) & (said < mechanisms) | (said == STOP)
+    refused = said[~(offered if last else offered | (said == GO_ON))]
+    if refused.size:
+        raise InvalidInputError(
+            f"rule must choose a mechanism from {stage} to {mechanisms - 1}{'' if last else ', GO_ON'} or STOP "
+            f"at stage {stage}, got {refused[0]}"
+        )
+    return said.astype(np.intp)
+
+
+def gathered(
+    mechanism: LinearGaussianMechanism, found: list[tuple[npt.NDArray[np.intp], Array]]
+) -> ChosenAnswers:
+    """Return the answers of one mechanism from all stages, in the order of the blocks."""
+    if not found:
+        return ChosenAnswers(np.zeros(0, dtype=np.intp), np.zeros((0, len(mechanism.query_matrix))))
+    blocks = np.concatenate([block for block, _ in found])
+    order = np.argsort(blocks)
+    return ChosenAnswers(blocks[order], np.vstack([values for _, values in found])[order])

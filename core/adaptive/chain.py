@@ -1,0 +1,309 @@
+"""Chains of common mechanisms: what several mechanisms share, then what all but the first share, and so on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from dualmech import linalg, validate
+from dualmech.adaptive.branching import (
+    GO_ON,
+    STOP,
+    ChainOutcome,
+    Guarantee,
+    Rule,
+    decided,
+    gathered,
+    simulated,
+)
+from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.mechanisms.answerability import coordinates
+from dualmech.mechanisms.decomposition import Recreation, recreation
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.intersections import MEETING
+from dualmech.problems.common import CommonMechanism
+from dualmech.problems.loewner import Maximality
+from dualmech.solution import Solution, Status
+from dualmech.validate import Array
+
+StageSolver = Callable[[CommonMechanism], Solution]
+"""Returns a judged solution of a stage, as accurate as can be and judged at no larger a tolerance than is promised."""
+
+WORTH_ASKING = 1e-5
+"""Largest share of a direction's information that a stage may leave to the residuals because of a solver's gap."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChainStage:
+    """One stage of a chain: what is run, what is known afterwards, and how every branch goes on from there.
+
+    Attributes
+    ----------
+    index : int
+        s; the mechanisms still to choose from are s, s + 1, …
+    increment : LinearGaussianMechanism
+        What this stage runs; without any queries where nothing more is common.
+    known : LinearGaussianMechanism
+        All that has been released by then, on independent rows with unit noise.
+    update : (k, l + r) array
+        From the l answers known before, followed by the r of the increment, to those of `known`.
+    solution : Solution
+        Of the common mechanism of the residuals that the stage before leaves, with its certificate.
+    recreations : tuple of Recreation
+        How mechanism s, s + 1, … is made up of `known` and its residual.
+    """
+
+    index: int
+    increment: LinearGaussianMechanism
+    known: LinearGaussianMechanism
+    update: Array
+    solution: Solution
+    recreations: tuple[Recreation, ...]
+
+    @property
+    def trivial(self) -> bool:
+        """Whether nothing more is common, so that the stage releases nothing."""
+        return not len(self.increment.query_matrix)
+
+    @property
+    def maximality(self) -> Maximality:
+        """Whether what is known is a maximal common mechanism of all that are still to choose from."""
+        targets = [each.target for each in self.recreations]
+        return CommonMechanism(targets).maximality(self.known)
+
+    def recreation(self, mechanism: int) -> Recreation:
+        """Return how a mechanism, by its index in the chain, is made up from here."""
+        return self.recreations[mechanism - self.index]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chain:
+    """Mechanisms to choose from, one after the other, without paying for the choice.
+
+    Stage 0 releases what is common to all p mechanisms, stage s what is common to mechanisms s, s + 1, … beyond
+    that. After any stage, the residual of one of these turns what is known into exactly its answer; or the next
+    stage follows, after which mechanism s is out. There are p - 1 stages. Made by `dualmech.fast.chain` or
+    `dualmech.reference.chain`.
+
+    Attributes
+    ----------
+    mechanisms : tuple of LinearGaussianMechanism
+        In the order in which they drop out.
+    stages : tuple of ChainStage
+        With the certificate of each.
+
+    Notes
+    -----
+    Section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023, whose common mechanisms are chosen one by one;
+    those need not be answerable from one another. Here a mechanism of cost ``C + X`` is common to a set and keeps
+    what was released, of cost C, if and only if X is common to the *residuals* of the set given C; and it is
+    maximal if and only if X is. So every stage is the problem of the common mechanism again.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> total = dm.LinearGaussianMechanism([[1, 1, 1, 1]], [[1]])
+    >>> halves = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], np.eye(2))
+    >>> cells = dm.LinearGaussianMechanism(np.eye(4), np.eye(4))
+    >>> chain = fast.chain([total, halves, cells])
+    >>> [stage.known.rank for stage in chain.stages], chain.certified, chain.guarantee.rho
+    ([1, 2], True, 0.5)
+    >>> float(chain.stages[0].known.variances(dm.workloads.total(4))[0].round(6))
+    4.0
+    """
+
+    mechanisms: tuple[LinearGaussianMechanism, ...]
+    stages: tuple[ChainStage, ...]
+
+    @property
+    def nothing(self) -> LinearGaussianMechanism:
+        """What is known before the first stage: the mechanism that releases nothing."""
+        return _nothing(self.mechanisms[0])
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What a release along the chain promises: the largest cost over its branches.
+
+        Every branch ends with the cost of one of the mechanisms, or stops with less; what is released next may
+        depend on what came before, and zCDP and Gaussian privacy compose under that, neighbour by neighbour.
+        """
+        return Guarantee(np.max([each.profile for each in self.mechanisms], axis=0))
+
+    @property
+    def certified(self) -> bool:
+        """Whether every stage is proven to the tolerance."""
+        return all(stage.solution.status is Status.CERTIFIED for stage in self.stages)
+
+    @property
+    def gap(self) -> float:
+        """The largest gap of all stages."""
+        return max(stage.solution.gap for stage in self.stages)
+
+    def simulate(self, blocks: npt.ArrayLike, rule: Rule, rng: np.random.Generator | int = 0) -> ChainOutcome:
+        """Simulate adaptive releases of many data sets, for study. NOT a private release.
+
+        Parameters
+        ----------
+        blocks : (n, d) array
+            One data vector a row; each is released along the chain with noise of its own.
+        rule : callable
+            Takes a stage and the answers (n, k) of what is known by then; returns for each the index of a mechanism
+            to end with, `GO_ON` (not after the last stage) or `STOP`.
+        rng : numpy.random.Generator or int
+            Where the noise comes from.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            Blocks of other cells, decisions that the stage does not offer.
+        """
+        data, generator = validate.finite(2, blocks=blocks), validate.generator(rng=rng)
+        count, cells = len(self.mechanisms), self.mechanisms[0].query_matrix.shape[1]
+        if data.shape[1] != cells:
+            raise InvalidInputError(f"blocks must have {cells} cells, one a column, got {data.shape[1]}")
+        choices, ends = np.full((2, len(data)), STOP, dtype=np.intp)
+        found: list[list[tuple[npt.NDArray[np.intp], Array]]] = [[] for _ in self.mechanisms]
+        active, answers = np.arange(len(data)), np.zeros((len(data), 0))
+        for stage in self.stages:
+            if not active.size:
+                break
+            answers = (
+                np.hstack([answers, simulated(stage.increment, data[active], generator)]) @ stage.update.T
+            )
+            decisions = decided(rule, stage.index, answers, count)
+            for index in range(stage.index, count):
+                mine = np.flatnonzero(decisions == index)
+                if mine.size:
+                    parts = stage.recreation(index)
+                    left = simulated(parts.residual, data[active[mine]], generator)
+                    found[index].append((active[mine], parts.combine(answers[mine], left, generator)))
+            ended = decisions != GO_ON
+            choices[active[ended]], ends[active[ended]] = decisions[ended], stage.index
+            active, answers = active[~ended], answers[~ended]
+        return ChainOutcome(choices, ends, tuple(map(gathered, self.mechanisms, found)))
+
+
+def build(
+    mechanisms: Sequence[LinearGaussianMechanism], solve: StageSolver, *, tol: float, solver: str
+) -> Chain:
+    """Build the chain of two or more mechanisms, stage by stage; the layers bring the solver.
+
+    A solver's gap leaves tiny shares of what is exactly common in the residuals, all but parallel to one another.
+    No stage asks for a direction of which no more is left than the gap of the stage before may explain: what is
+    released stays answerable from all, and is maximal up to that share.
+
+    Parameters
+    ----------
+    mechanisms : sequence of LinearGaussianMechanism
+        In the order in which they drop out.
+    solve : callable
+        Solves the problem of a stage as accurately as it can: what is left is inherited by the next.
+    tol : float
+        Gap to prove in every stage.
+    solver : str
+        Name for the warning where one is not proven.
+    """
+    tol = validate.positive_number(tol=tol)
+    problem = CommonMechanism(mechanisms)
+    given, known = tuple(mechanisms), _nothing(mechanisms[0])
+    explained, span, stages = np.zeros(len(given)), known.query_matrix, []
+    for index in range(len(given) - 1):
+        solution = _asked(solve(problem), tol)
+        span = _extended(span, solution.mechanism.query_matrix, given[index:])
+        increment = _within(solution.mechanism, span)
+        known, update = _composed(known, increment, span)
+        parts = tuple(recreation(each, known) for each in given[index:])
+        stages.append(ChainStage(index, increment, known, update, solution, parts))
+        if index < len(given) - 2:
+            explained = np.maximum(explained, _explained_by_gap(solution))[1:]
+            problem = CommonMechanism([_asking(*each) for each in zip(parts[1:], explained, strict=True)])
+    chain = Chain(given, tuple(stages))
+    if not chain.certified:
+        warnings.warn(
+            f"{solver}: a stage is proven to {chain.gap:.1e} where {tol:.1e} was asked",
+            UncertifiedWarning,
+            stacklevel=3,
+        )
+    return chain
+
+
+def _asked(solution: Solution, tol: float) -> Solution:
+    """Return a solution with the tolerance that was promised in place of the one that was tried for."""
+    status = Status.CERTIFIED if solution.certificate.certifies(tol) else solution.status
+    return replace(solution, tol=tol, status=status)
+
+
+def _nothing(like: LinearGaussianMechanism) -> LinearGaussianMechanism:
+    """Return the mechanism that releases nothing, on the same cells and neighbours."""
+    return LinearGaussianMechanism(
+        np.zeros((0, like.query_matrix.shape[1])), np.zeros((0, 0)), like.neighbours
+    )
+
+
+def _extended(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMechanism, ...]) -> Array:
+    """Return the orthonormal rows of a span with those that more rows need besides, if they leave it clearly enough.
+
+    What lies within `MEETING` of the span belongs to it, as in the intersection from which the rows came: a rank
+    decided to the last digit would take their rounding for new queries. Cells that one of the mechanisms does not
+    see, no common mechanism sees.
+    """
+    if not len(rows):
+        return span
+    outside = linalg.row_space(rows)
+    for _ in range(2):
+        outside = outside - (outside @ span.T) @ span
+    _, sines, directions = linalg.svd(outside)
+    further = directions[: len(sines)][sines > MEETING]
+    unseen = [~np.any(each.query_matrix, axis=0) for each in mechanisms if len(each.query_matrix)]
+    further = np.where(np.any(unseen, axis=0), 0.0, further)
+    return np.vstack([span, further])
+
+
+def _within(mechanism: LinearGaussianMechanism, span: Array) -> LinearGaussianMechanism:
+    """Return a mechanism with its rows put into a span that holds them but for rounding."""
+    rows = (mechanism.query_matrix @ span.T) @ span
+    return LinearGaussianMechanism(rows, mechanism.covariance(), mechanism.neighbours)
+
+
+def _composed(
+    known: LinearGaussianMechanism, increment: LinearGaussianMechanism, span: Array
+) -> tuple[LinearGaussianMechanism, Array]:
+    """Return what both reveal together on independent rows with unit noise, and its answers from both answers.
+
+    With unit noise on rows ``T Q``, Q the span, and ``T = O R`` a QR factorisation, ``O'`` times the answers is
+    R Q x with unit noise, and the rest of them is noise alone.
+    """
+    form = increment.standard_form
+    rows = np.vstack([known.query_matrix, form.queries])
+    orthogonal, triangle = scipy.linalg.qr(rows @ span.T, mode="economic", check_finite=False)
+    said = scipy.linalg.block_diag(np.eye(len(known.query_matrix)), form.estimate)[: len(rows)]
+    together = LinearGaussianMechanism(triangle @ span, np.eye(len(span)), known.neighbours)
+    return together, orthogonal.T @ said
+
+
+def _asking(parts: Recreation, allowed: float) -> LinearGaussianMechanism:
+    """Return the residual without the directions of which at most this share is left."""
+    rows = parts.residual.query_matrix
+    shares = coordinates(rows, parts.target.standard_form.queries)
+    kept = np.einsum("kl,kl->k", shares, shares) > allowed
+    return LinearGaussianMechanism(rows[kept], np.eye(int(kept.sum())), parts.residual.neighbours)
+
+
+def _explained_by_gap(solution: Solution) -> Array:
+    """Return, of each mechanism, what share of a direction it may keep because Σ is not exactly optimal.
+
+    Σ exceeds an optimum by a matrix of trace ``gap · tr Σ`` at most, so no more, relative, than that over the
+    least eigenvalue of P_i.
+    """
+    problem: CommonMechanism = solution.problem
+    if problem.trivial:
+        return np.zeros(len(problem.mechanisms))
+    excess = solution.gap * solution.objective
+    least = np.array([np.linalg.eigvalsh(bound)[0] for bound in problem.bounds])
+    return np.minimum(excess / np.maximum(least, np.finfo(float).tiny), WORTH_ASKING)

@@ -1,0 +1,225 @@
+"""Adaptive releases: run what all branches share, look, and only then choose a branch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import validate
+from dualmech.adaptive.branching import (
+    GO_ON,
+    STOP,
+    Guarantee,
+    Measure,
+    Rule,
+    decided,
+    simulated,
+)
+from dualmech.adaptive.chain import Chain
+from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.validate import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReleasedAnswer:
+    """The answer of the mechanism that was chosen.
+
+    Attributes
+    ----------
+    index : int
+        Which of the chain's mechanisms it is.
+    mechanism : LinearGaussianMechanism
+        The mechanism itself, which is the exact distribution of the answer wherever the choice is made beforehand.
+        A choice that looks at answers also selects among them: given that it was made, noise is no longer centred.
+    values : (m,) array
+        Its noisy answers.
+    """
+
+    index: int
+    mechanism: LinearGaussianMechanism
+    values: Array
+
+
+class AdaptiveRelease:
+    """One release along a chain: advance stage by stage, look at the answers, then choose a branch or stop.
+
+    Nothing runs until `advance` is called. What is promised is `guarantee`, the largest cost over all branches,
+    known before anything has run. It does not fall when a cheap branch is chosen: the choice was made by looking
+    at the data, through noise, and (ε, δ) or ρ bound what the whole procedure tells, the choice included. To spend
+    what a cheap branch has saved needs a *privacy filter*, a theorem for budgets that depend on earlier answers
+    (Feldman and Zrnic, "Individual privacy accounting via a Rényi filter", NeurIPS 2021, for Rényi and
+    zero-concentrated privacy) with a total that was fixed beforehand; this class does not do so by itself.
+
+    Parameters
+    ----------
+    chain : Chain
+        Made by `dualmech.fast.chain` or `dualmech.reference.chain`.
+    x : (d,) array
+        The data.
+    rng : numpy.random.Generator or int
+        Where noise comes from.
+    measure : callable, optional
+        Takes a mechanism, the data and the generator, and returns noisy answers; every access to the data goes
+        through it. By default a simulation in floating point, for study and NOT a private release.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        No chain, data of other cells, NaN or infinity.
+    ReleaseOrderError
+        From its methods: a branch before its stage or after it, a stage that does not exist, anything at all
+        after a branch was chosen or the release was stopped.
+
+    Notes
+    -----
+    Sections 3.4 and 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], np.eye(2))
+    >>> cells = dm.LinearGaussianMechanism(np.eye(4), np.eye(4))
+    >>> release = dm.AdaptiveRelease(fast.chain([rows, cells]), x=[50, 3, 40, 2], rng=0)
+    >>> release.guarantee.rho, release.known.rank
+    (0.5, 0)
+    >>> answers = release.advance()
+    >>> release.known.variances(dm.Workload([[1, 1, 0, 0]])).round(6)
+    array([2.])
+    >>> answer = release.choose(1)
+    >>> answer.index, answer.values.shape, release.finished
+    (1, (4,), True)
+    """
+
+    __slots__ = ("_answers", "_data", "_finished", "_generator", "_measure", "_ran", "chain")
+
+    chain: Chain
+
+    def __init__(
+        self,
+        chain: Chain,
+        x: npt.ArrayLike,
+        rng: np.random.Generator | int = 0,
+        measure: Measure = simulated,
+    ) -> None:
+        if not isinstance(chain, Chain):
+            raise InputTypeError(f"chain must be a dualmech.Chain, got {type(chain).__name__}")
+        data, cells = validate.finite(1, x=x), chain.mechanisms[0].query_matrix.shape[1]
+        if data.shape != (cells,):
+            raise InvalidInputError(f"x must have {cells} entries, one a cell, got {len(data)}")
+        if not callable(measure):
+            raise InputTypeError(f"measure must be callable, got {type(measure).__name__}")
+        self.chain = chain
+        self._data = data
+        self._generator = validate.generator(rng=rng)
+        self._measure = measure
+        self._ran = 0
+        self._answers = np.zeros(0)
+        self._finished = ""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the whole procedure promises, before anything has run: the maximum over its branches."""
+        return self.chain.guarantee
+
+    @property
+    def stage(self) -> int | None:
+        """The stage that ran last; None before the first."""
+        return self._ran - 1 if self._ran else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether a branch was chosen or the release was stopped."""
+        return bool(self._finished)
+
+    @property
+    def known(self) -> LinearGaussianMechanism:
+        """The mechanism that all stages so far amount to; one that releases nothing before the first."""
+        return self.chain.stages[self._ran - 1].known if self._ran else self.chain.nothing
+
+    @property
+    def answers(self) -> Array:
+        """Answers of `known` (k,), in its rows; the residual of a chosen branch is not part of them."""
+        return self._answers.copy()
+
+    def advance(self) -> Array:
+        """Run the next stage and return the answers of all that is known then (k,)."""
+        self._check_open("advance")
+        if self._ran == len(self.chain.stages):
+            raise ReleaseOrderError(
+                f"stage {self._ran - 1} was the last: choose mechanism {self._ran - 1} or {self._ran}, or stop"
+            )
+        stage = self.chain.stages[self._ran]
+        # Should the measurement fail half-way, nobody may run it again: it may have told something already.
+        self._finished = f"stage {self._ran} failed"
+        increment = self._measured(stage.increment)
+        self._answers = stage.update @ np.concatenate([self._answers, increment])
+        self._ran, self._finished = self._ran + 1, ""
+        return self.answers
+
+    def choose(self, index: int) -> ReleasedAnswer:
+        """Run the residual of a mechanism and return its answer; the release ends with it.
+
+        Where the mechanism's own rows depend on one another, noise that does not depend on the data is added, so
+        that the values have exactly the mechanism's distribution.
+        """
+        self._check_open("choose")
+        count = len(self.chain.mechanisms)
+        if isinstance(index, bool) or not isinstance(index, int | np.integer):
+            raise InputTypeError(f"index must be an integer, got {type(index).__name__}")
+        if not 0 <= index < count:
+            raise InvalidInputError(f"index must be one of 0 to {count - 1}, got {index}")
+        if not self._ran:
+            raise ReleaseOrderError("advance before choosing: no stage has run")
+        if index < self._ran - 1:
+            raise ReleaseOrderError(
+                f"mechanism {index} is out since stage {index + 1} ran: what is known may be more than it tells"
+            )
+        parts = self.chain.stages[self._ran - 1].recreation(int(index))
+        self._finished = f"mechanism {index} was chosen"
+        residual = self._measured(parts.residual)
+        values = parts.combine(self._answers, residual, self._generator)
+        return ReleasedAnswer(int(index), parts.target, values)
+
+    def stop(self) -> Array:
+        """End the release with what is known, and return the answers to it (k,)."""
+        self._check_open("stop")
+        self._finished = "the release was stopped"
+        return self.answers
+
+    def run(self, rule: Rule) -> ReleasedAnswer | None:
+        """Advance as long as a rule says so; return the answer of its choice, or None where it stops.
+
+        Parameters
+        ----------
+        rule : callable
+            Takes a stage and the answers (1, k) of what is known by then; returns one decision, the index of a
+            mechanism, `dualmech.decisions.GO_ON` or `dualmech.decisions.STOP`. It may see no data.
+        """
+        if not callable(rule):
+            raise InputTypeError(f"rule must be callable, got {type(rule).__name__}")
+        decision = GO_ON
+        while decision == GO_ON:
+            answers = self.advance()
+            decision = int(decided(rule, self._ran - 1, answers[None], len(self.chain.mechanisms))[0])
+        if decision == STOP:
+            self.stop()
+            return None
+        return self.choose(decision)
+
+    def _measured(self, mechanism: LinearGaussianMechanism) -> Array:
+        """Return noisy answers: the one place where data are seen."""
+        count = len(mechanism.query_matrix)
+        if not count:
+            return np.zeros(0)
+        answers = validate.finite(1, measure=self._measure(mechanism, self._data, self._generator))
+        if len(answers) != count:
+            raise InvalidInputError(f"measure must return {count} answers, one a query, got {len(answers)}")
+        return answers
+
+    def _check_open(self, step: str) -> None:
+        if self._finished:
+            raise ReleaseOrderError(f"cannot {step}: {self._finished}, and nothing more may run")

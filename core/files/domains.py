@@ -1,0 +1,52 @@
+"""Sets of attributes of a domain as arrays of an ``.npz`` file (``docs/formats.md``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import files
+from dualmech.errors import InvalidInputError
+from dualmech.files.archives import Arrays
+from dualmech.workloads.domain import Domain
+from dualmech.workloads.lattice import Axes
+
+KEYS = ("domain_names", "domain_sizes", "set_axes", "set_sizes")
+
+
+def arrays(domain: Domain, sets: Collection[Axes]) -> Arrays:
+    """Return the arrays that describe a domain and sets of its attributes: positions, one set after another."""
+    return files.domain_arrays(domain) | {
+        "set_axes": np.array([axis for axes in sets for axis in axes], dtype=np.int64),
+        "set_sizes": np.array([len(axes) for axes in sets], dtype=np.int64),
+    }
+
+
+def from_arrays(given: Mapping[str, npt.NDArray[Any]], distinct: bool = True) -> tuple[Domain, list[Axes]]:
+    """Return what `arrays` described; `distinct` refuses a set that comes twice.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Arrays that do not fit together, sets with attributes that the domain does not have, a set twice if not allowed.
+    """
+    domain = files.domain_from_arrays(given)
+    axes, sizes = given["set_axes"], given["set_sizes"]
+    if domain is None or axes.ndim != 1 or sizes.ndim != 1 or {axes.dtype.kind, sizes.dtype.kind} - {*"iu"}:
+        raise InvalidInputError("set_axes and set_sizes must be one-dimensional arrays of integers")
+    if np.any(sizes < 0) or int(sizes.sum()) != len(axes):
+        raise InvalidInputError(
+            f"set_sizes must be none negative and add up to the {len(axes)} entries of set_axes"
+        )
+    ends = np.cumsum(sizes)
+    sets = [tuple(axes[end - size : end].tolist()) for end, size in zip(ends, sizes, strict=True)]
+    count = len(domain.names)
+    for each in sets:
+        if list(each) != sorted(set(each)) or not all(0 <= axis < count for axis in each):
+            raise InvalidInputError(f"sets must hold increasing positions below {count}, got {each}")
+    if distinct and len(set(sets)) < len(sets):
+        raise InvalidInputError("sets must be distinct, got one twice")
+    return domain, sets

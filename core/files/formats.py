@@ -1,0 +1,311 @@
+"""Reading and writing files; every schema stands in ``docs/formats.md``.
+
+A file appears whole or not at all, nothing is ever pickled or unpickled, and whatever is wrong with a file
+raises `FileFormatError`, one line that names the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualmech import linalg, validate
+from dualmech.errors import DualmechError, FileFormatError, InputTypeError, InvalidInputError
+from dualmech.files import csv
+from dualmech.files.archives import (
+    Arrays,
+    FilePath,
+    atomic_folder,
+    atomic_write,
+    check_writable,
+    decoding,
+    read_archive,
+    read_npz,
+    reading,
+    require,
+    write_npz,
+)
+from dualmech.files.matrixmarket import format_matrix_market, read_matrix_market
+from dualmech.validate import Array
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.domain import Domain
+
+__all__ = [
+    "SCHEMA",
+    "SUFFIXES",
+    "VERSION",
+    "atomic_folder",
+    "atomic_write",
+    "check_writable",
+    "domain_arrays",
+    "domain_from_arrays",
+    "read_archive",
+    "read_matrix",
+    "read_npz",
+    "read_vector",
+    "read_workload",
+    "reading",
+    "require",
+    "texts",
+    "workload_arrays",
+    "workload_from_arrays",
+    "write_npz",
+    "write_workload",
+]
+
+SCHEMA, VERSION = "dualmech.workload", 1
+
+SUFFIXES = (".csv", ".npy", ".npz", ".mtx")
+
+
+def read_workload(path: FilePath) -> Workload:
+    """Read a workload from a ``.csv``, ``.npy``, ``.npz`` or ``.mtx`` file.
+
+    An ``.npz`` file is one that `write_workload` or ``scipy.sparse.save_npz`` wrote. Only the former keeps
+    the domain; only it and ``.csv`` keep names and groups. Sparse files give a sparse workload.
+
+    Raises
+    ------
+    FileFormatError
+        The file cannot be read or is not in its format: with the line number where a ``.csv`` is at fault.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import dualmech as dm
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "prefix.npz")
+    ...     dm.files.write_workload(dm.workloads.prefix(3), path)
+    ...     dm.files.read_workload(path).names
+    ('cell 0', 'cells 0..1', 'cells 0..2')
+    """
+    suffix = _suffix(path)
+    with reading(path):
+        if suffix == ".csv":
+            table = csv.read_table(path)
+            return Workload(table.values, table.names, table.groups)
+        if suffix == ".npz":
+            return _unpack(path)
+        return Workload(_read_npy(path) if suffix == ".npy" else _read_mtx(path))
+
+
+def write_workload(workload: Workload, path: FilePath) -> None:
+    """Write a workload to a ``.csv``, ``.npy``, ``.npz`` or ``.mtx`` file, whole or not at all.
+
+    ``.npz`` keeps everything, ``.csv`` all but the domain, the others the matrix alone. ``.csv`` and
+    ``.npy`` are written out densely.
+
+    Raises
+    ------
+    FileFormatError, InvalidInputError, InputTypeError
+        Another ending, a path that cannot be written, names that the format cannot hold.
+    """
+    if not isinstance(workload, Workload):
+        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    suffix = _suffix(path)
+    # Each branch refuses what it must before it opens the file.
+    if suffix == ".npz":
+        write_npz(path, SCHEMA, VERSION, **workload_arrays(workload))
+    elif suffix == ".csv":
+        text = csv.format_table(workload.dense(), workload.names, workload.groups)
+        with atomic_write(path) as handle:
+            handle.write(text)
+    elif suffix == ".npy":
+        dense = np.ascontiguousarray(workload.dense())
+        with atomic_write(path) as handle:
+            np.lib.format.write_array(handle, dense, allow_pickle=False)
+    else:
+        text = format_matrix_market(workload.matrix)
+        with atomic_write(path) as handle:
+            handle.write(text)
+
+
+def read_vector(path: FilePath, name: str) -> Array:
+    """Read a vector, such as ``targets``: a ``.csv`` of one column, ``.npy``, or the key `name` of ``.npz``.
+
+    Returns
+    -------
+    (n,) array
+        Finite numbers. A ``.npy`` or ``.npz`` array of shape (n, 1) is taken as a column.
+
+    Raises
+    ------
+    FileFormatError
+        The file cannot be read, is not in its format, or holds anything but one column of finite numbers.
+    """
+    with reading(path):
+        suffix = _suffix(path, SUFFIXES[:3])
+        table = csv.read_table(path) if suffix == ".csv" else None
+        if table is not None and table.names is not None:
+            # Names may stand in an order of their own, and nothing here could follow it.
+            raise InvalidInputError(f"{name} must be one column of numbers, got a column of names")
+        values = table.values if table is not None else _read_array(path, name, suffix)
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1:
+            raise InvalidInputError(f"{name} must be one column of numbers, got shape {values.shape}")
+        return validate.finite(1, **{name: values})
+
+
+def read_matrix(path: FilePath, name: str) -> Array:
+    """Read a dense matrix, such as ``covariance``: ``.csv``, ``.npy``, ``.mtx``, or key `name` of ``.npz``.
+
+    A ``query`` or ``group`` column of a ``.csv`` is allowed and not used.
+
+    Returns
+    -------
+    (rows, columns) array
+        Finite numbers.
+
+    Raises
+    ------
+    FileFormatError
+        The file cannot be read, is not in its format, or holds anything but a matrix of finite numbers.
+    """
+    with reading(path):
+        return validate.finite(2, **{name: _read_array(path, name, _suffix(path))})
+
+
+def workload_arrays(workload: Workload) -> Arrays:
+    """Return the arrays that describe a workload in an ``.npz`` file; every key starts with ``workload_``.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> sorted(dm.files.workload_arrays(dm.workloads.total(2)))
+    ['workload_groups', 'workload_matrix', 'workload_names', 'workload_shape']
+    """
+    matrix = workload.matrix
+    arrays: Arrays = {"shape": np.array(workload.shape, dtype=np.int64)}
+    if sp.issparse(matrix):
+        arrays |= {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+    else:
+        arrays["matrix"] = matrix
+    arrays |= {"names": texts("names", workload.names), "groups": texts("groups", workload.groups)}
+    if workload.domain is not None:
+        arrays |= domain_arrays(workload.domain)
+    return {f"workload_{key}": value for key, value in arrays.items()}
+
+
+def workload_from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Workload:
+    """Return the workload that `workload_arrays` described; other keys are ignored.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        A key is missing, or the arrays do not fit together.
+    """
+    prefix = "workload_"
+    parts = {
+        key.removeprefix(prefix): np.asarray(value) for key, value in arrays.items() if key.startswith(prefix)
+    }
+    needed = ["shape", "names", "groups"] + (
+        ["matrix"] if "matrix" in parts else ["data", "indices", "indptr"]
+    )
+    missing = [f"workload_{key}" for key in needed if key not in parts]
+    if missing:
+        raise InvalidInputError(f"a workload needs the array {missing[0]!r}")
+    shape = tuple(int(count) for count in validate.finite(1, workload_shape=parts["shape"]))
+    if len(shape) != 2:
+        raise InvalidInputError(f"workload_shape must hold two numbers, got {len(shape)}")
+    try:
+        matrix = parts["matrix"] if "matrix" in parts else _checked(_csr(parts, shape))
+        names, groups = parts["names"].tolist(), parts["groups"].tolist()
+        workload = Workload(matrix, names, groups, domain_from_arrays(parts))
+    except DualmechError:
+        raise
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
+        raise InvalidInputError(f"the workload's arrays do not fit together: {error}") from error
+    if workload.shape != shape:
+        raise InvalidInputError(f"workload_matrix must have shape {shape}, got {workload.shape}")
+    return workload
+
+
+def _csr(parts: Mapping[str, npt.NDArray[Any]], shape: tuple[int, int]) -> sp.csr_array:
+    return sp.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
+
+
+def _checked(matrix: Any) -> Any:
+    """Return a sparse matrix whose indices all lie inside it; scipy checks the others only when asked."""
+    if hasattr(matrix, "check_format"):
+        matrix.check_format(full_check=True)
+    return matrix
+
+
+def domain_arrays(domain: Domain) -> Arrays:
+    """Return the arrays that describe a domain in an ``.npz`` file."""
+    return {
+        "domain_names": texts("domain names", domain.names),
+        "domain_sizes": np.array(domain.shape, dtype=np.int64),
+    }
+
+
+def domain_from_arrays(parts: Mapping[str, npt.NDArray[Any]]) -> Domain | None:
+    """Return the domain that `domain_arrays` described, None where there is none; half of one is refused."""
+    if "domain_names" not in parts and "domain_sizes" not in parts:
+        return None
+    if "domain_names" not in parts or "domain_sizes" not in parts:
+        raise InvalidInputError("a domain needs both workload_domain_names and workload_domain_sizes")
+    return Domain(zip(parts["domain_names"].tolist(), parts["domain_sizes"].tolist(), strict=True))
+
+
+def _unpack(path: FilePath) -> Workload:
+    arrays = read_archive(path, {"schema", "format"}) or read_archive(path)
+    if "schema" in arrays:
+        return workload_from_arrays(read_npz(path, SCHEMA, (VERSION,)))
+    if "format" not in arrays:
+        held = ", ".join(sorted(arrays)) or "none"
+        raise FileFormatError(
+            f"{path}: holds neither a {SCHEMA!r} nor a scipy sparse matrix, but arrays {held}"
+        )
+    with open(path, "rb") as handle, decoding(path, ".npz"):
+        return Workload(_checked(sp.load_npz(handle)))
+
+
+def _read_npy(path: FilePath) -> npt.NDArray[Any]:
+    with open(path, "rb") as handle, decoding(path, ".npy"):
+        return np.lib.format.read_array(handle, allow_pickle=False)
+
+
+def _read_mtx(path: FilePath) -> Array | sp.csr_array:
+    with decoding(path, ".mtx"):
+        return read_matrix_market(path)
+
+
+def _read_array(path: FilePath, name: str, suffix: str) -> npt.NDArray[Any]:
+    if suffix == ".csv":
+        return csv.read_table(path).values
+    if suffix == ".npz":
+        arrays = read_archive(path, {name}) or read_archive(path)
+        require(path, arrays, name)
+        return arrays[name]
+    if suffix == ".npy":
+        return _read_npy(path)
+    matrix = _read_mtx(path)
+    if matrix.shape[0] * matrix.shape[1] > MAX_DENSE_ENTRIES:
+        raise InvalidInputError(f"{name} of shape {matrix.shape} is too large to write out")
+    return linalg.to_dense(matrix)
+
+
+def _suffix(path: FilePath, allowed: Sequence[str] = SUFFIXES) -> str:
+    if not isinstance(path, str | PathLike):
+        raise InputTypeError(f"path must be a text or a path, got {type(path).__name__}")
+    suffix = PurePath(path).suffix.lower()
+    if suffix not in allowed:
+        raise FileFormatError(f"{path}: must end in {', '.join(allowed[:-1])} or {allowed[-1]}")
+    return suffix
+
+
+def texts(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
+    """Return texts as an array; refuse those that it would not give back."""
+    for label in labels:
+        # numpy pads texts with NUL characters and takes them off again.
+        if label.endswith("\0"):
+            raise InvalidInputError(f"{argument} must not end in a NUL character, got {label!r}")
+    return np.array(labels, dtype=np.str_)

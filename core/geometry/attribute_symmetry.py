@@ -1,0 +1,292 @@
+"""The symmetry of one attribute: which values may be exchanged, or turned, and what is left of its queries then.
+
+If a group of permutations of an attribute's values takes each of its query sets to itself, up to signs, the space of
+functions of the values splits into parts that no permutation leaves, its isotypic components, and noise that respects
+the group is made of a matrix for each. Two kinds of groups are found, and checked on the queries themselves:
+
+- *exchange*: all permutations within classes of values that any two queries could swap. The components are the
+  functions that are constant on classes, where the group does nothing, and for each class of n_j > 1 values those
+  that live on it and add up to 0, of dimension ``n_j - 1``;
+- *turning*: the cyclic group, where no two values can be swapped. The components are the constants, and for each
+  frequency the waves ``cos`` and ``sin``, of dimension 2, or 1 at half the number of values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+from scipy.sparse import coo_array, csgraph
+
+from dualmech.errors import InvalidInputError
+from dualmech.linalg import EPS
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+from dualmech.workloads.circular import CircularWorkload
+
+Index = npt.NDArray[np.intp]
+
+MAX_VALUES = 2**24
+"""Largest number of values of an attribute."""
+
+MAX_ENTRIES = 2**25
+"""Largest number of entries of an attribute's queries that are searched for symmetries."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """What a query set looks like from the components, one row for each orbit of its queries.
+
+    Attributes
+    ----------
+    orbits : (m,) array of int
+        The orbit of each query.
+    means : (orbits, classes) array
+        Mean of a query over each class.
+    energies : (orbits, components) array
+        ``√(g mult / n_j)``, g being the squared norm of what a query has in a component and n_j the size of its class.
+    magnitudes : (orbits,) array
+        Largest entry, in absolute value.
+    """
+
+    orbits: Index
+    means: Array
+    energies: Array
+    magnitudes: Array
+
+    @property
+    def counts(self) -> Array:
+        """Number of queries of each orbit."""
+        return np.bincount(self.orbits).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """An attribute's classes of values and components.
+
+    Attributes
+    ----------
+    labels : (n,) array of int
+        The class of each value: those that the group can take to each other.
+    classes : (components,) array of int
+        On which class each component lives.
+    dimensions : (components,) array
+        mult, the dimension of each.
+    turning : bool
+        Which of the two kinds the group is.
+    sizes : (classes,) array
+        Number of values of each class.
+    """
+
+    labels: Index
+    classes: Index
+    dimensions: Array
+    turning: bool
+    sizes: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", np.bincount(self.labels).astype(np.float64))
+
+    @classmethod
+    def of(cls, queries: Sequence[Workload | None], size: int) -> Frame:
+        """Find the symmetry of query sets over `size` values; None stands for the values themselves.
+
+        Raises
+        ------
+        InvalidInputError
+            Too many values, or queries of too many entries to search.
+        """
+        if size > MAX_VALUES:
+            raise InvalidInputError(
+                f"attributes of a union must have at most {MAX_VALUES} values, got {size}"
+            )
+        stored = [each for each in queries if each is not None and not isinstance(each, CircularWorkload)]
+        if sum(each.shape[0] * size for each in stored) > MAX_ENTRIES:
+            raise InvalidInputError(
+                f"queries of one attribute must have at most {MAX_ENTRIES} entries in all to be searched for symmetries"
+            )
+        circular = any(isinstance(each, CircularWorkload) for each in queries)
+        sets = [each.dense() + 0.0 for each in stored]
+        if circular and size > 3 and all(_turns(each) for each in sets):
+            return cls._turned(size)
+        sets += [each.dense() + 0.0 for each in queries if isinstance(each, CircularWorkload)]
+        labels = _exchangeable(sets, size)
+        if 3 < size == labels.max() + 1 and all(_turns(each) for each in sets):
+            return cls._turned(size)
+        counts = np.bincount(labels)
+        classes = np.flatnonzero(counts > 1)
+        return cls(labels, classes, np.asarray(counts[classes], dtype=np.float64) - 1, False)
+
+    @classmethod
+    def _turned(cls, size: int) -> Frame:
+        frequencies = np.arange(1, size // 2 + 1)
+        dimensions = np.where(2 * frequencies == size, 1.0, 2.0)
+        return cls(np.zeros(size, dtype=np.intp), np.zeros(len(frequencies), dtype=np.intp), dimensions, True)
+
+    @property
+    def roundings(self) -> int:
+        """How many roundings, about, the parts of a query may have seen: sums over a class, or a Fourier transform."""
+        largest = int(self.sizes.max())
+        return 8 * largest.bit_length() if self.turning else largest + 2
+
+    def parts(self, queries: Workload | None) -> Parts:
+        """Return what a query set looks like from here."""
+        if self.turning:
+            return self._waves(queries)
+        if queries is None:
+            return self._values()
+        matrix = queries.dense() + 0.0
+        sizes = self.sizes
+        _, first, orbits = np.unique(
+            _sorted_within(matrix, self.labels), axis=0, return_index=True, return_inverse=True
+        )
+        rows = matrix[first]
+        members = self.labels == np.arange(len(sizes))[:, None]
+        means = rows @ (members.T / sizes)
+        # Where entries cancel, or are all equal, what rounding leaves would pass for a need of noise.
+        means[np.abs(means) <= self.roundings * EPS * (np.abs(rows) @ (members.T / sizes))] = 0.0
+        representative = np.argmax(members, axis=1)[self.labels]
+        squares = (rows - means[:, self.labels]) ** 2 @ members.T[:, self.classes]
+        varied = (rows != rows[:, representative]) @ members.T[:, self.classes]
+        energies = np.sqrt(np.where(varied, squares, 0.0) * self.dimensions / sizes[self.classes])
+        return Parts(orbits.ravel(), means, energies, np.abs(rows).max(axis=1))
+
+    def directions(self, component: int) -> Array:
+        """Return orthonormal columns (n, mult) that span a component."""
+        size, count = len(self.labels), int(self.dimensions[component])
+        if self.turning:
+            angles = 2 * np.pi * (component + 1) * np.arange(size) / size
+            waves = np.stack([np.cos(angles), np.sin(angles)], axis=1)[:, :count]
+            return np.asarray(waves * np.sqrt(count / size))
+        found = np.zeros((size, count))
+        found[self.labels == self.classes[component]] = scipy.linalg.helmert(count + 1).T
+        return found
+
+    def _values(self) -> Parts:
+        """Return the parts of the values themselves, one orbit a class, without writing a matrix."""
+        sizes = self.sizes
+        own = self.classes == np.arange(len(sizes))[:, None]
+        return Parts(
+            self.labels,
+            np.diag(1 / sizes),
+            own * (self.dimensions / sizes[self.classes]),
+            np.ones(len(sizes)),
+        )
+
+    def _waves(self, queries: Workload | None) -> Parts:
+        """Return the parts on a circle: the absolute values of each orbit's Fourier coefficients."""
+        size = len(self.labels)
+        if queries is None:
+            rows, orbits = np.eye(1, size), np.zeros(size, dtype=np.intp)
+        elif isinstance(queries, CircularWorkload):
+            rows, orbits = queries.bases, np.repeat(np.arange(len(queries.bases)), queries.periods)
+        else:
+            written = queries.dense() + 0.0
+            orbits, first = _turning_orbits(written)
+            rows = written[first]
+        waves = np.abs(np.fft.rfft(rows, axis=1))
+        largest = np.abs(rows).max(axis=1)
+        means = rows.mean(axis=1, keepdims=True)
+        # A frequency that a query lacks is left with rounding, which would pass for a need of noise.
+        waves[waves <= self.roundings * EPS * np.linalg.norm(rows, axis=1, keepdims=True)] = 0.0
+        means[np.abs(means) <= self.roundings * EPS * np.abs(rows).mean(axis=1, keepdims=True)] = 0.0
+        return Parts(orbits, means, waves[:, 1:] * self.dimensions / size, largest)
+
+
+def _exchangeable(sets: Sequence[Array], size: int) -> Index:
+    """Return the classes of values any two of which may be swapped in every query set, numbered as they appear.
+
+    To be swappable is transitive, so each value is held against one value of every class.
+    """
+    labels, representatives = np.zeros(size, dtype=np.intp), [0]
+    if not sets:
+        return labels
+    looks = _looks(sets, size)
+    known: dict[int, list[int]] = {int(looks[0]): [0]}
+    for value in range(1, size):
+        alike = known.setdefault(int(looks[value]), [])
+        found = next((each for each in alike if _swappable(sets, representatives[each], value)), None)
+        if found is None:
+            alike.append(len(representatives))
+            found = len(representatives)
+            representatives.append(value)
+        labels[value] = found
+    return labels
+
+
+def _looks(sets: Sequence[Array], size: int) -> Index:
+    """Return a number for each value that swappable values share: its entries in all sets, order and signs left out."""
+    columns = [np.sort(np.abs(each), axis=0) for each in sets]
+    return np.unique(np.vstack(columns), axis=1, return_inverse=True)[1].ravel()
+
+
+def _swappable(sets: Sequence[Array], one: int, two: int) -> bool:
+    for each in sets:
+        affected = each[each[:, one] != each[:, two]]
+        swapped = affected.copy()
+        swapped[:, [one, two]] = affected[:, [two, one]]
+        if not _same_queries(affected, swapped):
+            return False
+    return True
+
+
+def _turns(queries: Array) -> bool:
+    return _same_queries(queries, np.roll(queries, 1, axis=1))
+
+
+def _same_queries(one: Array, two: Array) -> bool:
+    """Whether two matrices hold the same rows, as often, up to their order and signs."""
+    first, second = (Counter(row.tobytes() for row in unsigned(each)) for each in (one, two))
+    return first == second
+
+
+def unsigned(rows: Array) -> Array:
+    """Return rows with their first entry that is not zero positive."""
+    first = np.argmax(rows != 0, axis=1)
+    signs = np.sign(rows[np.arange(len(rows)), first])
+    return np.asarray(rows * np.where(signs == 0, 1.0, signs)[:, None] + 0.0)
+
+
+def _sorted_within(rows: Array, labels: Index) -> Array:
+    """Return what queries that the exchanges take to each other, or to their negatives, have in common."""
+    order = np.argsort(labels, kind="stable")
+    starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
+    both = []
+    for sign in (1.0, -1.0):
+        own = sign * rows[:, order] + 0.0
+        for start, stop in zip(starts, [*starts[1:], len(labels)], strict=True):
+            own[:, start:stop] = np.sort(own[:, start:stop], axis=1)
+        both.append(own)
+    first = np.argmax(both[0] != both[1], axis=1)
+    rows_at = np.arange(len(rows))
+    larger = both[0][rows_at, first] >= both[1][rows_at, first]
+    return np.where(larger[:, None], both[0], both[1])
+
+
+def _turning_orbits(queries: Array) -> tuple[Index, Index]:
+    """Return the orbit of each query under turning, and a query of each."""
+    distinct, first, labels = np.unique(unsigned(queries), axis=0, return_index=True, return_inverse=True)
+    count = len(distinct)
+    turned = np.unique(
+        np.vstack([distinct, unsigned(np.roll(distinct, 1, axis=1))]), axis=0, return_inverse=True
+    )[1]
+    number = turned.ravel()
+    origin = np.empty(count, dtype=np.intp)
+    origin[number[:count]] = np.arange(count)
+    orbits = joined([origin[number[count:]]], count)
+    chosen = np.unique(orbits, return_index=True)[1]
+    return orbits[labels.ravel()], first[chosen]
+
+
+def joined(images: Sequence[Index], count: int) -> Index:
+    """Return the orbit of each item, numbered as they appear, under maps that take items to items."""
+    rows = np.concatenate([np.zeros(0, dtype=np.intp), *[np.arange(count)] * len(images)])
+    columns = np.concatenate([np.zeros(0, dtype=np.intp), *images])
+    links = coo_array((np.ones(len(rows)), (rows, columns)), shape=(count, count))
+    labels = csgraph.connected_components(links, directed=False)[1]
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse.ravel()].astype(np.intp)

@@ -1,0 +1,299 @@
+"""Linear Gaussian mechanisms: noise of a known covariance, added to a few linear queries."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from dualmech import files, linalg, validate
+from dualmech.errors import InvalidInputError
+from dualmech.mechanisms import answerability
+from dualmech.mechanisms.answerability import Answerability, Equivalence
+from dualmech.mechanisms.noise import NoisyQueries
+from dualmech.mechanisms.privacy import GaussianPrivacy
+from dualmech.problems import free
+from dualmech.problems.fitness import PrivacyFirst
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+
+SCHEMA, VERSION = "dualmech.mechanism", 1
+
+
+class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
+    """The mechanism ``x ↦ B x + N(0, Σ)``, with everything that follows from its two matrices.
+
+    Its privacy is decided by the cost matrix ``C = B' Σ⁻¹ B`` alone: neighbours that differ by u cost
+    ``u' C u``, the largest of these is the squared privacy cost Δ², and the mechanism is Δ-GDP and
+    Δ²/2-zCDP. Any workload ``W = L B`` in its row space is answered by ``L (B x + noise)``, without bias.
+
+    Parameters
+    ----------
+    query_matrix : (k, d) array
+        B. Its rows may depend on one another, as the total does on the cells: the answers then contradict each
+        other a little, and workloads are answered from the best that they say together. With no rows at all,
+        ``np.zeros((0, d))``, it is the mechanism that releases nothing.
+    covariance : (k, k) array
+        Σ ⪰ 0, symmetric. Where it is singular, directions are released exactly.
+    neighbours : (d, s) array or sparse matrix, optional
+        Differences of neighbouring data sets up to sign; by default one record added or removed.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Shapes that do not fit, a row of zeros, an asymmetric or indefinite covariance, NaN or infinity.
+
+    Notes
+    -----
+    Definition 3, Theorem 3 and Corollary 1 of Xiao et al., PVLDB 14(10), 2021.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> mechanism = dm.LinearGaussianMechanism([[1, 0], [0, 1]], [[1, -0.5], [-0.5, 1]])
+    >>> mechanism.profile.round(6)
+    array([1.333333, 1.333333])
+    >>> mechanism.variances(dm.workloads.prefix(2)).round(6)
+    array([1., 1.])
+    >>> round(mechanism.rho, 6)
+    0.666667
+    >>> both = dm.LinearGaussianMechanism([[1, 1], [1, 0], [0, 1]], 2 * np.eye(3))      # example 3.3 of CMN
+    >>> once = dm.LinearGaussianMechanism(np.eye(2), [[4 / 3, -2 / 3], [-2 / 3, 4 / 3]])
+    >>> bool(both.is_equivalent_to(once))
+    True
+    """
+
+    __slots__ = ()
+
+    def free_budget(self, alpha: float | None = None) -> Array:
+        """Return what is left to spend on each pair of neighbours (s,): ``α - profile``, none of it negative.
+
+        Any further release of cost matrix G with ``u_i' G u_i ≤ α - profile_i`` for every pair of neighbours
+        u_i leaves the squared privacy cost of both together at α or below: cost matrices of independent
+        noise add up, and so do profiles (FFU, section 3.2.1).
+
+        Parameters
+        ----------
+        alpha : float, optional
+            Squared privacy cost allowed, at least that of the mechanism (up to 1e-9, relative); by default that.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            An α below the cost, or a mechanism that releases something exactly, whose cost is infinite.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> dm.LinearGaussianMechanism([[1, 1, 0], [0, 1, 1]], [[1, 0], [0, 1]]).free_budget()
+        array([1., 0., 1.])
+        """
+        return free.budget(self._profile, alpha)
+
+    def extra_for_free(
+        self, workload: Workload, targets: npt.ArrayLike = 1.0, alpha: float | None = None
+    ) -> PrivacyFirst:
+        """State the problem of answering further queries as well as the free budget allows.
+
+        Minimise the common factor κ of the variances on the targets, over the covariance S of noise on
+        ``F x``, where the rows of F span the workload, subject to ``(F u_i)' S⁻¹ (F u_i) ≤ α - profile_i`` for
+        every pair of neighbours: the problem of `PrivacyFirst` at cost 1 with neighbours
+        ``u_i / √(α - profile_i)``. Either layer solves it. Its profile is in shares of the free budget; for
+        the extra release in ordinary units, state ``LinearGaussianMechanism(basis, S, neighbours)`` anew.
+
+        Parameters
+        ----------
+        workload : Workload
+            The further queries, (m, d).
+        targets : float or (m,) array
+            How their variances shall relate.
+        alpha : float, optional
+            As for `free_budget`.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            A query that differs between neighbours without any budget left (at most 1e-9 of α), named with
+            them; queries that no neighbour changes, which need no noise; what `free_budget` refuses.
+
+        Notes
+        -----
+        Section 3.2.1 of Xiao et al., PVLDB 14(10), 2021.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> from dualmech import fast
+        >>> mechanism = dm.LinearGaussianMechanism([[1, 1, 0], [0, 1, 1]], [[1, 0], [0, 1]])
+        >>> extra = fast.solve(mechanism.extra_for_free(dm.Workload([[1, 0, 1]])))
+        >>> round(extra.objective, 6)
+        1.0
+        """
+        left = self.free_budget(alpha)
+        self._check_cells(workload)
+        allowed = float((self._profile + left).max())
+        return free.further(workload, targets, left, allowed, self.neighbours)
+
+    def causal_strategy(self) -> Array:
+        """Return the strategy A (d, d), lower triangular with a positive diagonal, whose cost matrix is this one.
+
+        ``A'A = C``, so unit noise z on A x is this mechanism. Row t of A x sees the cells up to t alone; and if
+        ``W = L A`` is lower triangular, as prefixes are, so is L, and answer t needs the noise ``z_1 … z_t``
+        alone: cells may arrive one by one, with the noise drawn as they come.
+
+        Raises
+        ------
+        InvalidInputError
+            Fewer independent queries than cells, or queries released exactly: C has no such factor.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> mechanism = dm.LinearGaussianMechanism([[1, 0], [0, 1]], [[1, -0.5], [-0.5, 1]])
+        >>> mechanism.causal_strategy().round(4)
+        array([[1.    , 0.    ],
+               [0.5774, 1.1547]])
+        """
+        rows, cells = self.standard_form.queries.shape
+        if rows < cells:
+            raise InvalidInputError(
+                f"causal_strategy needs as many independent queries as cells, got {rows} for {cells}"
+            )
+        # The triangle of a QR factorisation, both its orders reversed, is that of a QL factorisation.
+        triangle = scipy.linalg.qr(self.standard_form.queries[:, ::-1], mode="r", check_finite=False)[0]
+        factor = triangle[::-1, ::-1]
+        # Adding 0 turns -0 into 0.
+        return np.ascontiguousarray(factor * np.sign(np.diagonal(factor))[:, None] + 0.0)
+
+    def rebase(self, query_matrix: npt.ArrayLike) -> LinearGaussianMechanism:
+        """Return the same mechanism stated on other rows with the same span (Theorem 2)."""
+        other, cells = validate.finite(2, query_matrix=query_matrix), self.query_matrix.shape[1]
+        if other.shape != (self.rank, cells) or linalg.rank(other) < len(other):
+            raise InvalidInputError(
+                f"query_matrix must have {self.rank} independent rows of {cells} cells, got shape {other.shape}"
+            )
+        return LinearGaussianMechanism(other, self.covariance(Workload(other)), self.neighbours)
+
+    def standardize(self) -> LinearGaussianMechanism:
+        """Return the equivalent mechanism with unit noise on independent rows (CMN, algorithm 2).
+
+        The paper's takes the eigenvectors of the cost matrix; any rows S with ``S'S = C`` will do, and those that
+        a factor of Σ gives keep the digits that forming C would lose.
+
+        Raises
+        ------
+        InvalidInputError
+            Something is released exactly, at a cost that is not finite.
+        """
+        rows = self.standard_form.queries
+        return LinearGaussianMechanism(rows, np.eye(len(rows)), self.neighbours)
+
+    def stack(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:
+        """Return the mechanism that runs this one and others, each with noise of its own, their rows stacked.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            Mechanisms on other cells or with other neighbours.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> total = dm.LinearGaussianMechanism([[1, 1]], [[2]])
+        >>> cells = dm.LinearGaussianMechanism(np.eye(2), 2 * np.eye(2))
+        >>> total.stack(cells).variances(dm.workloads.total(2)).round(6)
+        array([1.333333])
+        """
+        mechanisms = (self, *others)
+        answerability.check_comparable(
+            mechanisms, ["the mechanism", *(f"others[{i}]" for i in range(len(others)))]
+        )
+        queries = np.vstack([each.query_matrix for each in mechanisms])
+        noise = scipy.linalg.block_diag(*(each.covariance() for each in mechanisms if len(each.covariance())))
+        return LinearGaussianMechanism(queries, noise[: len(queries)], self.neighbours)
+
+    def compose(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:
+        """Return what this mechanism and others reveal together, said once: independent rows, unit noise.
+
+        It is equivalent to their `stack`; cost matrices add, and so do profiles. What one of them releases exactly, is
+        released exactly: the noise is then not that of units.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            What `stack` refuses; mechanisms that together release everything exactly.
+        """
+        both = self.stack(*others)
+        if not both.releases_exactly:
+            return both.standardize()
+        return LinearGaussianMechanism(both._independent_rows, both._independent_noise, self.neighbours)
+
+    def is_answerable_from(
+        self, other: LinearGaussianMechanism, tol: float = answerability.TOLERANCE
+    ) -> Answerability:
+        """Say whether this mechanism is a linear function of the other's answers, plus noise.
+
+        It is so if and only if ``C ⪯ C_other`` (CMN, theorem 3.5): whatever is learned here, is learned there.
+
+        Parameters
+        ----------
+        other : LinearGaussianMechanism
+            On the same cells, with the same neighbours.
+        tol : float
+            Share of the other's cost that an excess may have, in whatever direction, to count as rounding. A query
+            counts as one that the other answers where at most this share of it, and at most 1e-9, lies outside the
+            span of the other's rows.
+
+        Returns
+        -------
+        Answerability
+            True in a condition where it is answerable; it holds the matrices of lemma 3.2, or a direction that
+            proves the contrary.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            No mechanism, other cells or neighbours, exact answers, a tolerance that is not positive.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> total = dm.LinearGaussianMechanism([[1, 1]], [[2]])
+        >>> cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
+        >>> bool(total.is_answerable_from(cells)), bool(cells.is_answerable_from(total))
+        (True, False)
+        >>> cells.is_answerable_from(total).direction
+        array([ 1., -1.])
+        """
+        return answerability.answerable(self, other, tol)
+
+    def is_equivalent_to(
+        self, other: LinearGaussianMechanism, tol: float = answerability.TOLERANCE
+    ) -> Equivalence:
+        """Say whether both mechanisms reveal the same, ``C = C_other`` (CMN, definition 3.6).
+
+        Parameters, errors and tolerance are those of `is_answerable_from`; the result holds its witness for either
+        direction and is true in a condition where both are answerable.
+        """
+        return Equivalence(self.is_answerable_from(other, tol), other.is_answerable_from(self, tol))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the mechanism to an ``.npz`` file, whole or not at all (schema in ``docs/formats.md``)."""
+        arrays = {"query_matrix": self.query_matrix, "covariance": self._covariance}
+        if self.neighbours is not None:
+            arrays["neighbours"] = linalg.to_dense(self.neighbours)
+        files.write_npz(path, SCHEMA, VERSION, **arrays)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> LinearGaussianMechanism:
+        """Read a mechanism back; its privacy is computed anew from its matrices."""
+        arrays = files.read_npz(path, SCHEMA, (VERSION,))
+        files.require(path, arrays, "query_matrix", "covariance")
+        with files.reading(path):
+            return cls(arrays["query_matrix"], arrays["covariance"], arrays.get("neighbours"))
+
+    def __repr__(self) -> str:
+        rows, cells = self.query_matrix.shape
+        return f"LinearGaussianMechanism({rows} queries x {cells} cells, rho={self.rho:.6g})"

@@ -1,0 +1,260 @@
+"""Local mechanisms: every user reports at random, and answers to queries are estimated from the reports."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import files, validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.local.strategies import (
+    best_reconstruction,
+    checked_epsilon,
+    checked_prior,
+    user_variances,
+)
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+
+SCHEMA, VERSION = "dualmech.local_mechanism", 1
+
+RATIO_TOLERANCE = 1e-9
+"""Relative excess of a ratio over e^ε, of a column's sum over 1, or of a bias, up to which it counts as rounding."""
+
+NORMALISED_VARIANCE = 0.01
+"""The paper's variance for each query and user at which sample complexity is counted, α."""
+
+
+MOST_USERS = 2.0**53
+"""Users of one type whose number a double still holds."""
+
+
+class LocalMechanism:
+    """A workload factorisation mechanism: reports by a strategy matrix Q, answers by a reconstruction V, ``V Q = W``.
+
+    A user of type u reports output o with probability ``Q_ou``. With the histogram y of all reports, ``V y`` estimates
+    ``W x`` without bias; its total variance on the data x is ``Σ_u x_u T_u``.
+
+    Parameters
+    ----------
+    strategy : (m, n) array
+        Q: columns are probabilities, and no entry exceeds e^ε times another in its row.
+    epsilon : float
+        ε of local differential privacy, from 1e-6 to 100.
+    workload : Workload
+        W, p queries over the n user types.
+    reconstruction : (p, m) array, optional
+        V; by default the best for `prior`.
+    prior : (n,) array, optional
+        Probability over user types under whose expected variance V is the best; uniform by default.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        A ratio above e^ε (the worst output and its users are named), columns that do not sum to 1, negative entries, a
+        strategy that cannot answer the workload, a reconstruction with a bias, shapes that do not fit.
+
+    Notes
+    -----
+    Proposition 2.6, definition 3.2 and theorem 3.4 of McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> response = dm.LocalMechanism([[0.75, 0.25], [0.25, 0.75]], np.log(3), dm.workloads.identity(2))
+    >>> response.user_variances
+    array([1.5, 1.5])
+    >>> response.reconstruction
+    array([[ 1.5, -0.5],
+           [-0.5,  1.5]])
+    """
+
+    __slots__ = ("epsilon", "reconstruction", "strategy", "workload")
+
+    strategy: Array
+    epsilon: float
+    workload: Workload
+    reconstruction: Array
+
+    def __init__(
+        self,
+        strategy: npt.ArrayLike,
+        epsilon: float,
+        workload: Workload,
+        reconstruction: npt.ArrayLike | None = None,
+        prior: npt.ArrayLike | None = None,
+    ) -> None:
+        if not isinstance(workload, Workload):
+            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        self.epsilon, self.workload = checked_epsilon(epsilon), workload
+        self.strategy = _checked_strategy(strategy, self.epsilon, workload.shape[1])
+        if reconstruction is not None and prior is not None:
+            raise InvalidInputError("give either a reconstruction or the prior that it shall be the best for")
+        if reconstruction is None:
+            chosen = checked_prior(prior, workload.shape[1])
+            found = best_reconstruction(workload.dense(), self.strategy, chosen)
+            if found is None:
+                raise InvalidInputError(
+                    "strategy cannot answer the workload: its rows do not span the workload's"
+                )
+            self.reconstruction = self._unbiased(found.matrix)
+        else:
+            self.reconstruction = self._unbiased(reconstruction)
+
+    @property
+    def worst_ratio(self) -> float:
+        """The largest ratio of two users' probabilities of one output; ε-LDP says at most ``e^ε``."""
+        return float((self.strategy.max(axis=1) / self.strategy.min(axis=1)).max())
+
+    @property
+    def user_variances(self) -> Array:
+        """``T_u``, total variance over all queries that one user of each type adds (n,)."""
+        return user_variances(self.workload.dense(), self.strategy, self.reconstruction)
+
+    @property
+    def objective(self) -> float:
+        """The paper's L, ``tr(V diag(Q 1) V')``: ``Σ_u T_u + ‖W‖_F²``."""
+        lengths = np.einsum("jo,jo->o", self.reconstruction, self.reconstruction)
+        return float(self.strategy.sum(axis=1) @ lengths)
+
+    def average_variance(self, users: float = 1.0) -> float:
+        """Return the total variance with `users` users, the mean over their types."""
+        return validate.positive_number(users=users) * float(self.user_variances.mean())
+
+    def worst_variance(self, users: float = 1.0) -> float:
+        """Return the total variance with `users` users of the unluckiest type."""
+        return validate.positive_number(users=users) * float(self.user_variances.max())
+
+    def variance(self, x: npt.ArrayLike) -> float:
+        """Return the total variance ``Σ_u x_u T_u`` on a data vector x (n,), or per user on a prior."""
+        data = self._data(x)
+        if np.any(data < 0):
+            raise InvalidInputError(f"x must not be negative, its least entry is {data.min():g}")
+        return float(data @ self.user_variances)
+
+    def sample_complexity(
+        self, alpha: float = NORMALISED_VARIANCE, average: bool = False, queries: int | None = None
+    ) -> float:
+        """Return how many users bring the variance of a query, divided by their number squared, to α.
+
+        ``max_u T_u / (p α)``; with `average` the mean over the user types instead. p is the number of `queries`, by
+        default of the workload's rows; name it where these are a root of the Gram matrix of more.
+        """
+        count = self.workload.shape[0] if queries is None else validate.size(queries=queries)
+        spread = self.worst_variance() if not average else self.average_variance()
+        return spread / (count * validate.positive_number(alpha=alpha))
+
+    def respond(self, user: int, rng: np.random.Generator | int = 0) -> int:
+        """Draw the report of one user of a type. NOT private against whoever knows the seed, or studies its low bits.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            No such type.
+        """
+        size = self.strategy.shape[1]
+        if isinstance(user, bool) or not isinstance(user, int | np.integer):
+            raise InputTypeError(f"user must be a type from 0 to {size - 1}, got {type(user).__name__}")
+        if not 0 <= user < size:
+            raise InvalidInputError(f"user must be a type from 0 to {size - 1}, got {user}")
+        generator = validate.generator(rng=rng)
+        return int(generator.choice(len(self.strategy), p=_probabilities(self.strategy[:, user])))
+
+    def responses(self, x: npt.ArrayLike, rng: np.random.Generator | int = 0) -> Array:
+        """Draw the histogram of reports (m,) of ``x_u`` users of each type, for study."""
+        data, generator = self._data(x), validate.generator(rng=rng)
+        if np.any(data < 0) or np.any(data != np.round(data)) or np.any(data > MOST_USERS):
+            raise InvalidInputError(f"x must hold whole numbers of users, from 0 to {MOST_USERS:g}")
+        columns = zip(data.astype(np.int64), self.strategy.T, strict=True)
+        counts = sum(generator.multinomial(count, _probabilities(column)) for count, column in columns)
+        return np.asarray(counts, dtype=np.float64)
+
+    def estimate(self, responses: npt.ArrayLike) -> Array:
+        """Return the unbiased answers ``V y`` (p,) to a histogram of reports y (m,)."""
+        given = validate.finite(1, responses=responses)
+        if len(given) != len(self.strategy):
+            raise InvalidInputError(
+                f"responses must have {len(self.strategy)} entries, one an output, got {len(given)}"
+            )
+        return np.asarray(self.reconstruction @ given)
+
+    def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int = 0) -> Array:
+        """Draw the answers (p,) that ``x_u`` users of each type would give, for study. NOT a private release."""
+        return self.estimate(self.responses(x, rng))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write strategy and reconstruction to an ``.npz`` file, whole or not at all (``docs/formats.md``)."""
+        files.write_npz(
+            path,
+            SCHEMA,
+            VERSION,
+            strategy=self.strategy,
+            reconstruction=self.reconstruction,
+            workload=self.workload.dense(),
+            epsilon=np.array([self.epsilon]),
+        )
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> LocalMechanism:
+        """Read a mechanism back; its privacy and its variances are checked anew."""
+        arrays = files.read_npz(path, SCHEMA, (VERSION,))
+        files.require(path, arrays, "strategy", "reconstruction", "workload", "epsilon")
+        with files.reading(path):
+            workload = Workload(arrays["workload"])
+            return cls(arrays["strategy"], float(arrays["epsilon"][0]), workload, arrays["reconstruction"])
+
+    def __repr__(self) -> str:
+        outputs, size = self.strategy.shape
+        return f"LocalMechanism({outputs} outputs x {size} user types, epsilon={self.epsilon:.6g})"
+
+    def _unbiased(self, reconstruction: npt.ArrayLike) -> Array:
+        given = validate.finite(2, reconstruction=reconstruction)
+        shape, queries = (self.workload.shape[0], len(self.strategy)), self.workload.dense()
+        if given.shape != shape:
+            raise InvalidInputError(f"reconstruction must have shape {shape}, got {given.shape}")
+        bias = float(np.linalg.norm(given @ self.strategy - queries) / np.linalg.norm(queries))
+        if bias > RATIO_TOLERANCE:
+            raise InvalidInputError(
+                f"reconstruction must satisfy V Q = W, but misses it by {bias:.3g}, relative"
+            )
+        return given
+
+    def _data(self, x: npt.ArrayLike) -> Array:
+        given, size = validate.finite(1, x=x), self.strategy.shape[1]
+        if len(given) != size:
+            raise InvalidInputError(f"x must have {size} entries, one a user type, got {len(given)}")
+        return given
+
+
+def _checked_strategy(strategy: npt.ArrayLike, epsilon: float, size: int) -> Array:
+    """Return Q without outputs that nobody reports, after the conditions of proposition 2.6."""
+    given = validate.finite(2, strategy=strategy)
+    if given.shape[1] != size:
+        raise InvalidInputError(f"strategy must have {size} columns, one a user type, got {given.shape[1]}")
+    if np.any(given < 0):
+        raise InvalidInputError(f"strategy must not be negative, its least entry is {given.min():g}")
+    off = np.abs(given.sum(axis=0) - 1)
+    if off.max() > RATIO_TOLERANCE:
+        worst = int(np.argmax(off))
+        raise InvalidInputError(
+            f"strategy must have columns of sum 1, column {worst} misses it by {off[worst]:.3g}"
+        )
+    kept = np.ascontiguousarray(given[np.any(given > 0, axis=1)])
+    with np.errstate(divide="ignore"):
+        ratios = np.log(kept.max(axis=1)) - np.log(kept.min(axis=1))
+    worst = int(np.argmax(ratios))
+    if ratios[worst] > epsilon + RATIO_TOLERANCE:
+        row = kept[worst]
+        raise InvalidInputError(
+            f"strategy is not {epsilon:g}-LDP: an output has probabilities {row.max():.6g} for user type "
+            f"{int(np.argmax(row))} and {row.min():.6g} for {int(np.argmin(row))}, "
+            f"which takes ε of {ratios[worst]:.6g}"
+        )
+    return validate.read_only(kept)
+
+
+def _probabilities(column: Array) -> Array:
+    """Return a column with a sum that a generator accepts: off by rounding only."""
+    return np.asarray(column / column.sum())

@@ -1,0 +1,309 @@
+"""Linear queries with Gaussian noise: the two matrices of a mechanism, and what they say of accuracy and cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.sparse as sp
+
+from dualmech import linalg, validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.dense import moves_between
+from dualmech.validate import Array, Matrix
+from dualmech.workloads.base import Workload
+
+TRIFLE = 1e-9
+"""Rounding in a cost, relative to it, above which the cost is stated higher by as much."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StandardForm:
+    """A mechanism said with unit noise: ``B = L S`` with ``L' Σ⁻¹ L = I``.
+
+    The answers y to B x are worth exactly as much as ``G y``, which is ``S x`` with unit noise: the part of the
+    noise that G drops only says where dependent rows of B contradict each other.
+
+    Attributes
+    ----------
+    queries : (k, d) array
+        S, of full row rank k = rank B; ``S'S`` is the cost matrix.
+    lift : (m, k) array
+        L, from S x back to the rows of B.
+    estimate : (k, m) array
+        G = L' Σ⁻¹, the best unbiased estimate of S x from the answers.
+    """
+
+    queries: Array
+    lift: Array
+    estimate: Array
+
+    @classmethod
+    def of_independent(cls, queries: Array, covariance: Array) -> StandardForm:
+        """Standardise independent rows by a Cholesky factor; refused where something is released exactly."""
+        if not len(queries):
+            return cls(queries, covariance, covariance)
+        factor = linalg.cholesky(covariance)
+        if factor is None:
+            raise InvalidInputError("covariance must be positive definite for a standard form")
+        both = np.hstack([queries, np.eye(len(queries))])
+        solved = scipy.linalg.solve_triangular(factor, both, trans="T", check_finite=False)
+        return cls(solved[:, : queries.shape[1]], factor.T, solved[:, queries.shape[1] :])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduced:
+    """The same answers on independent rows: ``estimate`` takes those to B x to those to ``rows`` x, of this noise."""
+
+    rows: Array
+    noise: Array
+    estimate: Array
+
+    @classmethod
+    def of_dependent(cls, queries: Array, covariance: Array) -> Reduced | StandardForm:
+        """Make the best of dependent rows (generalised least squares); where none is exact, with unit noise."""
+        diagonal = np.diagonal(covariance)
+        units = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        values, vectors = np.linalg.eigh(covariance / units / units[:, None])
+        kept = values > 8 * len(values) * linalg.EPS * values[-1]
+        scaled, whiten = queries / units[:, None], (vectors[:, kept] / np.sqrt(values[kept])).T / units
+        exact = vectors[:, ~kept].T @ scaled
+        if np.linalg.norm(exact) > linalg.SPAN_TOLERANCE * np.linalg.norm(scaled):
+            return cls._of_exact(queries, whiten, exact, vectors[:, ~kept].T / units)
+        left, sizes, right = linalg.svd(whiten @ queries)
+        size = linalg.row_rank(queries)
+        return StandardForm(
+            sizes[:size, None] * right[:size],
+            (vectors[:, kept] * np.sqrt(values[kept]) * units[:, None]) @ left[:, :size],
+            left[:, :size].T @ whiten,
+        )
+
+    @classmethod
+    def _of_exact(cls, queries: Array, whiten: Array, exact: Array, silent: Array) -> Reduced:
+        """Take the exact rows for known, and fit the others to what the noisy answers add to them."""
+        known = linalg.row_space(exact)
+        basis = linalg.row_space(queries)
+        others = scipy.linalg.null_space(known @ basis.T).T @ basis
+        seen = known @ np.linalg.pinv(exact) @ silent
+        noisy = whiten @ queries
+        fit = np.linalg.pinv(noisy @ others.T)
+        noise = np.zeros((len(basis), len(basis)))
+        noise[len(known) :, len(known) :] = fit @ fit.T
+        estimate = np.vstack([seen, fit @ (whiten - noisy @ known.T @ seen)])
+        return cls(np.vstack([known, others]), noise, estimate)
+
+
+class NoisyQueries:
+    """``x ↦ B x + N(0, Σ)``: the base of `LinearGaussianMechanism`, where the parameters are described."""
+
+    __slots__ = (
+        "_covariance",
+        "_exact",
+        "_form",
+        "_reduced",
+        "_profile",
+        "independent",
+        "neighbours",
+        "query_matrix",
+    )
+
+    query_matrix: Array
+    neighbours: Matrix | None
+    independent: bool
+    _form: StandardForm | None
+    _reduced: Reduced | None
+
+    def __init__(
+        self,
+        query_matrix: npt.ArrayLike,
+        covariance: npt.ArrayLike,
+        neighbours: Matrix | None = None,
+    ) -> None:
+        queries, noise = _matrices(query_matrix, covariance)
+        if neighbours is not None:
+            neighbours = validate.matrix(neighbours=neighbours)
+            if neighbours.shape[0] != queries.shape[1]:
+                raise InvalidInputError(
+                    f"neighbours must have {queries.shape[1]} rows, one a cell, got {neighbours.shape[0]}"
+                )
+        self.query_matrix = queries
+        self.neighbours = neighbours
+        self._covariance = noise
+        self._form, self._reduced = None, None
+        self.independent = not len(queries) or linalg.row_rank(queries) == len(queries)
+        self._exact = self.independent and len(queries) > 0 and linalg.is_singular(noise)
+        self._profile = validate.read_only(_profile(noise, _moves(queries, neighbours), self._exact))
+        if not self.independent:
+            self._reduce()
+
+    def _reduce(self) -> None:
+        """Find the independent rows that the dependent ones amount to."""
+        reduced = Reduced.of_dependent(self.query_matrix, self._covariance)
+        self._exact = isinstance(reduced, Reduced)
+        if isinstance(reduced, StandardForm):
+            self._form = reduced
+            self._reduced = Reduced(reduced.queries, np.eye(len(reduced.queries)), reduced.estimate)
+            return
+        moves = _moves(reduced.rows, self.neighbours)
+        everything = np.where(np.any(moves, axis=0), np.inf, 0.0)
+        profile = _profile(reduced.noise, moves, True) if np.any(reduced.noise) else everything
+        self._reduced, self._profile = reduced, validate.read_only(profile)
+
+    @property
+    def standard_form(self) -> StandardForm:
+        """The mechanism with unit noise on independent rows; refused where something is released exactly."""
+        if self._form is None:
+            if self._exact:
+                raise InvalidInputError(
+                    "cost_matrix is not finite: the covariance is singular, some queries are released exactly"
+                )
+            self._form = StandardForm.of_independent(self.query_matrix, self._covariance)
+        return self._form
+
+    @property
+    def cost_matrix(self) -> Array:
+        """``C = B' Σ⁻¹ B`` (d, d); refused where Σ is singular, since exact answers have no finite cost."""
+        half = self.standard_form.queries
+        return np.asarray(half.T @ half)
+
+    @property
+    def profile(self) -> Array:
+        """Squared privacy cost of each pair of neighbours (s,); by default of each cell's records (d,).
+
+        Where its rounding may exceed 1e-9 of it, the allowance is added: privacy errs on the safe side.
+        """
+        return self._profile
+
+    @property
+    def squared_privacy_cost(self) -> float:
+        """The largest entry of the profile, Δ²."""
+        return float(self._profile.max())
+
+    @property
+    def rank(self) -> int:
+        """Number of independent queries that are answered, k; 0 for the mechanism that releases nothing."""
+        return len(self.query_matrix) if self._reduced is None else len(self._reduced.rows)
+
+    @property
+    def releases_exactly(self) -> bool:
+        """Whether some query is answered without any noise, at a cost that is not finite."""
+        return self._exact
+
+    def covariance(self, workload: Workload | None = None) -> Array:
+        """Return the covariance (m, m) of the answers to a workload; without one, Σ itself.
+
+        A workload ``W = L B`` is answered by ``L (B x + noise)`` with covariance ``L Σ L'``. Where rows of B
+        depend on one another, L is the one that makes the best of the answers (generalised least squares).
+        """
+        if workload is None:
+            return self._covariance
+        coordinates = self._represent(workload)
+        product = coordinates @ self._independent_noise @ coordinates.T
+        return np.asarray((product + product.T) / 2)
+
+    def variances(self, workload: Workload) -> Array:
+        """Return the variance of each answer to a workload (m,); a query outside the row space is refused."""
+        coordinates = self._represent(workload)
+        spread = coordinates @ self._independent_noise
+        if sp.issparse(coordinates):
+            return np.maximum(np.asarray(coordinates.multiply(spread).sum(axis=1)).ravel(), 0.0)
+        # Where an answer is exact, rounding may leave a little less than 0.
+        return np.maximum(np.einsum("jk,jk->j", spread, coordinates), 0.0)
+
+    def simulate(
+        self, x: npt.ArrayLike, rng: np.random.Generator | int = 0, workload: Workload | None = None
+    ) -> Array:
+        """Draw noisy answers to B x, or to a workload, for study. NOT a private release.
+
+        The noise comes from a seeded floating-point generator: whoever knows the seed, or studies the low bits
+        of the output, learns the data.
+
+        Parameters
+        ----------
+        x : (d,) or (n, d) array
+            One data vector, or one a row, each answered with noise of its own.
+        rng : numpy.random.Generator or int
+            Where the noise comes from.
+        workload : Workload, optional
+            What to answer, (m, d), in the row space of B; by default B itself.
+
+        Returns
+        -------
+        (m,) or (n, m) array
+        """
+        generator, data = validate.generator(rng=rng), validate.finite(x=x)
+        rows, cells = self.query_matrix.shape
+        if data.ndim not in (1, 2) or data.shape[-1] != cells:
+            raise InvalidInputError(f"x must have {cells} entries, one a cell, in each row, got {data.shape}")
+        answers = data @ self.query_matrix.T
+        values, vectors = np.linalg.eigh(self._covariance) if rows else (np.zeros(0), np.zeros((0, 0)))
+        noise = generator.standard_normal(answers.shape) * np.sqrt(np.maximum(values, 0))
+        noisy = answers + noise @ vectors.T
+        if workload is None:
+            return np.asarray(noisy)
+        estimates = noisy if self._reduced is None else noisy @ self._reduced.estimate.T
+        return np.asarray((self._represent(workload) @ estimates.T).T)
+
+    @property
+    def _independent_rows(self) -> Array:
+        return self.query_matrix if self._reduced is None else self._reduced.rows
+
+    @property
+    def _independent_noise(self) -> Array:
+        """Covariance of the noise on the independent rows: Σ itself where B's are."""
+        return self._covariance if self._reduced is None else self._reduced.noise
+
+    def _represent(self, workload: Workload) -> Matrix:
+        """Return L with ``L B = W`` for independent rows B, sparse where B is the identity and W is sparse."""
+        self._check_cells(workload)
+        rows = self._independent_rows
+        if linalg.is_identity(rows):
+            return workload.matrix
+        return linalg.represent(workload.dense(), np.asarray(rows), workload.names)
+
+    def _check_cells(self, workload: Workload) -> None:
+        if not isinstance(workload, Workload):
+            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        if workload.shape[1] != self.query_matrix.shape[1]:
+            raise InvalidInputError(
+                f"workload must have {self.query_matrix.shape[1]} cells, as the mechanism, got {workload.shape[1]}"
+            )
+
+
+def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[Array, Array]:
+    """Return both matrices, checked; no rows at all are those of the mechanism that releases nothing."""
+    given = np.shape(query_matrix)
+    if len(given) == 2 and given[0] == 0 and given[1] > 0 and np.size(covariance) == 0:
+        return validate.read_only(np.zeros(given)), validate.read_only(np.zeros((0, 0)))
+    queries = validate.finite(2, query_matrix=query_matrix)
+    noise = validate.symmetric(covariance=covariance)
+    if not np.all(np.any(queries, axis=1)):
+        first = int(np.flatnonzero(~np.any(queries, axis=1))[0])
+        raise InvalidInputError(f"query_matrix must have no row of zeros, got one at query_matrix[{first}]")
+    if noise.shape[0] != queries.shape[0]:
+        raise InvalidInputError(
+            f"covariance must have {queries.shape[0]} rows, as query_matrix, got {noise.shape[0]}"
+        )
+    return queries, noise
+
+
+def _moves(queries: Array, neighbours: Matrix | None) -> Array:
+    if neighbours is None:
+        return queries
+    return moves_between(queries, neighbours) if len(queries) else np.asarray(queries @ neighbours)
+
+
+def _profile(noise: Array, moves: Array, singular: bool) -> Array:
+    if not len(noise):
+        return np.zeros(moves.shape[1])
+    judged = linalg.inverse_forms(noise, moves, singular)
+    if judged is None:
+        raise InvalidInputError(
+            f"covariance must be positive semidefinite and not zero, "
+            f"its smallest eigenvalue is {np.linalg.eigvalsh(noise)[0]:.3g}"
+        )
+    _, profile, rounding = judged
+    # Where rounding is no trifle, privacy is stated on the safe side.
+    return np.where(rounding > TRIFLE * profile, profile + rounding, profile)

@@ -1,0 +1,189 @@
+"""Mechanisms on products of domains: noise whose covariance is the Kronecker product of the factors'."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import linalg, validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.marginal import MAX_WRITTEN, MarginalMechanism
+from dualmech.mechanisms.privacy import GaussianPrivacy
+from dualmech.validate import Array
+from dualmech.workloads import products
+from dualmech.workloads.base import Workload
+from dualmech.workloads.domain import rounded
+from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.products import ProductWorkload
+
+FactorMechanism: TypeAlias = LinearGaussianMechanism | MarginalMechanism
+
+
+class ProductMechanism(GaussianPrivacy):
+    """The mechanism ``x ↦ (⊗ B_i) x + N(0, ⊗ Σ_i)``, held by its factors alone.
+
+    Its cost matrix is ``⊗ C_i``: the squared privacy cost is the product of theirs, and so is the variance of a query
+    that is a product of theirs.
+
+    Parameters
+    ----------
+    factors : sequence of LinearGaussianMechanism or MarginalMechanism
+        Two or more, with the default neighbours, none releasing anything exactly.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Fewer than two, another kind, other neighbours, exact answers.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> ages = dm.LinearGaussianMechanism(np.eye(2), [[1, -0.5], [-0.5, 1]])
+    >>> both = dm.ProductMechanism([ages, ages])
+    >>> round(both.squared_privacy_cost, 6)
+    1.777778
+    >>> both.variance_of([1, 1], [1, -1])      # 1 times 3
+    3.0
+    """
+
+    __slots__ = ("factors",)
+
+    factors: tuple[FactorMechanism, ...]
+
+    def __init__(self, factors: Sequence[FactorMechanism]) -> None:
+        if not isinstance(factors, Sequence):
+            raise InputTypeError(f"factors must be a sequence of mechanisms, got {type(factors).__name__}")
+        if len(factors) < 2:
+            raise InvalidInputError(f"factors must be two or more mechanisms, got {len(factors)}")
+        for index, factor in enumerate(factors):
+            if isinstance(factor, MarginalMechanism):
+                continue
+            if not isinstance(factor, LinearGaussianMechanism):
+                raise InputTypeError(
+                    f"factors[{index}] must be a LinearGaussianMechanism or a MarginalMechanism, "
+                    f"got {type(factor).__name__}"
+                )
+            if factor.neighbours is not None or factor.releases_exactly:
+                raise InvalidInputError(
+                    f"factors[{index}] must have the default neighbours and release nothing exactly"
+                )
+        self.factors = tuple(factors)
+
+    @property
+    def squared_privacy_cost(self) -> float:
+        """The product of the factors', Δ²."""
+        return products.product(factor.squared_privacy_cost for factor in self.factors)
+
+    def variance_of(self, *queries: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> float:
+        """Return the variance of a product query, one query of each factor.
+
+        Parameters
+        ----------
+        queries : (d_i,) array, or mapping for a factor of marginals
+            As `Workload` rows, or as `MarginalMechanism.variance_of` takes them.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            Another number of queries than factors, or what the factors refuse.
+        """
+        pairs = zip(self.factors, self._each("queries", queries), strict=True)
+        return products.product(_variance(factor, query) for factor, query in pairs)
+
+    def variances(self, workload: ProductWorkload) -> tuple[Array, ...]:
+        """Return the factors' variances, (m_i,) each: that of a query is the product of one of each.
+
+        Of a factor of marginals there is one a table.
+        """
+        parts = self._parts(workload)
+        return tuple(factor.variances(part) for factor, part in zip(self.factors, parts, strict=True))
+
+    def simulate(
+        self, x: npt.ArrayLike, workload: ProductWorkload, rng: np.random.Generator | int = 0
+    ) -> Array:
+        """Draw noisy answers to a product workload, for study. NOT a private release.
+
+        Unit noise is added to ``(⊗ S_i) x``, the factors' standard forms, and answers are made of the sum: one factor
+        after another along its own axis, so that nothing is larger than the data or the answers.
+
+        Parameters
+        ----------
+        x : (d_1, …, d_r) array
+            The records by the factors' cells.
+        workload : ProductWorkload
+            What to answer, its factors as the mechanism's.
+        rng : numpy.random.Generator or int
+            Where the noise comes from.
+
+        Returns
+        -------
+        (m_1, …, m_r) array
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            Data of another shape, a workload with other factors or queries that are not answered.
+        """
+        generator, parts = validate.generator(rng=rng), self._parts(workload)
+        data = validate.finite(x=x)
+        shape = tuple(part.shape[1] for part in parts)
+        if data.shape != shape:
+            raise InvalidInputError(f"x must have shape {shape}, the factors' cells, got {data.shape}")
+        strategies = [_written(factor).standard_form.queries for factor in self.factors]
+        noisy = linalg.along(strategies, data)
+        noisy = noisy + generator.standard_normal(noisy.shape)
+        pairs = zip(parts, strategies, strict=True)
+        return linalg.along([linalg.represent(part.dense(), form, part.names) for part, form in pairs], noisy)
+
+    def dense(self) -> LinearGaussianMechanism:
+        """Return the same mechanism with its Kronecker products written out; refused where they are too large."""
+        forms = [_written(factor) for factor in self.factors]
+        entries = math.prod(form.query_matrix.size for form in forms)
+        if entries > MAX_WRITTEN:
+            raise InvalidInputError(
+                f"a product of {rounded(entries)} entries is too large to write out (limit {MAX_WRITTEN})"
+            )
+        return LinearGaussianMechanism(
+            linalg.kronecker([form.query_matrix for form in forms]),
+            linalg.kronecker([form.covariance() for form in forms]),
+        )
+
+    def __repr__(self) -> str:
+        return f"ProductMechanism({len(self.factors)} factors, rho={self.rho:.6g})"
+
+    def _parts(self, workload: ProductWorkload) -> tuple[Any, ...]:
+        if not isinstance(workload, ProductWorkload):
+            raise InputTypeError(
+                f"workload must be made by dualmech.workloads.kron, got {type(workload).__name__}"
+            )
+        parts = self._each("workload", workload.factors)
+        for index, (factor, part) in enumerate(zip(self.factors, parts, strict=True)):
+            if isinstance(factor, MarginalMechanism) and (
+                not isinstance(part, MarginalWorkload) or part.domain != factor.domain
+            ):
+                raise InvalidInputError(
+                    f"workload must have marginals of the mechanism's domain at factors[{index}]"
+                )
+        return parts
+
+    def _each(self, name: str, items: Sequence[Any]) -> tuple[Any, ...]:
+        if len(items) != len(self.factors):
+            raise InvalidInputError(f"{name} must be {len(self.factors)}, one a factor, got {len(items)}")
+        return tuple(items)
+
+
+def _variance(factor: FactorMechanism, query: Any) -> float:
+    if isinstance(factor, MarginalMechanism):
+        if not isinstance(query, Mapping):
+            raise InputTypeError(f"a query of marginals must map attributes to factors, got {query!r}")
+        return factor.variance_of(query)
+    return float(factor.variances(Workload(validate.finite(1, query=query)[None, :]))[0])
+
+
+def _written(factor: FactorMechanism) -> LinearGaussianMechanism:
+    return factor.dense() if isinstance(factor, MarginalMechanism) else factor

@@ -1,0 +1,177 @@
+"""The mechanism of query tables: noise on residual subspaces with a covariance of its own on every attribute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from dualmech import linalg, validate
+from dualmech.errors import InvalidInputError
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.privacy import GaussianPrivacy
+from dualmech.mechanisms.residual_tables import Tables, marginal_of
+from dualmech.problems.tables import TableFitness
+from dualmech.validate import Array
+from dualmech.workloads.domain import rounded
+from dualmech.workloads.lattice import Axes
+from dualmech.workloads.query_tables import TableWorkload
+
+MAX_WRITTEN = 2**24
+"""Largest number of entries of a query matrix that is written out."""
+
+
+class TableMechanism(GaussianPrivacy):
+    """Independent noise ``τ_T ⊗_{i in T} K_i`` on the residuals of query tables, measured from low-order tables alone.
+
+    With ``Σ_i = t θθ' + K`` on each attribute, the residual of a marginal table on T is ``⊗_{i in T} (I - θ_i 1')``
+    times it: what is left once every attribute's total is spread as θ_i says.
+
+    Parameters
+    ----------
+    workload : TableWorkload
+        What is to be answered; the sets measured are its tables' attributes and their subsets.
+    shapes : sequence of (n_i, n_i) arrays
+        Σ_i of each attribute, positive definite.
+    noise : (t,) array
+        τ_T > 0, in the order of ``workload.tables.lattice.axes``.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Shapes that are not positive definite, levels that are not positive, other sizes or another workload.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> asked = dm.workloads.query_tables({"age": 3, "sex": 2}, {"age": dm.workloads.prefix(3)}, ways=2)
+    >>> mechanism = dm.TableMechanism(asked, [np.eye(3), np.eye(2)], [1.0, 1.0, 1.0, 1.0])
+    >>> mechanism.variances(["age", "sex"]).shape
+    (3, 2)
+    """
+
+    __slots__ = ("noise", "parts", "workload", "worst")
+
+    def __init__(
+        self, workload: TableWorkload, shapes: Sequence[npt.ArrayLike], noise: npt.ArrayLike
+    ) -> None:
+        problem = TableFitness(workload)
+        levels, parts = validate.positive(1, noise=noise), problem.split(shapes)
+        if parts is None:
+            raise InvalidInputError("shapes must be positive definite covariances")
+        axes = workload.tables.lattice.axes
+        if len(levels) != len(axes):
+            raise InvalidInputError(
+                f"noise must have {len(axes)} levels, one a residual subspace, got {len(levels)}"
+            )
+        self.workload, self.parts = workload, parts
+        self.noise: dict[Axes, float] = dict(zip(axes, levels.tolist(), strict=True))
+        self.worst = float((problem.costs(parts) / levels).sum())
+
+    @property
+    def squared_privacy_cost(self) -> float:
+        """``Σ_T Π_{i in T} k_i / τ_T``, that of the record whose values are the worst in every attribute."""
+        return self.worst
+
+    def variances(self, attributes: Iterable[str]) -> Array:
+        """Return the variance of every query of a table, an axis an attribute in the domain's order."""
+        axes = self._axes(attributes)
+        spread = np.zeros(self.workload.table_shape(axes))
+        for part in self._under(axes):
+            factors = [
+                self.parts[axis].residual_variances if axis in part else self.parts[axis].total_parts
+                for axis in axes
+            ]
+            spread += self.noise[part] * _outer(factors)
+        return spread
+
+    def measure(self, tables: Tables, rng: np.random.Generator | int = 0) -> dict[Axes, Array]:
+        """Draw the noisy residuals of all measured sets, for study. NOT a private release.
+
+        Parameters
+        ----------
+        tables : mapping of axes to arrays
+            Marginal tables of the records that cover the measured sets (`dualmech.records.count` on
+            ``workload.tables``).
+        rng : numpy.random.Generator or int
+            Where the noise comes from.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            A measured set that no table covers, a table of another shape.
+        """
+        generator, domain = validate.generator(rng=rng), self.workload.tables.domain
+        assert domain is not None
+        measured = {}
+        for axes, level in self.noise.items():
+            table = marginal_of(domain, tables, axes)
+            draws = math.sqrt(level) * generator.standard_normal(table.shape)
+            residuals = [
+                np.eye(len(part.means)) - part.means[:, None] for part in (self.parts[axis] for axis in axes)
+            ]
+            roots = [self.parts[axis].root for axis in axes]
+            measured[axes] = linalg.along(residuals, table) + linalg.along(roots, draws)
+        return measured
+
+    def recombine(self, residuals: Tables, attributes: Iterable[str]) -> Array:
+        """Return the unbiased estimate of a query table from noisy residuals."""
+        axes = self._axes(attributes)
+        answers = np.zeros(self.workload.table_shape(axes))
+        for part in self._under(axes):
+            inside = linalg.along([self.workload.matrix_of(axis) for axis in part], residuals[part])
+            spread = tuple(slice(None) if axis in part else None for axis in axes)
+            means = [
+                np.ones(1) if axis in part else self.workload.matrix_of(axis) @ self.parts[axis].means
+                for axis in axes
+            ]
+            answers += inside[spread] * _outer(means)
+        return answers
+
+    def dense(self) -> LinearGaussianMechanism:
+        """Return the equivalent mechanism on the cells; refused where its matrix is too large to write out."""
+        sizes, cells = self.workload.sizes, self.workload.shape[1]
+        if cells**2 > MAX_WRITTEN:
+            raise InvalidInputError(f"a query matrix of {rounded(cells)} cells is too large to write out")
+        rows, blocks = [], []
+        for axes, level in self.noise.items():
+            contrasts = {axis: scipy.linalg.helmert(sizes[axis]) for axis in axes}
+            rows.append(
+                linalg.kronecker(
+                    [
+                        contrasts[axis] @ (np.eye(sizes[axis]) - self.parts[axis].means[:, None])
+                        if axis in axes
+                        else np.ones((1, sizes[axis]))
+                        for axis in range(len(sizes))
+                    ]
+                )
+            )
+            halves = [contrasts[axis] @ self.parts[axis].root for axis in axes]
+            blocks.append(level * linalg.kronecker([half @ half.T for half in halves]))
+        return LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*blocks))
+
+    def __repr__(self) -> str:
+        return f"TableMechanism({len(self.noise)} residual subspaces, rho={self.rho:.6g})"
+
+    def _axes(self, attributes: Iterable[str]) -> Axes:
+        domain = self.workload.tables.domain
+        assert domain is not None
+        return domain.axes(attributes)
+
+    def _under(self, axes: Axes) -> list[Axes]:
+        varying = {axis for axis in axes if self.workload.sizes[axis] > 1}
+        found = [part for part in self.noise if varying.issuperset(part)]
+        if len(found) < 2 ** len(varying):
+            shown = " x ".join(self.workload.tables.domain.names[axis] for axis in axes)  # type: ignore[union-attr]
+            raise InvalidInputError(f"{shown} is not answered: not all of its residuals are measured")
+        return found
+
+
+def _outer(factors: Sequence[Array]) -> Array:
+    product = np.ones(())
+    for factor in factors:
+        product = np.multiply.outer(product, factor)
+    return np.asarray(product)

@@ -1,0 +1,1 @@
+"""Problems of local privacy: strategies, projections onto them, and non-negative estimates."""

@@ -1,0 +1,228 @@
+"""Non-negative estimates: the data that could be, nearest to noisy answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import validate
+from dualmech.certificate import Certificate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.linalg import EPS
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+
+TAKEN_FOR_ZERO = 16.0
+"""Allowances for rounding up to which a slope may be negative in a cell that no combination of queries lifts."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EstimateDual:
+    """What proves a lower bound on the distance.
+
+    Attributes
+    ----------
+    residual : (p,) array
+        ν, any at all; at the optimum ``W x - a``.
+    """
+
+    residual: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NonnegativeEstimate:
+    """The non-negative data whose answers are nearest to given ones, workload non-negative least squares.
+
+    Minimise ``½ ‖W x - a‖²`` over ``x ≥ 0``, with ``1'x = N`` where the total is known. The answers ``W x`` are then
+    consistent, and nearer to the truth than a wherever the truth is such an x (a projection onto a convex set).
+
+    The dual: by Cauchy's inequality ``‖W x - a‖ ≥ (ν'W x - ν'a) / ‖ν‖`` for every ν, and ``ν'W x ≥ N min_u (W'ν)_u``.
+    Without a total it is ``ν'W x ≥ 0`` that is needed, so ``W'ν ≥ 0``: the judge adds the queries' sum, or what is
+    nearest to a combination of queries that is 1 in every cell, until it is.
+
+    Parameters
+    ----------
+    workload : Workload
+        W, p queries over n cells.
+    answers : (p,) array
+        a, unbiased estimates with noise, for example ``LocalMechanism.estimate``.
+    total : float, optional
+        N ≥ 0, the number of users; with none, the one estimate is 0.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Answers of the wrong number, NaN or infinity; a negative total; an all-zero workload.
+
+    Notes
+    -----
+    The distance may be 0: the gap is relative to the bound plus half of ``‖a‖² + ‖W 1 N / n‖²`` (plus 1 where this is
+    0). Where no combination of queries is positive in a cell, as when the columns of two cells cancel, its entry of
+    ``W'ν`` may miss 0 by rounding.
+
+    Appendix A of McKenna, Maity, Mazumdar and Miklau, "A workload-adaptive mechanism for linear queries under local
+    differential privacy", PVLDB 13(11), 2020, without the total.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> problem = dm.NonnegativeEstimate(dm.workloads.identity(3), [5.0, 4.0, -3.0])
+    >>> judged = problem.certify([5, 4, 0], dm.EstimateDual([0, 0, 3]))
+    >>> judged.objective, round(judged.lower_bound, 12)
+    (4.5, 4.5)
+    >>> problem = dm.NonnegativeEstimate(dm.workloads.identity(3), [5.0, 4.0, -3.0], total=6)
+    >>> problem.certify([3.5, 2.5, 0], dm.EstimateDual([-1.5, -1.5, 3])).objective
+    6.75
+    """
+
+    workload: Workload
+    answers: Array
+    total: float | None
+
+    def __init__(self, workload: Workload, answers: npt.ArrayLike, total: float | None = None) -> None:
+        if not isinstance(workload, Workload):
+            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        validate.moderate(workload=workload.matrix)
+        if not np.any(workload.row_norms()):
+            raise InvalidInputError("workload must hold a query that is not all zero")
+        given = validate.finite(1, answers=answers)
+        if given.shape != (workload.shape[0],):
+            raise InvalidInputError(
+                f"answers must have {workload.shape[0]} entries, one a query, got {len(given)}"
+            )
+        validate.moderate(answers=given)
+        object.__setattr__(self, "workload", workload)
+        object.__setattr__(self, "answers", given)
+        object.__setattr__(self, "total", None if total is None else validate.nonnegative_number(total=total))
+
+    @property
+    def scale(self) -> float:
+        """What is added to the bound before the gap is taken relative to it."""
+        cells, total = self.workload.shape[1], 0.0 if self.total is None else self.total
+        even = np.asarray(self.workload.matrix @ np.full(cells, total / cells))
+        return float(self.answers @ self.answers + even @ even) / 2 or 1.0
+
+    def certify(self, primal: npt.ArrayLike, dual: EstimateDual) -> Certificate:
+        """Judge an estimate (n,) and multipliers; neither needs to come from a solver.
+
+        The violation is the most negative entry, or what the sum misses the total by, relative to the total (else to
+        the sum of magnitudes); infinite where the total is 0 and an entry is not.
+        """
+        proven = self._bound(dual)
+        data = self._data(primal)
+        if not np.all(np.isfinite(data)):
+            return Certificate.of(np.inf, proven, np.inf, 0.0)
+        residual = np.asarray(self.workload.matrix @ data) - self.answers
+        objective = float(residual @ residual) / 2
+        magnitude = np.asarray(abs(self.workload.matrix) @ np.abs(data)) + np.abs(self.answers)
+        rounding = (
+            2 * (len(data) + len(residual)) * EPS * float(magnitude @ (np.abs(residual) + EPS * magnitude))
+        )
+        scale = self.scale
+        judged = Certificate.of(
+            objective + scale, proven + scale, self._violation(data), rounding / (proven + scale) + 4 * EPS
+        )
+        return Certificate(objective, proven, judged.gap, judged.violation, judged.resolution)
+
+    def feasible(self, primal: npt.ArrayLike) -> Array:
+        """Return the estimate without its negative entries, scaled to the total if that is known."""
+        data = np.maximum(self._data(primal), 0.0)
+        if self.total is None:
+            return data
+        return data * (self.total / data.sum()) if data.any() else np.full(len(data), self.total / len(data))
+
+    def mechanism(self, primal: npt.ArrayLike) -> NoReturn:
+        """Refuse: an estimate is made of answers that are out already."""
+        raise InvalidInputError(
+            "a NonnegativeEstimate has no mechanism: it uses answers that are out already"
+        )
+
+    def prices(self, dual: EstimateDual) -> NoReturn:
+        """Refuse: nothing is paid for with privacy."""
+        raise InvalidInputError("a NonnegativeEstimate has no prices: it costs no privacy")
+
+    def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
+        """Return the cells whose estimate is at most `slack` of the sum of all: those held at 0."""
+        data = self._data(primal)
+        return np.flatnonzero(data <= slack * np.abs(data).sum())
+
+    def _bound(self, dual: EstimateDual) -> float:
+        """Return ``(N min_u (W'ν)_u - ν'a)² / (2 ‖ν‖²)``, rounded down, with N = 0 and ``W'ν ≥ 0`` without a total."""
+        if not isinstance(dual, EstimateDual):
+            raise InputTypeError(f"dual must be an EstimateDual, got {type(dual).__name__}")
+        given = validate.numeric(1, **{"dual residual": dual.residual})
+        if given.shape != self.answers.shape:
+            raise InvalidInputError(
+                f"dual must hold {len(self.answers)} residuals, one a query, got {len(given)}"
+            )
+        if not np.all(np.isfinite(given)) or not given.any():
+            return 0.0
+        direction = given / np.linalg.norm(given)
+        least = 0.0
+        if self.total is None:
+            lifted = self._lifted(direction)
+            if lifted is None:
+                return 0.0
+            direction = lifted
+        else:
+            slopes, rounding = self._slopes(direction)
+            least = self.total * float((slopes - rounding).min())
+        length = float(np.linalg.norm(direction)) * (1 + 2 * len(direction) * EPS)
+        magnitude = float(np.abs(direction) @ np.abs(self.answers)) + abs(least)
+        value = least - float(direction @ self.answers) - 2 * (len(direction) + 2) * EPS * magnitude
+        return (max(value, 0.0) / length) ** 2 / 2
+
+    def _lifted(self, direction: Array) -> Array | None:
+        """Return a ν close by with ``W'ν ≥ 0``; None where none is at hand."""
+        slopes, rounding = self._slopes(direction)
+        if np.all(slopes >= rounding):
+            return direction
+        upwards, gain, margin = self._lift()
+        rising = gain > margin
+        short = np.maximum(rounding - slopes, 0.0)[rising]
+        raised = direction + upwards * float((short / (gain - margin)[rising]).max(initial=0.0))
+        if np.all(rising | (margin == 0)):
+            return np.asarray(raised)
+        # Where nothing lifts every cell, a slope of 0 up to rounding is taken for 0.
+        for candidate in (direction, np.asarray(raised)):
+            slopes, rounding = self._slopes(candidate)
+            if np.all(slopes >= -TAKEN_FOR_ZERO * rounding):
+                return candidate
+        return None
+
+    def _lift(self) -> tuple[Array, Array, Array]:
+        """Return a combination of queries, its value in each cell, as positive as can be, and the rounding of these."""
+        ones = np.ones(len(self.answers))
+        gain, margin = self._slopes(ones)
+        if np.all((gain > margin) | (margin == 0)):
+            return ones, gain, margin
+        wanted = np.ones(self.workload.shape[1])
+        upwards: Array = np.linalg.lstsq(self.workload.dense().T, wanted, rcond=None)[0].astype(np.float64)
+        return (upwards, *self._slopes(upwards))
+
+    def _slopes(self, direction: Array) -> tuple[Array, Array]:
+        """Return ``W'ν`` and an allowance for its rounding."""
+        matrix = self.workload.matrix
+        magnitude = np.asarray(abs(matrix).T @ np.abs(direction))
+        return np.asarray(matrix.T @ direction), 2 * (len(direction) + 2) * EPS * magnitude
+
+    def _violation(self, data: Array) -> float:
+        reference = float(np.abs(data).sum()) if self.total is None else self.total
+        if reference == 0:
+            return float("inf") if np.any(data) else 0.0
+        excess = float(np.maximum(-data, 0.0).max()) / reference
+        if self.total is not None:
+            missed = abs(float(data.sum()) - self.total) / self.total
+            excess = max(excess, missed if missed > 4 * len(data) * EPS else 0.0)
+        return excess
+
+    def _data(self, primal: npt.ArrayLike) -> Array:
+        data = validate.numeric(1, estimate=primal)
+        if data.shape != (self.workload.shape[1],):
+            raise InvalidInputError(
+                f"estimate must have {self.workload.shape[1]} entries, one a cell, got {len(data)}"
+            )
+        return data

@@ -1,0 +1,323 @@
+"""Local privacy: the strategy matrix of least variance, judged against a convex dual over extremal patterns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from dualmech import validate
+from dualmech.certificate import Certificate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.local import strategies
+from dualmech.geometry.local.relaxation import Relaxation
+from dualmech.geometry.local.strategies import checked_epsilon, checked_prior
+from dualmech.linalg import EPS
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+
+if TYPE_CHECKING:
+    from dualmech.mechanisms.local import LocalMechanism
+
+CRITERIA = ("average", "worst")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalPoint:
+    """A strategy with the prior that its reconstruction is the best for; the primal point of the worst case.
+
+    Attributes
+    ----------
+    strategy : (m, n) array
+        Q, the probability of each output for each user type.
+    prior : (n,) array
+        π ≥ 0 of sum 1: the reconstruction minimises the expected variance of a user drawn from it.
+    """
+
+    strategy: Array
+    prior: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalDual:
+    """What proves a lower bound on the variance of every ε-LDP strategy.
+
+    Attributes
+    ----------
+    matrix : (n, k) array
+        Z, any at all; k rows has the problem's `root`.
+    costs : (n,) array
+        y, any at all; the judge raises it until ``‖Z'p_S‖² ≤ (y'p_S)(n π'p_S)`` for every pattern S.
+    prior : (n,) array, optional
+        π, a probability over user types; for the worst case alone, where the adversary chooses it.
+    relaxation : Relaxation, optional
+        Multipliers that bound the constraints over all patterns where there are too many to list.
+    """
+
+    matrix: Array
+    costs: Array
+    prior: Array | None = None
+    relaxation: Relaxation | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalStrategy:
+    """The ε-LDP strategy matrix of least variance on a workload, with any number of outputs.
+
+    A user of type u reports output o with probability ``Q_ou``; the answers to W are ``V`` times the histogram of
+    reports, ``V Q = W``. One user's variance, over all queries, is ``T_u = Σ_o Q_ou ‖V_o‖² - ‖W_u‖²``. Minimise over Q,
+    and the best V for it,
+
+    - ``average``: ``Σ_u (T_u + ‖W_u‖²) = tr(W G⁺ W')`` with ``G = Q' diag(Q 1)⁻¹ Q``, the paper's objective L; with a
+      prior π, ``n Σ_u π_u (T_u + ‖W_u‖²)``, which is L where π is uniform;
+    - ``worst``: ``max_u T_u``, the variance of the unluckiest user;
+
+    subject to ``Q ≥ 0``, ``Σ_o Q_ou = 1`` and ``Q_ou ≤ e^ε Q_ou'`` for all o, u, u'.
+
+    Both are convex in the weights of a strategy on the patterns ``p_S = (1 + c 1_S) / (n + c |S|)``, ``c = e^ε - 1``: a
+    row that is no multiple of one splits into several, which never hurts. With a root ``R'R = W'W`` the dual is to
+    maximise ``(tr R Z)² / 1'y`` over Z (n, k) and y subject to ``‖Z'p_S‖² ≤ (y'p_S)(n π'p_S)`` for every proper subset
+    S; for the worst case, over π too, and less ``Σ_u π_u ‖W_u‖²`` after division by n.
+
+    Parameters
+    ----------
+    workload : Workload
+        W, p queries over n ≥ 2 user types.
+    epsilon : float
+        ε, from 1e-6 to 100.
+    criterion : {"average", "worst"}
+        Which variance.
+    prior : (n,) array, optional
+        π of the average case; uniform by default.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        An ε that is not in [1e-6, 100], fewer than two user types, an all-zero workload, an unknown criterion, a prior
+        that is negative, does not sum to 1, or is given for the worst case.
+
+    Notes
+    -----
+    The gap of the worst case is relative to the bound on the second moment, ``max_u T_u + Σ_u π_u ‖W_u‖²``, since the
+    variance itself may be 0; W is taken less the mean of each query, which changes no variance. In the average case L
+    counts ``‖W_u‖²`` in, as the paper's does: where the total dominates a query, little of L is variance.
+
+    McKenna, Maity, Mazumdar and Miklau, "A workload-adaptive mechanism for linear queries under local differential
+    privacy", PVLDB 13(11), 2020, pose the average case as a non-convex problem. The patterns are those of Kairouz,
+    Oh and Viswanath, "Extremal mechanisms for local differential privacy", JMLR 17, 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dualmech as dm
+    >>> problem = dm.LocalStrategy(dm.workloads.identity(2), epsilon=np.log(3))
+    >>> response = np.array([[0.75, 0.25], [0.25, 0.75]])
+    >>> judged = problem.certify(response, problem.dual_at(response))
+    >>> round(judged.objective, 6), round(judged.lower_bound, 6)
+    (5.0, 5.0)
+    """
+
+    workload: Workload
+    epsilon: float
+    criterion: str
+    prior: Array
+    root: Array = field(repr=False)
+
+    def __init__(
+        self,
+        workload: Workload,
+        epsilon: float,
+        criterion: str = "average",
+        prior: npt.ArrayLike | None = None,
+    ) -> None:
+        if not isinstance(workload, Workload):
+            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        size = workload.shape[1]
+        if size < 2:
+            raise InvalidInputError("workload must have at least two cells, one a user type, got 1")
+        validate.moderate(workload=workload.matrix)
+        if not np.any(workload.row_norms()):
+            raise InvalidInputError("workload must hold a query that is not all zero")
+        if not isinstance(criterion, str) or criterion not in CRITERIA:
+            raise InvalidInputError(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
+        if prior is not None and criterion == "worst":
+            raise InvalidInputError("prior belongs to the average case; the worst case has none")
+        object.__setattr__(self, "workload", workload)
+        object.__setattr__(self, "epsilon", checked_epsilon(epsilon))
+        object.__setattr__(self, "criterion", criterion)
+        object.__setattr__(self, "prior", checked_prior(prior, size))
+        root = _root(workload)
+        object.__setattr__(self, "root", validate.read_only(_centred(root) if criterion == "worst" else root))
+
+    @property
+    def user_types(self) -> int:
+        """Number of user types, n."""
+        return self.workload.shape[1]
+
+    def certify(self, primal: LocalPoint | npt.ArrayLike, dual: LocalDual) -> Certificate:
+        """Judge a strategy and dual weights; neither needs to come from a solver.
+
+        The violation is the largest relative excess over a constraint: of a ratio over e^ε, of a column's sum over
+        1, or of the bias of the best reconstruction.
+        """
+        point = self._point(primal)
+        prior = self.prior if self.criterion == "average" else self._dual_prior(dual)
+        moment, bound_rounding = self._moment_bound(dual, prior)
+        shift = float(prior @ self._lengths)
+        evaluated = strategies.evaluate(self.root, point.strategy, point.prior, self.epsilon)
+        objective, violation, rounding = np.inf, np.inf, 0.0
+        if evaluated is not None:
+            moments, violation = evaluated.moments, evaluated.violation
+            each = self.criterion == "worst"
+            rounding = evaluated.reconstruction.each_rounding if each else evaluated.reconstruction.rounding
+            average = self.user_types * float(self.prior @ moments)
+            objective = average if self.criterion == "average" else float(evaluated.variances.max())
+        if self.criterion == "average":
+            return Certificate.of(
+                objective, max(moment, self._trace_bound), violation, rounding + bound_rounding
+            )
+        return self._worst_certificate(objective, moment, violation, rounding + bound_rounding, shift)
+
+    def dual_at(self, primal: LocalPoint | npt.ArrayLike) -> LocalDual:
+        """Return the dual weights that a strategy suggests, ``Z = G⁻¹ R'`` and y by least squares on its rows.
+
+        At an optimum they prove it; elsewhere they prove what they can.
+        """
+        point = self._point(primal)
+        share = self.user_types * point.prior
+        rows, sizes = strategies.normalised(point.strategy)
+        weight = rows @ share
+        gram = (rows.T * (sizes / weight)) @ rows
+        matrix = np.asarray(np.linalg.lstsq(gram, self.root.T, rcond=None)[0], dtype=np.float64)
+        values = np.einsum("ok,ok->o", rows @ matrix, rows @ matrix) / weight
+        weighted = rows * np.sqrt(sizes)[:, None]
+        costs = np.asarray(
+            np.linalg.lstsq(weighted, values * np.sqrt(sizes), rcond=None)[0], dtype=np.float64
+        )
+        return LocalDual(matrix, costs, point.prior if self.criterion == "worst" else None)
+
+    def feasible(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
+        """Return a strategy close by that meets its constraints: small entries raised, an output added if needed."""
+        point = self._point(primal)
+        return LocalPoint(strategies.repaired(point.strategy, self.epsilon), point.prior)
+
+    def mechanism(self, primal: LocalPoint | npt.ArrayLike) -> LocalMechanism:
+        """Return the mechanism of a strategy, with the best reconstruction for the point's prior."""
+        # Imported here so that the judge rests on no module that it does not need.
+        from dualmech.mechanisms.local import LocalMechanism
+
+        point = self._point(primal)
+        return LocalMechanism(point.strategy, self.epsilon, self.workload, prior=point.prior)
+
+    def prices(self, dual: LocalDual) -> Array:
+        """Return each user type's share of the bound (n,), y over its sum."""
+        costs = np.maximum(dual.costs, 0.0)
+        return np.asarray(costs / costs.sum()) if np.any(costs) else costs
+
+    def binding(self, primal: LocalPoint | npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
+        """Return the user types whose variance is within `slack` of the largest, relative to its second moment."""
+        point = self._point(primal)
+        evaluated = strategies.evaluate(self.root, point.strategy, point.prior, self.epsilon)
+        if evaluated is None:
+            return np.zeros(0, dtype=np.intp)
+        variances = evaluated.variances
+        return np.flatnonzero(variances >= variances.max() - slack * evaluated.moments.max())
+
+    @property
+    def _lengths(self) -> Array:
+        """``‖W_u‖²`` of each user type."""
+        return np.einsum("ku,ku->u", self.root, self.root)
+
+    @property
+    def _trace_bound(self) -> float:
+        """The closed-form bound on L, where the prior is uniform; 0 elsewhere."""
+        uniform = np.allclose(self.prior, 1 / self.user_types, rtol=1e-12, atol=0)
+        return strategies.trace_bound(self.root, self.epsilon) if uniform else 0.0
+
+    def _worst_certificate(
+        self, objective: float, moment: float, violation: float, rounding: float, shift: float
+    ) -> Certificate:
+        size, lengths = self.user_types, float(self._lengths.sum())
+        bound = moment / size - shift
+        average = (self._trace_bound - lengths) / size
+        if average > bound:
+            bound, shift = average, lengths / size
+        bound = max(bound, 0.0)  # no variance is negative
+        judged = Certificate.of(objective + shift, bound + shift, violation, rounding)
+        # Sums are known to the resolution, so what a subtraction leaves of them is known to that much, absolute. A
+        # variance of the square of it is one of 0: reports are the truth, or nothing but the total is asked for.
+        least = min(objective, bound) if bound > 0 else objective
+        nothing = objective <= judged.resolution**2 * shift
+        resolution = judged.resolution * (1 if nothing else (objective + shift) / least)
+        return Certificate(objective, bound, judged.gap, judged.violation, float(resolution))
+
+    def _moment_bound(self, dual: LocalDual, prior: Array) -> tuple[float, float]:
+        """Return a bound on ``n Σ_u π_u (T_u + ‖W_u‖²)`` and its rounding, relative.
+
+        Proof: for any strategy with weights w on patterns, ``Σ_S w_S p_S = 1``, reconstruction U_S = w_S V_S and
+        ``Σ_S U_S p_S' = R``: ``tr R Z = Σ_S U_S'Z'p_S ≤ Σ_S ‖U_S‖ √((y'p_S)(n π'p_S))``, whose square is at most
+        ``Σ_S (y'p_S) w_S · Σ_S ‖U_S‖² (n π'p_S) / w_S``, ``1'y`` times what is bounded.
+        """
+        size, share = self.user_types, self.user_types * prior
+        if not isinstance(dual, LocalDual):
+            raise InputTypeError(f"dual must be a LocalDual, got {type(dual).__name__}")
+        matrix = validate.numeric(2, **{"dual matrix": dual.matrix})
+        costs = validate.numeric(1, **{"dual costs": dual.costs})
+        if matrix.shape != self.root.T.shape or costs.shape != (size,):
+            raise InvalidInputError(
+                f"dual must hold a matrix of shape {self.root.T.shape} and {size} costs, "
+                f"got {matrix.shape} and {costs.shape}"
+            )
+        if not (np.all(np.isfinite(matrix)) and np.all(np.isfinite(costs))):
+            return 0.0, 0.0
+        excess = strategies.excess(matrix, costs, share, self.epsilon, dual.relaxation)
+        value, total = float(np.einsum("ku,uk->", self.root, matrix)), float(costs.sum()) + size * excess
+        if not (value > 0 and total > 0 and np.isfinite(total)):
+            return 0.0, 0.0
+        magnitude = float(np.einsum("ku,uk->", np.abs(self.root), np.abs(matrix)))
+        rounding = (
+            4 * self.root.size * EPS * magnitude / value + 4 * size * EPS * float(np.abs(costs).sum()) / total
+        )
+        return value**2 / total, rounding
+
+    def _dual_prior(self, dual: LocalDual) -> Array:
+        if not isinstance(dual, LocalDual) or dual.prior is None:
+            return self.prior
+        prior = np.maximum(validate.finite(1, **{"dual prior": dual.prior}), 0.0)
+        if prior.shape != (self.user_types,) or not prior.any():
+            raise InvalidInputError(f"dual prior must be a probability over {self.user_types} user types")
+        return np.asarray(prior / prior.sum())
+
+    def _point(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
+        given = primal if isinstance(primal, LocalPoint) else LocalPoint(np.asarray(primal), self.prior)
+        strategy = validate.numeric(2, strategy=given.strategy)
+        if strategy.shape[1] != self.user_types:
+            raise InvalidInputError(
+                f"strategy must have {self.user_types} columns, one a user type, got {strategy.shape[1]}"
+            )
+        prior = self.prior if self.criterion == "average" else checked_prior(given.prior, self.user_types)
+        return LocalPoint(strategy, prior)
+
+
+def _centred(root: Array) -> Array:
+    """Return ``R Π``, each query less its mean: the total is known, so no user's variance changes.
+
+    A workload of totals alone is left as it is, since nothing of it would remain.
+    """
+    centred = root - root.mean(axis=1, keepdims=True)
+    return centred if np.linalg.norm(centred) > 8 * root.size * EPS * np.linalg.norm(root) else root
+
+
+def _root(workload: Workload) -> Array:
+    """Return R (k, n) with ``R'R = W'W``, the workload itself where it has no more queries than user types."""
+    queries, size = workload.shape
+    if queries <= size:
+        return np.array(workload.dense())
+    if not workload.is_sparse:
+        return np.asarray(scipy.linalg.qr(workload.dense(), mode="r", check_finite=False)[0][:size])
+    values, vectors = np.linalg.eigh(workload.gram())
+    kept = values > 8 * size * EPS * values[-1]
+    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)

@@ -1,0 +1,173 @@
+"""Workloads: the linear queries that are to be answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import scipy.sparse.linalg as sparse_linalg
+
+from dualmech import validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.validate import Array, Matrix
+from dualmech.workloads.domain import Domain
+
+MAX_DENSE_ENTRIES = 2**28
+"""Largest number of entries that `Workload.dense` writes out (2 GiB of float64)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """A list of m linear queries over d cells, ``W x``.
+
+    Problems and solvers ask a workload for little: its `shape`, `names` and `groups`, its answers
+    (`apply`), its weighted Gram matrix (`gram`) and, where they must, its entries (`dense`). A dense or a
+    sparse matrix is one way to answer these; whoever answers them otherwise needs no matrix.
+
+    Parameters
+    ----------
+    matrix : (m, d) array or scipy sparse matrix
+        One query a row. Sparse input stays sparse.
+    names : sequence of m texts, optional
+        What each query is called; by default ``q0, q1, …``.
+    groups : sequence of m texts, optional
+        The table or family each query belongs to, for reports; by default one group, ``queries``.
+    domain : Domain, optional
+        The attributes behind the cells; its number of cells must be d.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Empty, not two-dimensional, NaN or infinite entries, names or groups of the wrong number, or a
+        domain of another size.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> workload = dm.Workload([[1, 1, 0], [0, 1, 1]], names=["left", "right"])
+    >>> workload.shape
+    (2, 3)
+    >>> workload.apply([10, 20, 30])
+    array([30., 50.])
+    """
+
+    matrix: Matrix
+    names: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    domain: Domain | None = None
+    shape: tuple[int, int] = field(init=False)
+
+    def __init__(
+        self,
+        matrix: npt.ArrayLike | sp.sparray | sp.spmatrix,
+        names: Sequence[str] | None = None,
+        groups: Sequence[str] | None = None,
+        domain: Domain | None = None,
+    ) -> None:
+        if isinstance(matrix, Workload):
+            raise InputTypeError("workload must be a matrix, got a Workload; use it as it is")
+        values = validate.matrix(workload=matrix)
+        queries, cells = int(values.shape[0]), int(values.shape[1])
+        if domain is not None and domain.cells != cells:
+            raise InvalidInputError(f"domain must have {cells} cells, as the workload, got {domain.cells}")
+        object.__setattr__(self, "matrix", values)
+        object.__setattr__(self, "shape", (queries, cells))
+        object.__setattr__(self, "names", _labels("names", names, [f"q{j}" for j in range(queries)]))
+        object.__setattr__(self, "groups", _labels("groups", groups, ["queries"] * queries))
+        object.__setattr__(self, "domain", domain)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the matrix is stored sparse."""
+        return sp.issparse(self.matrix)
+
+    def dense(self) -> Array:
+        """Return the (m, d) matrix written out; refused above `MAX_DENSE_ENTRIES` entries."""
+        queries, cells = self.shape
+        if queries * cells > MAX_DENSE_ENTRIES:
+            raise InvalidInputError(
+                f"workload of shape {queries} x {cells} is too large to write out "
+                f"(limit {MAX_DENSE_ENTRIES} entries)"
+            )
+        return validate.read_only(self.matrix.toarray()) if sp.issparse(self.matrix) else self.matrix
+
+    def apply(self, x: npt.ArrayLike) -> Array:
+        """Return the answers ``W x`` (m,) on a data vector x (d,)."""
+        data = validate.finite(1, x=x)
+        if data.shape != (self.shape[1],):
+            raise InvalidInputError(f"x must have {self.shape[1]} entries, one a cell, got {data.shape[0]}")
+        return np.asarray(self.matrix @ data)
+
+    def gram(self, query_weights: npt.ArrayLike | None = None) -> Array:
+        """Return ``W' diag(query_weights) W`` (d, d); all weights 1 by default."""
+        weights = validate.per_item(
+            self.shape[0], query_weights=1.0 if query_weights is None else query_weights
+        )
+        scaled = (
+            self.matrix.T * weights
+            if not sp.issparse(self.matrix)
+            else self.matrix.T @ sp.diags_array(weights)
+        )
+        product = scaled @ self.matrix
+        return np.asarray(product.toarray() if sp.issparse(product) else product)
+
+    @property
+    def sensitivity(self) -> float:
+        """Largest Euclidean norm of a column: how far one record, added or removed, moves the answers.
+
+        Its square is the privacy cost of independent noise of variance 1 on every query.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> dm.workloads.prefix(4).sensitivity, dm.workloads.marginals([10] * 64, ways=1).sensitivity
+        (2.0, 8.0)
+        """
+        return float(np.sqrt(self.column_squares().max()))
+
+    def column_squares(self) -> Array:
+        """Return the squared Euclidean norm of each column (d,), the diagonal of ``W'W``."""
+        if sp.issparse(self.matrix):
+            return np.asarray(self.matrix.multiply(self.matrix).sum(axis=0)).ravel()
+        return np.asarray(np.einsum("ji,ji->i", self.matrix, self.matrix))
+
+    def row_norms(self) -> Array:
+        """Return the Euclidean norm of each query (m,)."""
+        if sp.issparse(self.matrix):
+            return np.asarray(sparse_linalg.norm(self.matrix, axis=1))
+        return np.asarray(np.linalg.norm(self.matrix, axis=1))
+
+    def select(self, queries: Sequence[int] | npt.NDArray[np.integer]) -> Workload:
+        """Return the workload of the chosen queries, in the chosen order."""
+        index = np.asarray(queries, dtype=np.intp)
+        return Workload(
+            self.matrix[index],
+            [self.names[j] for j in index],
+            [self.groups[j] for j in index],
+            self.domain,
+        )
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        kind = "sparse" if self.is_sparse else "dense"
+        return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, {kind})"
+
+
+def _labels(argument: str, given: Sequence[str] | None, default: list[str]) -> tuple[str, ...]:
+    if given is None:
+        return tuple(default)
+    if isinstance(given, str):
+        raise InputTypeError(
+            f"{argument} must be a sequence of {len(default)} texts, got one text: {given!r}"
+        )
+    labels = tuple(str(label) for label in given)
+    if len(labels) != len(default):
+        raise InvalidInputError(
+            f"{argument} must have {len(default)} entries, one a query, got {len(labels)}"
+        )
+    return labels

@@ -1,0 +1,295 @@
+"""Queries on a circle of values: whatever is asked of some values is asked of all their translates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.validate import Array
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+
+Index = npt.NDArray[np.intp]
+
+MAX_ENTRIES = 2**26
+"""Largest number of entries of one query of every family."""
+
+FEW_MEMBERS = 8
+"""Values of a set up to which its name lists them."""
+
+MAX_STEPS = 2**26
+"""Largest number of steps that looking for translates among affine images may take."""
+
+
+class CircularWorkload(Workload):
+    """All translates of some queries over the integers modulo n; the matrix on demand.
+
+    Attributes
+    ----------
+    bases : (b, n) array
+        One query of each family. Its translates are ``a(z - t)`` for t from 0 up to its period, in this order: up to
+        the first that is the base again, or its negative.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> asked = dm.workloads.circular([[1, 1, 0, 0], [1, 0, 1, 0]])
+    >>> asked.shape, asked.matrix[3], asked.matrix[4:].tolist()
+    ((6, 4), array([1., 0., 0., 1.]), [[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]])
+    """
+
+    __slots__ = ("_periods", "bases")
+
+    bases: Array
+    _periods: Index
+
+    def __init__(self, bases: npt.ArrayLike) -> None:
+        given = validate.read_only(np.array(validate.finite(2, bases=bases)))
+        object.__setattr__(self, "bases", given)
+        object.__setattr__(self, "_periods", np.array([_period(base) for base in given], dtype=np.intp))
+        object.__setattr__(self, "domain", None)
+        object.__setattr__(self, "shape", (int(self._periods.sum()), given.shape[1]))
+
+    @property
+    def periods(self) -> Index:
+        """Number of distinct translates of each base (b,)."""
+        return self._periods
+
+    @property
+    def matrix(self) -> Array:
+        """W (m, n), dense; refused where it is too large to write out."""
+        if self.shape[0] * self.shape[1] > MAX_DENSE_ENTRIES:
+            raise InvalidInputError(
+                f"circular queries of shape {self.shape[0]} x {self.shape[1]} are too large to write out "
+                f"(limit {MAX_DENSE_ENTRIES} entries); UnionFitness needs no matrix"
+            )
+        cells = np.arange(self.shape[1])
+        rows = [
+            base[(cells - np.arange(period)[:, None]) % len(cells)]
+            for base, period in zip(self.bases, self._periods, strict=True)
+        ]
+        return validate.read_only(np.vstack(rows))
+
+    def apply(self, x: npt.ArrayLike) -> Array:
+        """Return the answers ``W x`` (m,) on a data vector x (n,), without the matrix."""
+        data = validate.finite(1, x=x)
+        if data.shape != (self.shape[1],):
+            raise InvalidInputError(f"x must have {self.shape[1]} entries, one a cell, got {data.shape[0]}")
+        return self.along(data, 0)
+
+    def along(self, array: Array, axis: int) -> Array:
+        """Return the answers along an axis of n entries, which gets m; all translates of a base by its waves."""
+        count = self.shape[1]
+        waves = np.fft.rfft(np.moveaxis(array, axis, -1))
+        found = [
+            np.fft.irfft(waves * own.conj(), count)[..., :period]
+            for own, period in zip(np.fft.rfft(self.bases), self._periods, strict=True)
+        ]
+        return np.moveaxis(np.concatenate(found, axis=-1), -1, axis)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name a query, such as ``cells 22..3``, ``cell 0 - cell 4`` or ``cells 0, 1, 3``."""
+        return tuple(
+            name
+            for index, (base, period) in enumerate(zip(self.bases, self._periods, strict=True))
+            for name in _names_of(index, base, int(period))
+        )
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The base of each query."""
+        return tuple(f"base {base}" for base, period in enumerate(self._periods) for _ in range(period))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Never: translates share no zeros."""
+        return False
+
+    def column_squares(self) -> Array:
+        """Return the squared norm of each column (n,); all are equal."""
+        own = (self.bases**2).sum(axis=1) @ (self.periods / self.shape[1])
+        return np.full(self.shape[1], own)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CircularWorkload, (self.bases,)
+
+    def __repr__(self) -> str:
+        return (
+            f"CircularWorkload({self.shape[0]} queries x {self.shape[1]} cells, {len(self.bases)} families)"
+        )
+
+
+def circular(bases: npt.ArrayLike) -> CircularWorkload:
+    """Ask all translates of some queries on a circle of n values.
+
+    Parameters
+    ----------
+    bases : (b, n) array
+        One query of each family.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Empty, not two-dimensional, NaN or infinite entries.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.circular([[1, -1, 0, 0, 0]]).shape     # neighbours' differences
+    (5, 5)
+    """
+    return CircularWorkload(bases)
+
+
+def circular_ranges(n: int, lengths: Iterable[int] | None = None) -> CircularWorkload:
+    """Count every run of consecutive values on a circle of n, such as hours of the day across midnight.
+
+    Parameters
+    ----------
+    n : int
+        Number of values.
+    lengths : iterable of ints, optional
+        Those lengths only, from 1 to n; by default all.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        A length that is not an integer from 1 to n, or none.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.circular_ranges(24).shape, dm.workloads.circular_ranges(24, lengths=[6]).shape
+    ((553, 24), (24, 24))
+    """
+    cells = validate.size(n=n)
+    if lengths is not None and (isinstance(lengths, str) or not isinstance(lengths, Iterable)):
+        raise InputTypeError(f"lengths must be a sequence of integers, got {type(lengths).__name__}")
+    if lengths is None:
+        _affordable(cells, cells)
+    asked = [*range(1, cells + 1)] if lengths is None else [validate.size(lengths=each) for each in lengths]
+    if not asked or max(asked) > cells:
+        raise InvalidInputError(f"lengths must be one or more of 1 to {cells}, got {asked[:10]}")
+    _affordable(cells, len(asked))
+    return CircularWorkload((np.arange(cells) < np.array(asked)[:, None]).astype(np.float64))
+
+
+def differences(n: int) -> CircularWorkload:
+    """Ask for the difference of every two of n values: ``x_i - x_j``, each pair once.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Fewer than 2 values, or too many to write a query of each distance.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.differences(5).shape
+    (10, 5)
+    """
+    cells = validate.size(n=n)
+    if cells < 2:
+        raise InvalidInputError(f"n must be at least 2 for values to differ, got {cells}")
+    _affordable(cells, cells // 2)
+    bases = np.zeros((cells // 2, cells))
+    bases[:, 0] = 1.0
+    bases[np.arange(cells // 2), 1 + np.arange(cells // 2)] = -1.0
+    return CircularWorkload(bases)
+
+
+def affine(n: int, subset: Iterable[int]) -> CircularWorkload:
+    """Count the records in every image ``{a s + b}`` of a set of values modulo n, a prime to n.
+
+    Parameters
+    ----------
+    n : int
+        Number of values.
+    subset : iterable of ints
+        The set S whose images under invertible affine maps of the integers modulo n are asked for.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        An empty subset, or a member that is not an integer from 0 to n - 1.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.affine(7, [0, 1, 3]).shape      # the lines of Fano's plane, and their mirror images
+    (14, 7)
+    """
+    cells = validate.size(n=n)
+    if isinstance(subset, str) or not isinstance(subset, Iterable):
+        raise InputTypeError(f"subset must be a sequence of integers, got {type(subset).__name__}")
+    members = [*subset]
+    allowed = all(isinstance(each, int | np.integer) and 0 <= each < cells for each in members)
+    if not (members and allowed):
+        raise InvalidInputError(
+            f"subset must hold one or more integers from 0 to {cells - 1}, got {members[:10]}"
+        )
+    chosen = np.unique(np.array(members, dtype=np.int64))
+    if cells * len(chosen) ** 2 > MAX_STEPS:
+        raise InvalidInputError(
+            f"affine images of {len(chosen)} of {cells} values take too long to tell apart (limit {MAX_STEPS} steps)"
+        )
+    found: dict[bytes, Index] = {}
+    for factor in (each for each in range(1, cells + 1) if math.gcd(each, cells) == 1):
+        image = np.asarray((factor * chosen) % cells, dtype=np.intp)
+        found.setdefault(_least_translate(image, cells), image)
+    _affordable(cells, len(found))
+    bases = np.zeros((len(found), cells))
+    for row, members_of in enumerate(found.values()):
+        bases[row, members_of] = 1.0
+    return CircularWorkload(bases)
+
+
+def _affordable(cells: int, families: int) -> None:
+    """Refuse so many families of queries as are too large to write out."""
+    if cells * families > MAX_ENTRIES:
+        raise InvalidInputError(
+            f"{families} families of queries over {cells} values are too many (limit {MAX_ENTRIES} entries)"
+        )
+
+
+def _names_of(index: int, base: Array, period: int) -> list[str]:
+    """Return names for the translates of a base: what they count, where that can be said in a few words."""
+    size, members = len(base), np.flatnonzero(base)
+    values = base[members]
+    if np.all(values == 1) and len(members) == size:
+        return ["all cells"]
+    if len(members) and np.all(values == 1):
+        starts = members[base[members - 1] == 0]
+        if len(members) == 1:
+            return [f"cell {(starts[0] + shift) % size}" for shift in range(period)]
+        if len(starts) == 1:
+            ends = starts[0], starts[0] + len(members) - 1
+            return [
+                f"cells {(ends[0] + shift) % size}..{(ends[1] + shift) % size}" for shift in range(period)
+            ]
+        if len(members) <= FEW_MEMBERS:
+            turned = (sorted((members + shift) % size) for shift in range(period))
+            return ["cells " + ", ".join(map(str, each)) for each in turned]
+    if len(members) == 2 and {*values} == {-1.0, 1.0}:
+        plus, minus = members[np.argsort(-values)]
+        return [f"cell {(plus + shift) % size} - cell {(minus + shift) % size}" for shift in range(period)]
+    return [f"base {index} + {shift}" for shift in range(period)]
+
+
+def _period(base: Array) -> int:
+    """Return the least t > 0 for which the query is its own translate by t, up to sign: a divisor of n."""
+    divisors = (each for each in range(1, len(base) + 1) if len(base) % each == 0)
+    turned = ((each, np.roll(base, each)) for each in divisors)
+    return next(each for each, other in turned if np.array_equal(other, base) or np.array_equal(-other, base))
+
+
+def _least_translate(members: Index, cells: int) -> bytes:
+    """Return what all translates of a set of values have in common, and no other set: the least that holds 0."""
+    moved = np.sort((members[None, :] - members[:, None]) % cells, axis=1)
+    return moved[np.lexsort(moved.T[::-1])[0]].tobytes()

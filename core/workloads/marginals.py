@@ -1,0 +1,311 @@
+"""Marginal tables of domains of any size: workloads that keep their structure, and the subspaces under them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.validate import Array, Matrix
+from dualmech.workloads import tabulations
+from dualmech.workloads.base import Workload
+from dualmech.workloads.domain import Domain, rounded
+from dualmech.workloads.lattice import Axes, Lattice
+
+MAX_TABLES = 2**20
+"""Largest number of tables of a workload."""
+
+MAX_NAMES = 2**22
+"""Largest number of queries whose names are written out."""
+
+
+class MarginalWorkload(Workload):
+    """The cells of chosen marginal tables of a domain, however large: a `Workload` whose matrix is made on demand.
+
+    `dualmech.workloads.marginals` builds it. Everything that a few hundred tables say is at hand without a matrix; the
+    matrix, and what needs it, is refused above 2^26 entries.
+
+    Attributes
+    ----------
+    domain : Domain
+        The attributes.
+    axes : tuple of tuples of int
+        The attributes of each table, by position.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> tables = dm.workloads.marginals([10] * 60, ways=(1, 2))
+    >>> len(tables.axes), tables.shape[0], tables.shape[1] == 10**60
+    (1830, 177600, True)
+    """
+
+    __slots__ = ("_lattice", "_names", "_table_cells", "_written", "axes")
+
+    axes: tuple[Axes, ...]
+    _lattice: Lattice | None
+    _names: tuple[str, ...] | None
+    _table_cells: Array | None
+    _written: Matrix | None
+
+    def __init__(self, domain: Domain, axes: Iterable[Axes]) -> None:
+        chosen = tuple(axes)
+        object.__setattr__(self, "domain", domain)
+        object.__setattr__(self, "axes", chosen)
+        sizes = domain.shape
+        queries = sum(math.prod(sizes[axis] for axis in each) for each in chosen)
+        object.__setattr__(self, "shape", (queries, domain.cells))
+        for cached in ("_lattice", "_names", "_table_cells", "_written"):
+            object.__setattr__(self, cached, None)
+
+    @property
+    def sets(self) -> tuple[tuple[str, ...], ...]:
+        """The attributes of each table, by name."""
+        names = self._domain.names
+        return tuple(tuple(names[axis] for axis in axes) for axes in self.axes)
+
+    @property
+    def table_cells(self) -> Array:
+        """Number of cells of each table."""
+        if self._table_cells is None:
+            sizes = np.array(self._domain.shape, dtype=np.float64)
+            cells = np.array([sizes[list(axes)].prod() for axes in self.axes])
+            object.__setattr__(self, "_table_cells", validate.read_only(cells))
+        return cast(Array, self._table_cells)
+
+    @property
+    def lattice(self) -> Lattice:
+        """The residual subspaces under the tables, listed once."""
+        if self._lattice is None:
+            object.__setattr__(self, "_lattice", Lattice.under(self._domain, self.axes))
+        return cast(Lattice, self._lattice)
+
+    @property
+    def matrix(self) -> Matrix:
+        """W (m, d), sparse; refused where it is too large to write out."""
+        if self._written is None:
+            try:
+                matrix = tabulations.written(self._domain, self.axes)
+            except InvalidInputError as error:
+                raise InvalidInputError(
+                    f"{error}; MarginalFitness and MarginalVariance need no matrix"
+                ) from None
+            object.__setattr__(self, "_written", matrix)
+        return self._written
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name a query, such as ``age=3, sex=1``, in the order of the rows."""
+        if self._names is None:
+            self._few_enough()
+            names = tuple(name for axes in self.axes for name in tabulations.cell_names(self._domain, axes))
+            object.__setattr__(self, "_names", names)
+        return cast(tuple[str, ...], self._names)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The table of each query, such as ``age x sex``."""
+        self._few_enough()
+        tables = (
+            (" x ".join(names) or "total", axes) for names, axes in zip(self.sets, self.axes, strict=True)
+        )
+        return tuple(label for label, axes in tables for _ in range(cells_of(self._domain, axes)))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Always: the matrix, where it is written out, is."""
+        return True
+
+    @property
+    def sensitivity(self) -> float:
+        """The root of the number of tables: a record is in one cell of each."""
+        return math.sqrt(len(self.axes))
+
+    def gram_levels(self, table_weights: npt.ArrayLike = 1.0) -> Array:
+        """Return what ``W' diag(w) W`` multiplies each residual subspace by, over the number of cells (t,).
+
+        The Gram matrix is ``d Σ_T g_T P_T`` with ``g_T = Σ_{S ⊇ T} w_S / cells_S``, P_T projecting on the subspaces of
+        `lattice`. Weights are one for all tables, or one each.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> tables = dm.workloads.marginals([4, 3], ways=(0, 1))
+        >>> 12 * tables.gram_levels(), np.unique(np.linalg.eigvalsh(tables.gram()).round(9) + 0.0)
+        (array([19.,  3.,  4.]), array([ 0.,  3.,  4., 19.]))
+        """
+        weights = validate.per_item(len(self.axes), table_weights=table_weights)
+        return np.asarray(self.lattice.incidence @ (weights / self.table_cells))
+
+    def per_table(self, values: Any, name: str) -> Array:
+        """Return one positive number a table, from one for all, one each, or a mapping of sets or of ways to numbers.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            Numbers that are not positive, of another count, a table that is not named or one that is not asked for.
+        """
+        if not isinstance(values, Mapping):
+            return validate.per_item(len(self.axes), **{name: values})
+        known: dict[Any, float] = {}
+        for key, value in values.items():
+            ways = isinstance(key, int | np.integer) and not isinstance(key, bool)
+            if not ways and not isinstance(key, Iterable):
+                raise InputTypeError(f"{name} must be given by attributes or by ways, got {key!r}")
+            known[int(key) if ways else self._domain.axes(key)] = validate.positive_number(
+                **{f"{name}[{key!r}]": value}
+            )
+        asked = {*self.axes, *(len(axes) for axes in self.axes)}
+        for key in known:
+            if key not in asked:
+                raise InvalidInputError(
+                    f"{name} must name tables of the workload, {self._shown(key)} is none"
+                )
+        chosen = [known.get(axes, known.get(len(axes))) for axes in self.axes]
+        for axes, value in zip(self.axes, chosen, strict=True):
+            if value is None:
+                raise InvalidInputError(
+                    f"{name} must name every table, by its attributes or its ways; {self._shown(axes)} is not"
+                )
+        return validate.read_only(np.array(chosen, dtype=np.float64))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MarginalWorkload, (self._domain, self.axes)
+
+    def __repr__(self) -> str:
+        return f"MarginalWorkload({len(self.axes)} tables, {self.shape[0]} queries x {rounded(self.shape[1], 6)} cells)"
+
+    @property
+    def _domain(self) -> Domain:
+        assert self.domain is not None
+        return self.domain
+
+    def _shown(self, key: int | Axes) -> str:
+        return f"{key}-way" if isinstance(key, int) else repr(tuple(self._domain.names[axis] for axis in key))
+
+    def _few_enough(self) -> None:
+        if self.shape[0] > MAX_NAMES:
+            raise InvalidInputError(
+                f"names of {self.shape[0]} queries are too many to write out (limit {MAX_NAMES})"
+            )
+
+
+def marginals(
+    domain: tabulations.DomainLike,
+    ways: int | Iterable[int] | None = None,
+    sets: Iterable[str | Iterable[str]] | None = None,
+) -> MarginalWorkload:
+    """Count the records in every cell of chosen marginal tables.
+
+    The marginal on a set of attributes is the Kronecker product, over all attributes in order, of the
+    identity for those in the set and of a row of ones for the others.
+
+    Parameters
+    ----------
+    domain : Domain, mapping, or sequence of sizes
+        The attributes; sizes without names make attributes ``a0, a1, …``.
+    ways : int or iterable of ints
+        All marginals on that many attributes, in the order given: 1 and 2 for one- and two-way tables, 0
+        for the total.
+    sets : iterable of attribute names or of sets of them
+        Those marginals only, in the order given; the order within a set does not matter.
+
+    Returns
+    -------
+    MarginalWorkload
+        One query a marginal cell, in row-major order within its table; they are named like ``age=3, sex=1`` and grouped
+        like ``age x sex``. The domain may be of any size: the matrix is written out only when it is asked for.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Neither or both of `ways` and `sets`, none asked, one asked twice, an unknown attribute, or more than
+        `MAX_TABLES` tables.
+
+    Notes
+    -----
+    FFU, section 7.7, asks for all one- and two-way marginals.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> tables = dm.workloads.marginals({"age": 3, "sex": 2}, sets=["sex", ("age", "sex")])
+    >>> tables.shape, tables.names[:3]
+    ((8, 6), ('sex=0', 'sex=1', 'age=0, sex=0'))
+    >>> dm.workloads.marginals([16, 16, 16], ways=(1, 2)).shape
+    (816, 4096)
+    """
+    table = tabulations.as_domain(domain)
+    return MarginalWorkload(table, tabulations.chosen_axes(table, ways, sets, _few_tables))
+
+
+def random_marginals(
+    domain: tabulations.DomainLike, tables: int, rng: np.random.Generator | int
+) -> MarginalWorkload:
+    """Count the records in every cell of marginal tables drawn at random.
+
+    The sets of attributes are drawn uniformly among all non-empty ones, without repetition.
+
+    Parameters
+    ----------
+    domain : Domain, mapping, or sequence of sizes
+        As for `marginals`.
+    tables : int
+        How many marginal tables, at most ``2^attributes - 1``.
+    rng : int or numpy.random.Generator
+        Seed.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        More tables than there are, or what `marginals` refuses.
+
+    Notes
+    -----
+    Li and Miklau, PVLDB 5(6), 2012, section 5, sample random marginals by the method of an earlier paper and do
+    not describe it; this is the plainest reading.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> sorted(set(dm.workloads.random_marginals([2, 3, 4], tables=2, rng=0).groups))
+    ['a0', 'a1 x a2']
+    """
+    table, count, generator = (
+        tabulations.as_domain(domain),
+        validate.size(tables=tables),
+        validate.generator(rng=rng),
+    )
+    attributes = len(table.names)
+    if count >= 2**attributes:
+        raise InvalidInputError(f"tables must be at most {2**attributes - 1}, the marginals, got {count}")
+    _few_tables(table, count)
+    drawn: dict[tuple[str, ...], None] = {}
+    while len(drawn) < count:
+        members = generator.random(attributes) < 0.5
+        drawn.update({tuple(np.array(table.names)[members]): None} if members.any() else {})
+    return marginals(table, sets=drawn)
+
+
+def cells_of(domain: Domain, axes: Axes) -> int:
+    """Return the number of cells of a table."""
+    return math.prod(domain.shape[axis] for axis in axes)
+
+
+def check_marginal(workload: object) -> MarginalWorkload:
+    """Refuse what is no workload of marginals."""
+    if not isinstance(workload, MarginalWorkload):
+        raise InputTypeError(
+            f"workload must be made by dualmech.workloads.marginals, got {type(workload).__name__}"
+        )
+    return workload
+
+
+def _few_tables(domain: Domain, tables: int) -> None:
+    if tables > MAX_TABLES:
+        raise InvalidInputError(f"marginals must be at most {MAX_TABLES} tables, got {tables}")

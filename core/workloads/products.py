@@ -1,0 +1,179 @@
+"""Product workloads: every product of one query of each factor, whatever the number of cells."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse as sp
+
+from dualmech import linalg
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.validate import Array, Matrix
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.domain import Domain, rounded
+
+MAX_NAMES = 2**22
+"""Largest number of queries whose names, or prices, are written out."""
+
+
+class ProductWorkload(Workload):
+    """The Kronecker product ``W_1 ⊗ … ⊗ W_r`` of workloads, made by `dualmech.workloads.kron`; its matrix on demand.
+
+    Its cells are the combinations of theirs, in row-major order, the last factor fastest; so are its queries.
+
+    Attributes
+    ----------
+    factors : tuple of Workload
+        The factors, none of them a product.
+    domain : Domain or None
+        The factors' attributes one after another, where all have a domain and no name comes twice.
+    """
+
+    __slots__ = ("_names", "_written", "factors")
+
+    factors: tuple[Workload, ...]
+    _names: tuple[str, ...] | None
+    _written: Matrix | None
+
+    def __init__(self, factors: Sequence[Workload]) -> None:
+        object.__setattr__(self, "factors", tuple(factors))
+        shapes = [factor.shape for factor in factors]
+        object.__setattr__(self, "shape", (math.prod(m for m, _ in shapes), math.prod(d for _, d in shapes)))
+        object.__setattr__(self, "domain", _joined([factor.domain for factor in factors]))
+        for cached in ("_names", "_written"):
+            object.__setattr__(self, cached, None)
+
+    @property
+    def matrix(self) -> Matrix:
+        """W (m, d), sparse where all factors are; refused where it is too large to write out."""
+        if self._written is None:
+            entries = math.prod(_stored(factor) for factor in self.factors)
+            if entries > MAX_DENSE_ENTRIES:
+                raise InvalidInputError(
+                    f"a product of {rounded(entries)} entries is too large to write out (limit "
+                    f"{MAX_DENSE_ENTRIES}); ProductFitness and ProductVariance need no matrix"
+                )
+            matrices = [factor.matrix for factor in self.factors]
+            if self.is_sparse:
+                written = reduce(lambda one, two: sp.kron(one, two, format="csr"), matrices)
+                written = sp.csr_array(written)
+            else:
+                written = linalg.kronecker([factor.dense() for factor in self.factors])
+            object.__setattr__(self, "_written", written)
+        return self._written
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The factors' names, such as ``cells 0..1 & sex=1``."""
+        if self._names is None:
+            _few_enough(self)
+            names = itertools.product(*(factor.names for factor in self.factors))
+            object.__setattr__(self, "_names", tuple(" & ".join(each) for each in names))
+        return cast(tuple[str, ...], self._names)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The factors' groups, such as ``prefixes & sex``."""
+        _few_enough(self)
+        return tuple(" & ".join(each) for each in itertools.product(*(each.groups for each in self.factors)))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether all factors are stored sparse."""
+        return all(factor.is_sparse for factor in self.factors)
+
+    @property
+    def sensitivity(self) -> float:
+        """The product of the factors'."""
+        return math.prod(factor.sensitivity for factor in self.factors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ProductWorkload, (self.factors,)
+
+    def __repr__(self) -> str:
+        queries, cells = (rounded(count, 6) for count in self.shape)
+        return f"ProductWorkload({len(self.factors)} factors, {queries} queries x {cells} cells)"
+
+
+def kron(*factors: Workload) -> ProductWorkload:
+    """Ask every product of one query of each factor: the Kronecker product of their matrices.
+
+    Parameters
+    ----------
+    factors : Workload
+        Two or more; a factor that is a product itself stands for its own factors.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Fewer than two factors, or one that is no workload.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> ages, sexes = dm.workloads.prefix(3), dm.workloads.identity(2)
+    >>> both = dm.workloads.kron(ages, sexes)
+    >>> both.names[2], both.dense()[2]
+    ('cells 0..1 & cell 0', array([1., 0., 1., 0., 0., 0.]))
+    >>> dm.workloads.kron(*[dm.workloads.prefix(1000)] * 20)
+    ProductWorkload(20 factors, 1e+60 queries x 1e+60 cells)
+    """
+    for index, factor in enumerate(factors):
+        if not isinstance(factor, Workload):
+            raise InputTypeError(f"factors[{index}] must be a dualmech.Workload, got {type(factor).__name__}")
+    if len(factors) < 2:
+        raise InvalidInputError(f"factors must be two or more workloads, got {len(factors)}")
+    return ProductWorkload([part for each in factors for part in getattr(each, "factors", (each,))])
+
+
+def outer(vectors: Sequence[Array]) -> Array:
+    """Return all products of one entry of each vector, the last fastest; refused above `MAX_NAMES` of them."""
+    count = math.prod(len(each) for each in vectors)
+    if count > MAX_NAMES:
+        raise InvalidInputError(
+            f"{rounded(count)} products of the factors' numbers are too many to write out (limit {MAX_NAMES}); "
+            f"take the factors' own"
+        )
+    # In units of powers of two, so that no product of a few is too large where that of all is not.
+    units = [math.frexp(float(np.abs(each).max()))[1] for each in vectors]
+    scaled = (np.ldexp(each, -unit) for each, unit in zip(vectors, units, strict=True))
+    return np.ldexp(reduce(lambda one, two: np.multiply.outer(one, two).ravel(), scaled), sum(units))
+
+
+def product(numbers: Iterable[float]) -> float:
+    """Return the product of numbers, none negative, however large that of a few of them is.
+
+    Examples
+    --------
+    >>> product([1e200, 1e200, 1e-200, 1e-200]), product([1e200, 1e200])
+    (1.0, inf)
+    """
+    result, exponent = 1.0, 0
+    for number in numbers:
+        result, shift = math.frexp(result * number)
+        exponent += shift
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.ldexp(result, exponent))
+
+
+def _stored(factor: Workload) -> int:
+    return int(factor.matrix.nnz) if factor.is_sparse else factor.shape[0] * factor.shape[1]
+
+
+def _joined(domains: Sequence[Domain | None]) -> Domain | None:
+    known = [domain for domain in domains if domain is not None]
+    pairs = [pair for domain in known for pair in domain.sizes]
+    distinct = len({name for name, _ in pairs}) == len(pairs)
+    return Domain(pairs) if len(known) == len(domains) and distinct else None
+
+
+def _few_enough(workload: Workload) -> None:
+    if workload.shape[0] > MAX_NAMES:
+        raise InvalidInputError(
+            f"names of {rounded(workload.shape[0])} queries are too many to write out (limit {MAX_NAMES})"
+        )

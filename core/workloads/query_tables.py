@@ -1,0 +1,163 @@
+"""Tables of queries: every product of one query on each of some attributes, on domains of any size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.validate import Array, Matrix
+from dualmech.workloads import tabulations
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.domain import rounded
+from dualmech.workloads.marginals import MarginalWorkload, marginals
+
+
+class TableWorkload(Workload):
+    """Tables over attributes of a domain, however large, whose cells are queries such as prefixes or ranges.
+
+    The table on attributes S asks every product of one query of each of them, ``⊗_{i in S} A_i``, summed over all
+    others. `dualmech.workloads.query_tables` builds it.
+
+    Attributes
+    ----------
+    tables : MarginalWorkload
+        The marginal tables on the same attributes; the domain, the names and the residual subspaces are theirs.
+    queries : tuple of Workload or None
+        A_i of each attribute of the domain; None for the identity, its values themselves.
+    """
+
+    __slots__ = ("queries", "tables")
+
+    tables: MarginalWorkload
+    queries: tuple[Workload | None, ...]
+
+    def __init__(self, tables: MarginalWorkload, queries: Iterable[Workload | None]) -> None:
+        object.__setattr__(self, "tables", tables)
+        object.__setattr__(self, "queries", tuple(queries))
+        object.__setattr__(self, "domain", tables.domain)
+        rows = sum(math.prod(self.table_shape(axes)) for axes in tables.axes)
+        object.__setattr__(self, "shape", (rows, tables.shape[1]))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of values of each attribute."""
+        assert self.domain is not None
+        return self.domain.shape
+
+    def table_shape(self, axes: Iterable[int]) -> tuple[int, ...]:
+        """Return how many queries a table has along each of its attributes."""
+        return tuple(len(self.matrix_of(axis)) for axis in axes)
+
+    def matrix_of(self, axis: int) -> Array:
+        """Return A_i (m_i, n_i) of an attribute."""
+        asked = self.queries[axis]
+        if asked is None and self.sizes[axis] ** 2 > MAX_DENSE_ENTRIES:
+            raise InvalidInputError(
+                f"attributes must have at most {math.isqrt(MAX_DENSE_ENTRIES)} values to be tabulated with others' "
+                f"queries, got {self.sizes[axis]}; MarginalFitness has no such limit"
+            )
+        return np.eye(self.sizes[axis]) if asked is None else asked.dense()
+
+    @property
+    def matrix(self) -> Matrix:
+        """W (m, d); refused where it is too large to write out."""
+        if self.shape[0] * self.shape[1] > MAX_DENSE_ENTRIES:
+            raise InvalidInputError(
+                f"query tables of {rounded(self.shape[1])} cells are too large to write out "
+                f"(limit {MAX_DENSE_ENTRIES} entries); TableFitness needs no matrix"
+            )
+        sizes = self.sizes
+        blocks = [
+            reduce(
+                lambda one, two: sp.kron(one, two, format="csr"),
+                [
+                    sp.csr_array(self.matrix_of(axis) if axis in axes else np.ones((1, sizes[axis])))
+                    for axis in range(len(sizes))
+                ],
+            )
+            for axes in self.tables.axes
+        ]
+        return sp.csr_array(sp.vstack(blocks, format="csr"))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name a query: its table and its number there."""
+        return tuple(f"{label}: {number}" for label, count in self._counts() for number in range(count))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The table of each query, such as ``age x sex``."""
+        return tuple(label for label, count in self._counts() for _ in range(count))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Always: the matrix, where it is written out, is."""
+        return True
+
+    @property
+    def sensitivity(self) -> float:
+        """The root of ``Σ_S Π_{i in S} s_i²``: what is worst for an attribute's queries is worst in all tables."""
+        worst = [1.0 if asked is None else asked.sensitivity**2 for asked in self.queries]
+        return math.sqrt(sum(math.prod(worst[axis] for axis in axes) for axes in self.tables.axes))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TableWorkload, (self.tables, self.queries)
+
+    def __repr__(self) -> str:
+        cells = rounded(self.shape[1], 6)
+        return f"TableWorkload({len(self.tables.axes)} tables, {self.shape[0]} queries x {cells} cells)"
+
+    def _counts(self) -> list[tuple[str, int]]:
+        pairs = zip(self.tables.sets, self.tables.axes, strict=True)
+        return [(" x ".join(names) or "total", math.prod(self.table_shape(axes))) for names, axes in pairs]
+
+
+def query_tables(
+    domain: tabulations.DomainLike,
+    queries: Mapping[str, Workload],
+    ways: int | Iterable[int] | None = None,
+    sets: Iterable[str | Iterable[str]] | None = None,
+) -> TableWorkload:
+    """Ask tables over attributes, some of them by queries of their own, such as prefixes of ages.
+
+    Parameters
+    ----------
+    domain, ways, sets
+        As for `marginals`.
+    queries : mapping of attribute names to Workload
+        What a table asks along an attribute, over its values; the values themselves where it is not named.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        What `marginals` refuses, an unknown attribute, queries over another number of values, no workload.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> domain = dm.Domain({"age": 4, "sex": 2})
+    >>> asked = dm.workloads.query_tables(domain, {"age": dm.workloads.prefix(4)}, ways=2)
+    >>> asked.shape, asked.dense()[2]      # age 0..1, sex 0
+    ((8, 8), array([1., 0., 1., 0., 0., 0., 0., 0.]))
+    """
+    tables = marginals(domain, ways, sets)
+    if not isinstance(queries, Mapping):
+        raise InputTypeError(f"queries must map attribute names to workloads, got {type(queries).__name__}")
+    assert tables.domain is not None
+    found: list[Workload | None] = [None] * len(tables.domain.shape)
+    for name, asked in queries.items():
+        (axis,) = tables.domain.axes([name])
+        if not isinstance(asked, Workload):
+            raise InputTypeError(f"queries[{name!r}] must be a dualmech.Workload, got {type(asked).__name__}")
+        if asked.shape[1] != tables.domain.shape[axis]:
+            raise InvalidInputError(
+                f"queries[{name!r}] must be over {tables.domain.shape[axis]} values, got {asked.shape[1]}"
+            )
+        found[axis] = asked
+    return TableWorkload(tables, found)

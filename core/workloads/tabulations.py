@@ -1,0 +1,226 @@
+"""Workloads over attributes: the cells of tables, the PL-94 redistricting tables, age pyramids.
+
+`dualmech.workloads` offers these builders beside all others. The experiments cited below are those of Xiao,
+Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private linear queries", PVLDB
+14(10), 2021 ("FFU").
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dualmech import validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.workloads.base import Workload
+from dualmech.workloads.domain import Domain
+
+RACES = (
+    "White",
+    "Black or African American",
+    "American Indian and Alaska Native",
+    "Asian",
+    "Native Hawaiian and Other Pacific Islander",
+    "Some Other Race",
+)
+"""The races of PL-94; anybody reports one or more of them."""
+
+RACE_SETS = tuple(
+    chosen for size in range(1, len(RACES) + 1) for chosen in itertools.combinations(RACES, size)
+)
+"""The 63 values of race: single ones first, then pairs, triples, and so on."""
+
+ADULT_AGE = 18
+
+MAX_ENTRIES = 2**26
+"""Largest number of non-zero entries that these builders write out (2 to 3 GB while they do)."""
+
+DomainLike = Domain | Mapping[str, int] | Iterable[tuple[str, int]] | Sequence[int]
+
+
+def affordable(domain: Domain, tables: int) -> None:
+    """Refuse so many tables of a domain as are too large to write out."""
+    if tables * domain.cells > MAX_ENTRIES:
+        exponent = domain.cells.bit_length() - 1
+        raise InvalidInputError(
+            f"marginals of a domain of 2^{exponent} or more cells are too large to write out "
+            f"(limit {MAX_ENTRIES} non-zero entries in all)"
+        )
+
+
+def pl94() -> Workload:
+    """Ask what redistricting asks: 319 queries over the 2 x 2 x 63 = 252 cells of PL 94-171.
+
+    The cells are voting age (17 or under, 18 or over) x ethnicity (not Hispanic, Hispanic) x race, where a
+    race value is one of the 63 non-empty subsets of the six races: the single ones come first (codes 0 to
+    5), then pairs, triples, and so on. The queries are the voting-age marginal (2), the ethnicity marginal
+    (2), those of one race (6), each combination of two or more races (57), and all cells (252); every such
+    table is a group. Sparse.
+
+    Notes
+    -----
+    FFU, section 7.3.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> tables = dm.workloads.pl94()
+    >>> tables.shape, tables.domain.shape
+    ((319, 252), (2, 2, 63))
+    >>> tables.names[0], tables.names[4], tables.names[10]
+    ('17 or under', 'White', 'White + Black or African American')
+    """
+    labels = {
+        "voting-age": [f"{ADULT_AGE - 1} or under", f"{ADULT_AGE} or over"],
+        "ethnicity": ["not Hispanic", "Hispanic"],
+        "race": [" + ".join(chosen) for chosen in RACE_SETS],
+    }
+    domain = Domain({name: len(values) for name, values in labels.items()})
+    names = [value for values in labels.values() for value in values]
+    names += [", ".join(values) for values in itertools.product(*labels.values())]
+    groups = ["voting-age"] * 2 + ["ethnicity"] * 2 + ["one race"] * len(RACES)
+    groups += ["two or more races"] * (len(RACE_SETS) - len(RACES)) + [" x ".join(labels)] * domain.cells
+    return Workload(_partitions(domain, [(0,), (1,), (2,), (0, 1, 2)]), names, groups, domain)
+
+
+def age_pyramid(ages: int = 116, adults: bool = True) -> Workload:
+    """Ask for the age distribution of males, of females, and of all: 351 queries over 2 x 116 cells.
+
+    For each of the three: how many are of age 0 to x, for every x, and, with `adults`, how many are 18 or
+    over. Cells are gender (males, females) x age in years; 3 `ages` + 3 queries, or 3 `ages` without
+    `adults`. Sparse.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        `ages` below 1, or too few for anybody to be 18 while `adults` are asked for.
+
+    Notes
+    -----
+    FFU, section 7.6.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.age_pyramid().shape, dm.workloads.age_pyramid(adults=False).shape
+    ((351, 232), (348, 232))
+    >>> dm.workloads.age_pyramid().names[115:118]
+    ('males, age 0-115', 'males, age 18-115', 'females, age 0')
+    """
+    count = validate.size(ages=ages)
+    if adults and count <= ADULT_AGE:
+        raise InvalidInputError(f"ages must exceed {ADULT_AGE} where adults are asked for, got {count}")
+    if 2 * count**2 > MAX_ENTRIES:
+        raise InvalidInputError(f"ages must be at most {math.isqrt(MAX_ENTRIES // 2)}, got {count}")
+    spans = [(0, age) for age in range(count)] + ([(ADULT_AGE, count - 1)] if adults else [])
+    age = np.arange(count)
+    ranges = sp.csr_array(
+        np.array([(first <= age) & (age <= last) for first, last in spans], dtype=np.float64)
+    )
+    people = {"males": [[1, 0]], "females": [[0, 1]], "all": [[1, 1]]}
+    matrix = sp.vstack([sp.kron(sp.csr_array(who), ranges) for who in people.values()], format="csr")
+    matrix.eliminate_zeros()  # the Kronecker product stores some
+    names = [f"{who}, age {a}-{b}" if a < b else f"{who}, age {a}" for who in people for a, b in spans]
+    groups = [who for who in people for _ in spans]
+    return Workload(matrix, names, groups, Domain({"gender": 2, "age": count}))
+
+
+def _partitions(domain: Domain, chosen: Sequence[tuple[int, ...]]) -> sp.csr_array:
+    """Return one block of rows a marginal; every cell of the domain lies in exactly one row of each."""
+    codes, row, offset = domain.codes(), [], 0
+    for axes in chosen:
+        shape = tuple(domain.shape[axis] for axis in axes)
+        within = (
+            np.ravel_multi_index(tuple(codes[list(axes)]), shape) if axes else np.zeros(domain.cells, int)
+        )
+        row.append(offset + within)
+        offset += int(np.prod(shape, dtype=np.int64))
+    rows, cells = np.concatenate(row), np.tile(np.arange(domain.cells), len(chosen))
+    return sp.csr_array((np.ones(len(rows)), (rows, cells)), shape=(offset, domain.cells))
+
+
+def as_domain(domain: DomainLike) -> Domain:
+    """Return a domain; a mapping of names to sizes is one, and sizes alone are of attributes ``a0, a1, …``."""
+    if isinstance(domain, Domain):
+        return domain
+    if isinstance(domain, Mapping):
+        return Domain(domain)
+    try:
+        items: list[Any] = list(domain)
+    except TypeError as error:
+        raise InputTypeError(
+            f"domain must be a Domain, a mapping or a sequence of sizes, got {domain!r}"
+        ) from error
+    if items and all(isinstance(item, int | np.integer) for item in items):
+        return Domain([(f"a{axis}", size) for axis, size in enumerate(items)])
+    return Domain(items)
+
+
+def chosen_axes(
+    domain: Domain,
+    ways: int | Iterable[int] | None,
+    sets: Iterable[str | Iterable[str]] | None,
+    limit: Callable[[Domain, int], None] = affordable,
+) -> list[tuple[int, ...]]:
+    """Return the attributes' positions of every marginal asked for, by `ways` or by `sets`; refuse both.
+
+    `limit` refuses a number of tables before they are listed: some domains have more of them than a list can hold. By
+    default it is what can be written out.
+    """
+    if (ways is None) == (sets is None):
+        raise InvalidInputError("marginals need exactly one of ways and sets")
+    return _axes_of_ways(domain, ways, limit) if ways is not None else _axes_of_sets(domain, sets, limit)
+
+
+def written(domain: Domain, chosen: Sequence[tuple[int, ...]]) -> sp.csr_array:
+    """Return the matrix of chosen marginals; refused above `MAX_ENTRIES` non-zero entries."""
+    affordable(domain, len(chosen))
+    return _partitions(domain, chosen)
+
+
+def cell_names(domain: Domain, axes: tuple[int, ...]) -> list[str]:
+    """Return the names of a table's cells, such as ``age=3, sex=1``; ``total`` where it has no attributes."""
+    attributes = [domain.names[axis] for axis in axes]
+    codes = itertools.product(*(range(domain.shape[axis]) for axis in axes))
+    return [", ".join(f"{a}={c}" for a, c in zip(attributes, code, strict=True)) or "total" for code in codes]
+
+
+def _axes_of_ways(
+    domain: Domain, ways: int | Iterable[int], limit: Callable[[Domain, int], None]
+) -> list[tuple[int, ...]]:
+    attributes = len(domain.names)
+    wanted = list(ways) if isinstance(ways, Iterable) else [ways]
+    for way in wanted:
+        if isinstance(way, bool) or not isinstance(way, int | np.integer):
+            raise InputTypeError(f"ways must be integers from 0 to {attributes}, got {way!r}")
+        if not 0 <= way <= attributes:
+            raise InvalidInputError(f"ways must lie between 0 and {attributes}, the attributes, got {way}")
+    if not wanted or len(set(wanted)) != len(wanted):
+        raise InvalidInputError(f"ways must be one or more distinct integers, got {wanted}")
+    limit(domain, sum(math.comb(attributes, int(way)) for way in wanted))
+    return [axes for way in wanted for axes in itertools.combinations(range(attributes), int(way))]
+
+
+def _axes_of_sets(
+    domain: Domain, sets: Iterable[str | Iterable[str]] | None, limit: Callable[[Domain, int], None]
+) -> list[tuple[int, ...]]:
+    if isinstance(sets, str) or not isinstance(sets, Iterable):
+        raise InputTypeError(f"sets must be a sequence of attribute names or of sets of them, got {sets!r}")
+    wanted = list(sets)
+    for entry in wanted:
+        if not isinstance(entry, Iterable):
+            raise InputTypeError(f"sets must hold attribute names or sets of them, got {entry!r}")
+    limit(domain, len(wanted))
+    chosen = [domain.axes(entry) for entry in wanted]
+    if not chosen:
+        raise InvalidInputError("sets must name at least one marginal, got none")
+    for axes, count in Counter(chosen).items():
+        if count > 1:
+            raise InvalidInputError(f"sets must differ, got {[domain.names[axis] for axis in axes]} twice")
+    return chosen

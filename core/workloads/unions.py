@@ -1,0 +1,298 @@
+"""Unions of product tables: each table asks its own queries along each of its attributes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse as sp
+
+from dualmech import validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.validate import Array, Matrix
+from dualmech.workloads import tabulations
+from dualmech.workloads.base import Workload
+from dualmech.workloads.domain import Domain, rounded
+
+MAX_NAMES = 2**22
+"""Largest number of queries whose names are written out."""
+
+MAX_COMBINATIONS = 2**20
+"""Largest number of combinations of values among which the worst is looked for."""
+
+Queries = Workload | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A named table: a query set for each of its attributes, by position and in increasing order; None for values."""
+
+    name: str
+    queries: tuple[tuple[int, Queries], ...]
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The attributes."""
+        return tuple(axis for axis, _ in self.queries)
+
+
+class UnionWorkload(Workload):
+    """Named tables over a domain, each a product of one query set for each of its attributes; the matrix on demand.
+
+    `dualmech.workloads.union` builds it, and `dualmech.workloads.stack` from marginals, products and query tables.
+
+    Attributes
+    ----------
+    domain : Domain
+        The attributes.
+    tables : tuple of Table
+        What is asked, in order; queries of a table are in row-major order, those of the last attribute fastest.
+    pieces : tuple of pairs
+        The workloads that it is a stack of, after which its queries are named, with the group that each gives to all of
+        its queries, or None for their own; () where the tables name them.
+    """
+
+    __slots__ = ("_written", "pieces", "tables")
+
+    tables: tuple[Table, ...]
+    pieces: tuple[tuple[Workload, str | None], ...]
+    _written: Matrix | None
+
+    def __init__(
+        self, domain: Domain, tables: Iterable[Table], pieces: Iterable[tuple[Workload, str | None]] = ()
+    ) -> None:
+        object.__setattr__(self, "domain", domain)
+        object.__setattr__(self, "tables", tuple(tables))
+        object.__setattr__(self, "pieces", tuple(pieces))
+        object.__setattr__(self, "_written", None)
+        rows = sum(math.prod(self.table_shape(table)) for table in self.tables)
+        object.__setattr__(self, "shape", (rows, domain.cells))
+
+    def table_shape(self, table: Table | str) -> tuple[int, ...]:
+        """Return how many queries a table, itself or by name, has along each of its attributes."""
+        table = self.table(table) if isinstance(table, str) else table
+        sizes = self._domain.shape
+        return tuple(sizes[axis] if asked is None else asked.shape[0] for axis, asked in table.queries)
+
+    def table(self, name: str) -> Table:
+        """Return a table by name.
+
+        Raises
+        ------
+        InvalidInputError
+            No table of that name.
+        """
+        for table in self.tables:
+            if table.name == name:
+                return table
+        raise InvalidInputError(
+            f"table must be one of {', '.join(map(repr, self.table_names))}, got {name!r}"
+        )
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """The name of each table."""
+        return tuple(table.name for table in self.tables)
+
+    @property
+    def matrix(self) -> Matrix:
+        """W (m, d), sparse; refused where it is too large to write out."""
+        if self._written is None:
+            if sum(self._entries(table) for table in self.tables) > tabulations.MAX_ENTRIES:
+                raise InvalidInputError(
+                    f"{rounded(self.shape[0])} queries over {rounded(self.shape[1])} cells are too large to write out "
+                    f"(limit {tabulations.MAX_ENTRIES} entries); UnionFitness and UnionVariance need no matrix"
+                )
+            written = sp.vstack([self._rows(table) for table in self.tables], format="csr")
+            object.__setattr__(self, "_written", sp.csr_array(written))
+        return cast(Matrix, self._written)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name a query: its table, and the names of what it asks along each attribute; in a stack its own."""
+        self._few_enough()
+        if self.pieces:
+            return tuple(name for piece, _ in self.pieces for name in piece.names)
+        return tuple(name for table in self.tables for name in self._names_in(table))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The table of each query; in a stack its own group, or its label."""
+        self._few_enough()
+        if self.pieces:
+            given = (
+                piece.groups if label is None else (label,) * piece.shape[0] for piece, label in self.pieces
+            )
+            return tuple(group for each in given for group in each)
+        return tuple(table.name for table in self.tables for _ in range(math.prod(self.table_shape(table))))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Always: the matrix, where it is written out, is."""
+        return True
+
+    @property
+    def sensitivity(self) -> float:
+        """Largest Euclidean norm of a column, ``√(max Σ_t Π_i s_ti²)`` over a value of each attribute.
+
+        Raises
+        ------
+        InvalidInputError
+            More than 2^20 combinations of values that could be the worst.
+        """
+        combined = np.ones((1, len(self.tables)))
+        for axis, size in enumerate(self._domain.shape):
+            own = np.ones((size, len(self.tables)))
+            for index, table in enumerate(self.tables):
+                asked = dict(table.queries).get(axis)
+                if asked is not None:
+                    own[:, index] = asked.column_squares()
+            worst = _undominated(own)
+            if len(combined) * len(worst) > MAX_COMBINATIONS:
+                raise InvalidInputError(
+                    f"more than {MAX_COMBINATIONS} combinations of values could be the worst"
+                )
+            combined = (combined[:, None, :] * worst).reshape(-1, len(self.tables))
+        return math.sqrt(float(combined.sum(axis=1).max()))
+
+    def per_table(self, values: Any, name: str) -> Array:
+        """Return one positive number a table, from one for all, one each, or a mapping of names to numbers.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            Numbers that are not positive, of another count, a table that is not named or one that there is not.
+        """
+        if not isinstance(values, Mapping):
+            return validate.per_item(len(self.tables), **{name: values})
+        for key in values:
+            if key not in self.table_names:
+                raise InvalidInputError(f"{name} must name tables of the workload, {key!r} is none")
+        for each in self.table_names:
+            if each not in values:
+                raise InvalidInputError(f"{name} must name every table, {each!r} is not")
+        numbers = [
+            validate.positive_number(**{f"{name}[{each!r}]": values[each]}) for each in self.table_names
+        ]
+        return validate.read_only(np.array(numbers))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UnionWorkload, (self._domain, self.tables, self.pieces)
+
+    def __repr__(self) -> str:
+        return f"UnionWorkload({len(self.tables)} tables, {self.shape[0]} queries x {rounded(self.shape[1], 6)} cells)"
+
+    @property
+    def _domain(self) -> Domain:
+        assert self.domain is not None
+        return self.domain
+
+    def _entries(self, table: Table) -> int:
+        """Return how many entries of a table's rows are not zero, at most."""
+        entries = [*self._domain.shape]
+        for axis, asked in table.queries:
+            if asked is not None:
+                entries[axis] = int(asked.matrix.nnz) if asked.is_sparse else asked.matrix.size
+        return math.prod(entries)
+
+    def _rows(self, table: Table) -> sp.csr_array:
+        asked = dict(table.queries)
+        factors = []
+        for axis, size in enumerate(self._domain.shape):
+            if axis not in asked:
+                factors.append(sp.csr_array(np.ones((1, size))))
+            else:
+                own = asked[axis]
+                factors.append(sp.csr_array(sp.eye_array(size) if own is None else own.matrix))
+        return sp.csr_array(reduce(lambda one, two: sp.kron(one, two, format="csr"), factors))
+
+    def _names_in(self, table: Table) -> list[str]:
+        names = [""]
+        for axis, asked in table.queries:
+            label, size = self._domain.sizes[axis]
+            own = [f"{label}={value}" for value in range(size)] if asked is None else asked.names
+            names = [f"{one}, {two}" if one else two for one in names for two in own]
+        return [f"{table.name}: {each}" if each else table.name for each in names]
+
+    def _few_enough(self) -> None:
+        if self.shape[0] > MAX_NAMES:
+            raise InvalidInputError(
+                f"names of {self.shape[0]} queries are too many to write out (limit {MAX_NAMES})"
+            )
+
+
+def union(
+    domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, Queries] | Iterable[str]]
+) -> UnionWorkload:
+    """Ask named tables, each a product of one query set for each of its attributes, summed over all others.
+
+    Parameters
+    ----------
+    domain : Domain, mapping, or sequence of sizes
+        The attributes.
+    tables : mapping
+        By name, what a table asks: attribute names mapped to workloads over their values, with None for the values
+        themselves, or names alone where all are such; an empty one asks for the total.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        No tables, an unknown attribute or one named twice, queries over another number of values, no workload.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> asked = dm.workloads.union(
+    ...     {"age": 4, "sex": 2}, {"by sex": ["sex"], "ages": {"age": dm.workloads.prefix(4), "sex": None}}
+    ... )
+    >>> asked, asked.names[4]
+    (UnionWorkload(2 tables, 10 queries x 8 cells), 'ages: cells 0..1, sex=0')
+    """
+    table_domain = tabulations.as_domain(domain)
+    if not isinstance(tables, Mapping):
+        raise InputTypeError(f"tables must map names to what they ask, got {type(tables).__name__}")
+    if not tables:
+        raise InvalidInputError("tables must be one or more, got none")
+    if len({str(name) for name in tables}) < len(tables):
+        raise InvalidInputError(f"tables must have names that differ as texts, got {[*tables]}")
+    return UnionWorkload(
+        table_domain, [_checked(table_domain, str(name), asked) for name, asked in tables.items()]
+    )
+
+
+def _checked(domain: Domain, name: str, asked: Mapping[str, Queries] | Iterable[str]) -> Table:
+    if isinstance(asked, str | Workload) or not isinstance(asked, Iterable):
+        raise InputTypeError(
+            f"tables[{name!r}] must map attribute names to workloads, or list names, got {type(asked).__name__}"
+        )
+    listed = [*asked]
+    domain.axes(listed)
+    pairs = asked if isinstance(asked, Mapping) else dict.fromkeys(listed)
+    found: dict[int, Queries] = {}
+    for attribute, own in pairs.items():
+        (axis,) = domain.axes([attribute])
+        size = domain.shape[axis]
+        if own is not None and not isinstance(own, Workload):
+            raise InputTypeError(
+                f"tables[{name!r}][{attribute!r}] must be a dualmech.Workload or None, got {type(own).__name__}"
+            )
+        if own is not None and own.shape[1] != size:
+            raise InvalidInputError(
+                f"tables[{name!r}][{attribute!r}] must be over {size} values, got {own.shape[1]}"
+            )
+        found[axis] = own
+    return Table(name, tuple(sorted(found.items(), key=lambda pair: pair[0])))
+
+
+def _undominated(rows: Array) -> Array:
+    """Return the distinct rows that no other row exceeds in every entry."""
+    distinct = np.unique(rows, axis=0)[::-1]
+    kept: list[Array] = []
+    for row in distinct:  # in falling order, a row is exceeded by an earlier one or by none
+        if not any(np.all(other >= row) for other in kept):
+            kept.append(row)
+    return np.array(kept)

@@ -1,0 +1,257 @@
+"""What an answer means for those who ask, by family: tables of query groups, and what is released."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+from dualmech import accounting
+from dualmech.crosscheck.command.table_inputs import Tables, labels
+from dualmech.crosscheck.command.wording import (
+    LISTED,
+    Terms,
+    clean,
+    free_lines,
+    interval_text,
+    percent,
+    spread,
+)
+from dualmech.geometry.dense import Geometry
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.marginal import MarginalMechanism
+from dualmech.mechanisms.privacy import GaussianPrivacy
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.marginals import MarginalFitness, MarginalVariance
+from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.unions import UnionFitness, UnionVariance
+from dualmech.problems.variance import TotalVariance
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.solution import Solution
+from dualmech.validate import Array
+from dualmech.workloads import census
+from dualmech.workloads.base import Workload
+from dualmech.workloads.unions import UnionWorkload
+
+LISTED_TABLES = 20
+"""Most tables that are listed one by one."""
+
+
+@singledispatch
+def describe(problem: Any, out: Console, solution: Solution, terms: Terms) -> None:
+    """Print what a feasible answer to a problem gives, and what it costs."""
+    raise NotImplementedError(type(problem).__name__)
+
+
+@describe.register(FitnessForUse)
+@describe.register(PrivacyFirst)
+def _fitness(problem: FitnessForUse | PrivacyFirst, out: Console, solution: Solution, terms: Terms) -> None:
+    out.print(_target_table(problem, solution, terms))
+    _privacy(out, solution, solution.mechanism, terms)
+
+
+@describe.register
+def _softmax(problem: SoftmaxFitness, out: Console, solution: Solution, terms: Terms) -> None:
+    released, dual = problem.rescaled(solution.primal), solution.dual
+    hard = problem.accuracy_first.certify(
+        released, (dual.neighbour_weights, dual.query_weights / problem.targets)
+    )
+    out.print(
+        f"Scaled to meet the targets: squared privacy cost {hard.objective:.9g}, proven by the same weights to be "
+        f"at most {percent(hard)} above the least."
+    )
+    out.print(_target_table(problem, solution, terms))
+    _privacy(out, solution, solution.mechanism, terms)
+
+
+@describe.register
+def _total_variance(problem: TotalVariance, out: Console, solution: Solution, terms: Terms) -> None:
+    mechanism, asked = problem.mechanism(solution.primal, terms.cost), problem.geometry.workload
+    variances = mechanism.variances(asked)
+    variances[problem.geometry.free_queries] = 0.0  # exact: what is left of them is rounding
+    weights = None if np.all(problem.weights == 1) else problem.weights[problem.asked]
+    out.print(_variance_table(asked, weights, variances, terms.z))
+    unasked = problem.workload.shape[0] - asked.shape[0]
+    if unasked:
+        out.print(f"Not asked for, having weight 0: {unasked} of {problem.workload.shape[0]} queries.")
+    _privacy(out, solution, mechanism, terms)
+
+
+@describe.register
+def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, terms: Terms) -> None:
+    design, weights, prices = problem.geometry, solution.primal, solution.prices
+    kinds = {
+        "needed": len(design.weighed),
+        "released exactly, at no cost": int(np.isinf(weights).sum()),
+        "of no use": len(weights) - len(design.needed),
+    }
+    out.print(
+        f"Design queries: {', '.join(f'{count} {kind}' for kind, count in kinds.items() if count)}; weights "
+        f"{spread(weights[design.weighed])}."
+    )
+    largest = np.argsort(-prices, kind="stable")[:LISTED]
+    shares = ", ".join(f"{i} ({100 * prices[i]:.1f} %)" for i in largest if prices[i] > 0)
+    out.print(f"Largest shares of the bill, by design query from 0: {shares}.")
+    if not design.independent:
+        total = problem.strategy_error(weights) / terms.cost
+        out.print(f"They depend on one another: least squares bring the total variance down to {total:.9g}.")
+    # Variances do not ask which noise it is, Gaussian or Laplace.
+    basis, root = design.noise(weights**problem.power)
+    noise = LinearGaussianMechanism(basis, root @ root.T / terms.cost, problem.neighbours)
+    variances = noise.variances(problem.workload)
+    if problem.neighbours is not None:
+        geometry = Geometry.of(problem.workload, None, problem.neighbours)
+        variances[geometry.free_queries] = 0.0  # exact: what is left of them is rounding
+        for line in free_lines(geometry):
+            out.print(line)
+    out.print(_variance_table(problem.workload, None, variances, terms.z))
+    if problem.privacy == "approximate":
+        _privacy(out, solution, noise, terms)
+        return
+    epsilon = terms.laplace_epsilon
+    out.print(
+        f"Privacy: epsilon = {epsilon:.6g}, pure, by Laplace noise of variance {2 / epsilon**2:.6g} on every row of "
+        f"the strategy."
+    )
+    out.print(_binding(solution, len(noise.profile)))
+
+
+@describe.register(MarginalFitness)
+@describe.register(MarginalVariance)
+def _marginals(
+    problem: MarginalFitness | MarginalVariance, out: Console, solution: Solution, terms: Terms
+) -> None:
+    cost, mechanism = terms.divisor(problem), problem.mechanism(solution.primal)
+    variances = mechanism.variances(problem.workload) / cost
+    _by_table(out, solution, terms, variances, np.arange(len(variances)))
+    noise = {axes: level / cost for axes, level in mechanism.noise.items()}
+    out.print(currencies(MarginalMechanism(mechanism.domain, noise), terms.delta))
+    out.print(f"Every record costs the same; {len(noise)} residual subspaces are measured.")
+
+
+@describe.register(UnionFitness)
+@describe.register(UnionVariance)
+def _unions(problem: UnionFitness | UnionVariance, out: Console, solution: Solution, terms: Terms) -> None:
+    mechanism = problem.mechanism(solution.primal).scaled(1 / terms.divisor(problem))
+    blocks = problem.blocks
+    _by_table(out, solution, terms, mechanism.forms.variances, blocks.tables)
+    out.print(currencies(mechanism, terms.delta))
+    several = f"{len(solution.binding)} of {blocks.cells} kinds of records bind"
+    kinds = "Every record costs the same" if blocks.cells == 1 else several
+    rank = max(len(piece.moves) for piece in mechanism.pieces.values())
+    out.print(f"{kinds}; {len(mechanism.pieces)} blocks are measured, of rank {rank} at most.")
+
+
+def _by_table(
+    out: Console, solution: Solution, terms: Terms, variances: Array, tables: npt.NDArray[np.intp]
+) -> None:
+    """Print what tables get; `tables` (n,) has the table of each of the variances (n,)."""
+    if terms.factor is not None:
+        ends = np.array(solution.certificate.interval) * (terms.factor / solution.objective)
+        out.print(
+            f"Targets times {terms.factor:.9g}, as shown below; the least factor at this cost is proven to lie in\n"
+            f"  {interval_text((float(ends[0]), float(ends[1])))}"
+        )
+    problem, prices = solution.problem, solution.prices
+    asked, given = (
+        ("target variance", problem.targets) if hasattr(problem, "targets") else ("weight", problem.weights)
+    )
+    table = Table(title=f"Tables (margins of error at z = {terms.z:g})", title_justify="left")
+    table.add_column("table")
+    for heading in ("tables", asked, "variance", "margin", "share"):
+        table.add_column(heading, justify="right")
+    for label, inside in _tables_by_name(problem.workload):
+        own = variances[np.isin(tables, inside)]
+        values = (
+            spread(each) for each in (given[inside], own, accounting.margin_from_variance(own, terms.z))
+        )
+        table.add_row(clean(label), str(len(inside)), *values, f"{100 * prices[inside].sum():.1f} %")
+    out.print(table)
+
+
+def currencies(mechanism: GaussianPrivacy, delta: float) -> str:
+    """Return the privacy of a mechanism in the three currencies, ε at a δ."""
+    return (
+        f"Privacy: rho = {mechanism.rho:.6g} (zCDP), mu = {mechanism.privacy_cost:.6g} (Gaussian DP), "
+        f"epsilon = {mechanism.epsilon(delta):.6g} at delta = {delta:g}."
+    )
+
+
+def _tables_by_name(workload: Tables) -> list[tuple[str, npt.NDArray[np.intp]]]:
+    """Return tables with their positions, one by one where they are few, by ways or publication elsewhere."""
+    names = labels(workload)
+    if len(names) > LISTED_TABLES:
+        names = (
+            [census.published(name)[1] for name in names]
+            if isinstance(workload, UnionWorkload)
+            else [f"{len(axes)}-way" for axes in workload.axes]
+        )
+    return [(name, np.flatnonzero([other == name for other in names])) for name in dict.fromkeys(names)]
+
+
+def _target_table(
+    problem: FitnessForUse | PrivacyFirst | SoftmaxFitness, solution: Solution, terms: Terms
+) -> Table:
+    """Return the table of query groups: target, achieved, how many bind, and their share of the bill."""
+    variances, slack = solution.mechanism.variances(problem.workload), max(1e-6, solution.gap**0.5)
+    variances[problem.geometry.free_queries] = 0.0  # exact: what is left of them is rounding
+    tight = variances >= (1 - slack) * problem.targets * (variances / problem.targets).max()
+    headings = ("target variance", "target margin", "achieved variance", "achieved margin")
+    table, prices = _table((*headings, "binding", "loose", "share of bill"), terms.z), solution.prices
+    for group, inside in _groups(problem.workload):
+        wanted, got = problem.targets[inside], variances[inside]
+        table.add_row(
+            clean(group),
+            str(int(inside.sum())),
+            *(spread(values) for values in (wanted, accounting.margin_from_variance(wanted, terms.z))),
+            *(spread(values) for values in (got, accounting.margin_from_variance(got, terms.z))),
+            str(int(tight[inside].sum())),
+            str(int((~tight[inside]).sum())),
+            f"{100 * prices[inside].sum():.1f} %",
+        )
+    return table
+
+
+def _variance_table(workload: Workload, weights: Array | None, variances: Array, z: float) -> Table:
+    """Return the table of query groups: what they count, if not all the same, their variances, and their shares."""
+    bill = variances if weights is None else weights * variances
+    table = _table((*(() if weights is None else ("weight",)), "variance", "margin", "share of total"), z)
+    for group, inside in _groups(workload):
+        got = variances[inside]
+        columns = [got, accounting.margin_from_variance(got, z)]
+        table.add_row(
+            clean(group),
+            str(int(inside.sum())),
+            *(spread(values) for values in (columns if weights is None else [weights[inside], *columns])),
+            f"{100 * bill[inside].sum() / bill.sum():.1f} %",
+        )
+    return table
+
+
+def _table(headings: tuple[str, ...], z: float) -> Table:
+    table = Table(title=f"Queries by group (margins of error at z = {z:g})", title_justify="left")
+    table.add_column("group")
+    table.add_column("queries", justify="right")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _groups(workload: Workload) -> list[tuple[str, np.ndarray]]:
+    """Return the groups of queries in order, each with which queries are in it."""
+    groups = np.array(workload.groups)
+    return [(group, groups == group) for group in dict.fromkeys(workload.groups)]
+
+
+def _privacy(out: Console, solution: Solution, mechanism: LinearGaussianMechanism, terms: Terms) -> None:
+    """Print the privacy of a mechanism in the three currencies, and how many neighbours bind."""
+    out.print(currencies(mechanism, terms.delta))
+    out.print(_binding(solution, len(mechanism.profile)))
+
+
+def _binding(solution: Solution, neighbours: int) -> str:
+    return f"{len(solution.binding)} of {neighbours} neighbours bind."

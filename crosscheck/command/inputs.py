@@ -1,0 +1,133 @@
+"""From the command line's texts to data: workloads, numbers, neighbours, designs, and answers to be judged."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from dualmech import files, neighbours, workloads
+from dualmech.crosscheck import rivals
+from dualmech.crosscheck.judging import OfCovariance
+from dualmech.crosscheck.rivals.central.products import domain_of
+from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.linalg import is_identity
+from dualmech.problems import designs
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.storage import solutions
+from dualmech.validate import Array, Matrix
+from dualmech.workloads import names
+from dualmech.workloads.base import Workload
+
+
+def read_workload(text: str) -> Workload:
+    """Return a built-in workload such as ``prefix:64``, or the one in a file.
+
+    A file in the way of a built-in name can be given as ``./prefix``.
+    """
+    if names.is_named(text):
+        return names.named(text)
+    if Path(text).suffix.lower() in files.SUFFIXES or Path(text).exists():
+        return files.read_workload(text)
+    return names.named(text)
+
+
+def read_numbers(text: str, name: str) -> Array | float:
+    """Return one number, or the vector in a file."""
+    try:
+        return float(text)
+    except ValueError:
+        return files.read_vector(text, name)
+
+
+NEIGHBOURS: dict[str, Callable[[int, int], sp.csc_array | None]] = {
+    "add-remove": lambda cells, members: None if members == 1 else neighbours.household(cells, members),
+    "replace": lambda cells, members: neighbours.household(cells, members, replace=True),
+}
+"""Relations by name; each may be followed by a colon and the most records that one person holds."""
+
+
+def read_neighbours(text: str, cells: int) -> sp.csc_array | Array | None:
+    """Return the matrix of ``add-remove``, ``replace``, either with ``:RECORDS``, or that in a file."""
+    name, _, members = text.partition(":")
+    if name in NEIGHBOURS and (members.isdecimal() or not members):
+        return NEIGHBOURS[name](cells, int(members or 1))
+    if Path(text).suffix.lower() in files.SUFFIXES:
+        return files.read_matrix(text, "neighbours")
+    raise InvalidInputError(
+        f"neighbours must be add-remove, replace, add-remove:RECORDS, replace:RECORDS or a file, got {text!r}"
+    )
+
+
+DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {
+    "eigen": designs.eigen_queries,
+    "haar": lambda workload: rivals.haar_matrix(domain_of(workload, None)),
+    "fourier": lambda workload: rivals.fourier_matrix(domain_of(workload, None), workload),
+    "tree": lambda workload: rivals.hierarchical_matrix(domain_of(workload, None)),
+    "identity": lambda workload: workloads.identity(workload.shape[1]),
+    "queries": lambda workload: workload,
+}
+"""Design queries by name; those of several attributes are products where the workload has a domain."""
+
+
+def read_design(text: str, workload: Workload) -> Workload | Matrix:
+    """Return the design queries that a name stands for, or those in a file."""
+    if text in DESIGNS:
+        return DESIGNS[text](workload)
+    if Path(text).suffix.lower() in files.SUFFIXES:
+        return files.read_matrix(text, "design")
+    raise InvalidInputError(f"design must be {', '.join(DESIGNS)} or a file, got {text!r}")
+
+
+def read_covariance(problem: OfCovariance, path: str) -> Array:
+    """Return the covariance on B x in a file, of a matrix or of a mechanism or solution on the same rows."""
+    if Path(path).suffix.lower() != ".npz":
+        return _on_basis(problem, files.read_matrix(path, "covariance"))
+    return _answer(path, "covariance", problem.basis, "basis", "query_matrix")
+
+
+def read_strategy(path: str) -> Array:
+    """Return the strategy matrix in a file, that of a solution of `QueryWeighting` among them."""
+    if Path(path).suffix.lower() != ".npz" or "primal" not in files.read_archive(path, {"primal"}):
+        return files.read_matrix(path, "strategy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)  # whoever reads a strategy has it judged
+        solution = solutions.load_solution(path)
+    if not isinstance(solution.problem, QueryWeighting):
+        raise InvalidInputError(f"{path}: holds a covariance, not a strategy; give it as --covariance")
+    return solution.problem.strategy(solution.primal)
+
+
+def read_query_weights(problem: QueryWeighting, path: str) -> Array:
+    """Return the weights of the design queries in a file, of a vector or of a solution for the same design."""
+    if Path(path).suffix.lower() != ".npz":
+        return files.read_vector(path, "query_weights")
+    return _answer(path, "query_weights", problem.design, "design")
+
+
+def _answer(path: str, name: str, rows: Array, *keys: str) -> Array:
+    """Return the solution, or the array of this name, of an archive whose own rows, if it has any, are these."""
+    arrays = files.read_archive(path)
+    answer = "primal" if "primal" in arrays else name
+    files.require(path, arrays, answer)
+    for key in keys:
+        if key in arrays and (arrays[key].shape != rows.shape or not np.allclose(arrays[key], rows)):
+            named = name.replace("_", " ")
+            raise InvalidInputError(f"{path}: states its {named} on other rows than the problem's {keys[0]}")
+    return np.asarray(arrays[answer])
+
+
+def _on_basis(problem: OfCovariance, covariance: Array) -> Array:
+    """Return a bare matrix, taken for the covariance of noise on the cells, on the problem's basis."""
+    if is_identity(problem.basis):
+        return covariance
+    cells = problem.workload.shape[1]
+    if covariance.shape != (cells, cells):
+        raise InvalidInputError(
+            f"covariance must be that of the noise on the {cells} cells, or stand in an .npz file with its rows "
+            f"(the workload has rank {problem.geometry.rank}), got shape {covariance.shape}"
+        )
+    return problem.basis @ covariance @ problem.basis.T

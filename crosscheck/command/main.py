@@ -1,0 +1,174 @@
+"""The ``dualmech`` command.
+
+Exit status: 0 done and certified, 1 bad input, 2 usage, 3 answered but not certified, 4 certified answers
+disagree, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dualmech.crosscheck.command import commands, simulation
+from dualmech.crosscheck.command.request import UsageError
+from dualmech.errors import DualmechError
+from dualmech.solution import Progress
+
+if TYPE_CHECKING:
+    from dualmech.crosscheck.agreement import Agreement
+    from dualmech.crosscheck.papers.sheets import Computed
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dualmech {importlib.metadata.version('dualmech')}")
+        raise typer.Exit
+
+
+@app.callback()
+def command(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Optimal mechanisms for private linear queries, with a certificate beside every number."""
+
+
+for posed in (commands.solve, commands.judge, commands.explain, simulation.simulate):
+    app.command()(posed)
+
+
+@app.command()
+def crosscheck(
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TABLE]...",
+            help="fitness/table2 to fitness/table11, fitness/figure1 to fitness/figure3, fitness/all; "
+            "eigen/alternative, eigen/ranges, eigen/marginals, eigen/designs, eigen/completion, "
+            "eigen/reductions, eigen/reductions8192, eigen/relative, eigen/all; common/examples, common/ellipses, "
+            "common/saved, common/census, common/hisrace, common/brazil, common/thresholds, common/all; "
+            "local/histograms, local/descent, local/epsilon, local/epsilon512, local/size, local/worst, local/steps, "
+            "local/consistency, local/all; scale/dense, scale/adult, scale/sixty, scale/domains, scale/published, "
+            "scale/growth, scale/census, scale/all. [default: fitness/table2]",
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Rows to solve at a time.")] = 1,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Real records: the Adult table as CSV for eigen/relative, which is skipped without; a matrix of "
+            "blocks by cells for common/hisrace, common/brazil or common/thresholds, or a histogram for "
+            "local/consistency, synthetic without."
+        ),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Draw figures into this folder, as SVG and PNG.")
+    ] = None,
+) -> None:
+    """Print a paper's tables and figures beside certified values, with a verdict on what it printed."""
+    from dualmech.crosscheck.agreement import Agreement
+    from dualmech.crosscheck.command import report
+    from dualmech.crosscheck.papers import plots
+    from dualmech.crosscheck.papers.sheets import chosen, compute, with_data
+
+    sheets = chosen(tables or [])
+    if data is not None:
+        sheets = with_data(sheets, data)
+    if output is not None:
+        if not any(sheet.picture for sheet in sheets.values()):
+            raise UsageError("--output takes the pictures of figures; no figure was named")
+        plots.check_drawable(output)
+    out = report.console()
+    outcomes: set[Agreement] = set()
+    batches = compute(list(sheets.values()), quick, jobs)
+    for (name, sheet), rows in zip(sheets.items(), batches, strict=True):
+        sheet.show(out, f"{name}: {sheet.source}", _watched(rows, outcomes))
+        if output is not None and sheet.picture:
+            for path in plots.draw(sheet.picture, output):
+                out.print(f"written: {path}", markup=False, soft_wrap=True)
+    if Agreement.DISAGREE in outcomes:
+        raise typer.Exit(4)
+    raise typer.Exit(3 if Agreement.WIDE in outcomes else 0)
+
+
+def _watched(rows: Iterator[Computed], outcomes: set[Agreement]) -> Iterator[Computed]:
+    """Yield rows as they are computed, with a line of progress in between, and note how each came out."""
+    from dualmech.crosscheck.command import report
+
+    done, widest = 0, 0.0
+    while True:
+        with report.progress("rows") as tell:
+            if done:
+                tell(Progress(done, 0.0, 0.0, widest, 0.0))
+            row = next(rows, None)
+        if row is None:
+            return
+        done, widest = done + 1, max(widest, row.gap)
+        outcomes.add(row.outcome)
+        yield row
+
+
+@app.command()
+def info() -> None:
+    """Print versions, backends and threads."""
+    from dualmech import reference
+    from dualmech.crosscheck.command import report
+
+    out = report.console()
+    packages = ("dualmech", "numpy", "scipy", "cvxpy")
+    out.print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages))
+    out.print(f"Python {platform.python_version()} on {platform.machine()}")
+    out.print(
+        f"backends: {', '.join(f'{name} {version}' for name, version in reference.backends.installed().items())}"
+    )
+    out.print(f"BLAS threads: {_threads()}")
+
+
+def main() -> None:
+    """Run the command; an error of ours is one line on standard error and exit status 1, or 2 for misuse."""
+    # A stream that was closed before the start is None.
+    sys.stdout, sys.stderr = (
+        stream or open(os.devnull, "w")  # noqa: SIM115
+        for stream in (sys.stdout, sys.stderr)
+    )
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Greek letters gets question marks
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # a full disk, or a reader that left, shows here and not in a traceback at the end
+    except (DualmechError, OSError) as error:
+        print(f"dualmech: {' '.join(str(error).split())}", file=sys.stderr)
+        if isinstance(error, OSError):
+            # What could not be written is dropped: Python would try, and fail, once more at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(2 if isinstance(error, UsageError) else 1)
+
+
+def _threads() -> str:
+    """Return the thread counts that the environment sets; BLAS takes all cores where it sets none."""
+    names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+    chosen = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
+    return ", ".join(chosen) or f"not set, up to {os.cpu_count()} cores"
+
+
+if __name__ == "__main__":
+    main()

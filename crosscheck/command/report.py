@@ -1,0 +1,137 @@
+"""What a practitioner reads: answers and verdicts, on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress as progress_bar
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from dualmech.certificate import FEASIBLE
+from dualmech.crosscheck.command.answers import describe
+from dualmech.crosscheck.command.wording import (
+    BY_TABLE,
+    LISTED,
+    Judged,
+    Terms,
+    free_lines,
+    interval_text,
+    measure,
+    names,
+    percent,
+    steps,
+)
+from dualmech.crosscheck.judging import Verdict
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.solution import Callback, Progress, Solution, Status
+
+WIDTH = 132
+"""Columns to write where the output is no terminal."""
+
+NARROWEST = 108
+"""Columns below which tables would lose columns of their own."""
+
+_SINGULAR = "the covariance is singular where neighbours differ"
+
+
+def console() -> Console:
+    """Return a console for standard output, wide enough for every table; a narrow terminal wraps its lines."""
+    wide = Console(highlight=False, soft_wrap=False)
+    if not sys.stdout.isatty():
+        wide.width = WIDTH
+    wide.width = max(wide.width, NARROWEST)
+    return wide
+
+
+@contextlib.contextmanager
+def progress(unit: str) -> Iterator[Callback]:
+    """Show a line on standard error while something runs, where it is a terminal; yields the callback."""
+    error = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with progress_bar(*columns, console=error, transient=True, disable=not error.is_terminal) as bar:
+        task = bar.add_task("starting")
+
+        def tell(news: Progress) -> None:
+            bar.update(task, description=f"{news.iteration} {unit}, gap {news.gap:.1e}")
+
+        yield tell
+
+
+def solution_report(out: Console, solution: Solution, terms: Terms) -> None:
+    """Print the certificate of an answer, and what the answer gives and costs."""
+    problem, certificate = solution.problem, solution.certificate
+    divisor = terms.divisor(problem)
+    out.print(
+        f"{solution.status.name}: {measure(problem)} {certificate.objective / divisor:.9g}"
+        f"{terms.privacy(problem)}, optimum proven to lie in"
+    )
+    low, high = certificate.interval
+    interval = interval_text((low / divisor, high / divisor))
+    out.print(f"  {interval}  (gap {certificate.gap:.1e}, asked {solution.tol:.1e})")
+    if solution.status is not Status.CERTIFIED:
+        out.print(f"  {solution.message or solution.status.value}")
+    out.print(f"  {solution.solver}: {steps(solution)}, {solution.seconds:.3g} s")
+    if not isinstance(problem, (QueryWeighting, *BY_TABLE)):
+        for line in free_lines(problem.geometry):
+            out.print(line)
+    if not certificate.feasible:
+        out.print(f"  infeasible by {certificate.violation:.1e}: no mechanism")
+        return
+    describe(problem, out, solution, terms)
+
+
+def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> None:
+    """Print what every stage of the refined privacy ordering settled, in the units of the answer, and what is left."""
+    if not stages or not answer.certificate.feasible:
+        return
+    mechanism = answer.mechanism
+    unit = mechanism.squared_privacy_cost / stages[0].objective
+    for count, stage in enumerate(stages, start=1):
+        still = len(stage.problem.neighbours)
+        out.print(
+            f"Stage {count}: {stage.status.name}, worst squared cost of {still} open neighbour{'s'[: still != 1]} "
+            f"{unit * stage.objective:.9g} (gap {stage.gap:.1e})"
+        )
+    budget = mechanism.free_budget()
+    left = int((budget > stages[0].tol * mechanism.squared_privacy_cost).sum())
+    out.print(
+        f"Left for later queries at no further cost: up to {budget.max():.6g} "
+        f"for {left} of {len(budget)} neighbours."
+    )
+
+
+def verdict_report(out: Console, problem: Judged, verdict: Verdict, terms: Terms) -> None:
+    """Print the judge's verdict on an outsider's answer."""
+    divisor = terms.divisor(problem)
+    if not np.isfinite(verdict.objective):
+        weighted = isinstance(problem, QueryWeighting)
+        why = "a design query that is needed has no weight" if weighted else _SINGULAR
+        out.print(f"NOT A MECHANISM: its {'variance' if weighted else 'privacy cost'} is infinite ({why}).")
+        return
+    out.print(
+        f"{'FEASIBLE' if verdict.feasible else 'INFEASIBLE'}: {measure(problem)} "
+        f"{verdict.objective / divisor:.9g}{terms.privacy(problem)}"
+    )
+    out.print(f"  optimum at least {verdict.lower_bound / divisor:.9g} (bound found and proven by the judge)")
+    if verdict.feasible:
+        out.print(f"  certified distance from the optimum: at most {percent(verdict)}")
+    else:
+        out.print(f"  a constraint is exceeded by {100 * verdict.violation:.3g} %")
+    if not np.isclose(verdict.scaled.objective, verdict.objective, rtol=FEASIBLE, atol=0.0):
+        out.print(
+            f"  scaled to meet its constraints exactly: {verdict.scaled.objective / divisor:.9g}, "
+            f"at most {percent(verdict.scaled)} above the optimum"
+        )
+    loose, binding = verdict.loose, verdict.binding
+    if isinstance(problem, FitnessForUse | PrivacyFirst):
+        out.print(
+            f"  loose targets: {len(loose)} of {problem.workload.shape[0]}"
+            + (f" ({names(problem.workload, loose)})" if len(loose) else "")
+        )
+    listed = ", ".join(map(str, binding[:LISTED])) + (" …" if len(binding) > LISTED else "")
+    out.print(f"  binding neighbours: {len(binding)} of {problem.geometry.moves.shape[1]} ({listed})")

@@ -1,0 +1,168 @@
+"""The command ``simulate``: from records to noisy tables that agree with each other, one CSV file a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+import typer
+
+from dualmech import files
+from dualmech.crosscheck.command import answers, table_inputs
+from dualmech.crosscheck.command.request import REPORTED_DELTA
+from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarning
+from dualmech.mechanisms import records
+from dualmech.mechanisms.block import UnionMechanism
+from dualmech.mechanisms.marginal import SCHEMA, MarginalMechanism
+from dualmech.mechanisms.split import TableMechanism
+from dualmech.storage import solutions
+from dualmech.workloads.marginals import MarginalWorkload, marginals
+from dualmech.workloads.query_tables import TableWorkload
+from dualmech.workloads.unions import Queries, UnionWorkload
+
+WARNING = "dualmech: noise in floating point is for study; this is NOT a private release"
+
+INDEX = "tables.csv"
+"""The file that lists the others."""
+
+LONGEST = 60
+"""Most letters of a table's name that the name of its file holds."""
+
+Mechanism: TypeAlias = MarginalMechanism | TableMechanism | UnionMechanism
+
+Asked: TypeAlias = MarginalWorkload | TableWorkload | UnionWorkload
+
+
+def simulate(
+    data: Annotated[
+        str, typer.Argument(metavar="RECORDS", help="CSV file of codes from 0, with a header of attributes.")
+    ],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MECHANISM",
+            help="File of a marginal mechanism, or of a solution of tables, of their attributes.",
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for the noisy tables.")
+    ],
+    rng: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
+) -> None:
+    """Count records in one pass, add a mechanism's noise, and write consistent tables. For study, not for release."""
+    from dualmech.crosscheck.command import report
+
+    mechanism, workload = read_mechanism(source)
+    with files.atomic_folder(output) as folder:
+        # Before the records are read: a table that is not answered is refused here.
+        variances = [float(np.max(_variances(mechanism, names))) for names in _asked(workload)]
+        noisy: Any = mechanism.measure(records.count(data, _counted(mechanism, workload)), rng)
+        labels = table_inputs.labels(workload.tables if isinstance(workload, TableWorkload) else workload)
+        listed = [_file_name(number, label, len(labels)) for number, label in enumerate(labels, start=1)]
+        for name, names, sides in zip(listed, _asked(workload), _sides(workload), strict=True):
+            cells = itertools.product(*sides.values())
+            estimates = mechanism.recombine(noisy, names).ravel().tolist()
+            rows = ((*cell, estimate) for cell, estimate in zip(cells, estimates, strict=True))
+            _write(folder / name, (*sides, "estimate"), rows)
+        _write(folder / INDEX, ("file", "table", "variance"), zip(listed, labels, variances, strict=True))
+    typer.echo(WARNING, err=True)
+    out = report.console()
+    out.print(f"written: {len(listed)} noisy tables and {INDEX} in {output}", markup=False, soft_wrap=True)
+    out.print(f"{answers.currencies(mechanism, REPORTED_DELTA)[:-1]}, if the noise were exact.")
+
+
+def read_mechanism(path: str) -> tuple[Mechanism, Asked]:
+    """Return the mechanism in a file and the tables to make of it: a solution's own, else the largest it answers.
+
+    Raises
+    ------
+    FileFormatError, InvalidInputError, InfeasibleAnswerError
+        A file of another schema, a solution of other problems or an infeasible one, a mechanism that measures nothing.
+    """
+    head = files.read_archive(path, {"schema"})
+    files.require(path, head, "schema")
+    if str(head["schema"]) == SCHEMA:
+        mechanism = MarginalMechanism.load(path)
+        if not mechanism.noise:
+            raise InvalidInputError(f"{path}: holds a mechanism that measures nothing")
+        names = mechanism.domain.names
+        largest = sorted(records.largest(mechanism.noise), key=lambda axes: (len(axes), axes))
+        return mechanism, marginals(
+            mechanism.domain, sets=[[names[axis] for axis in axes] for axes in largest]
+        )
+    if str(head["schema"]) != solutions.SCHEMA:
+        raise FileFormatError(
+            f"{path}: must follow the schema {SCHEMA!r} or {solutions.SCHEMA!r}, got {str(head['schema'])!r}"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", UncertifiedWarning
+        )  # the promise is that of the mechanism, optimal or not
+        solution = solutions.load_solution(path)
+    if not isinstance(solution.problem.workload, Asked):
+        raise InvalidInputError(
+            f"{path}: must be a solution of marginal or query tables or of a union, "
+            f"got that of a {type(solution.problem).__name__}"
+        )
+    return solution.mechanism, solution.problem.workload
+
+
+def _asked(workload: Asked) -> Sequence[Any]:
+    """Return what the mechanism calls each table: its attributes, or its name."""
+    if isinstance(workload, UnionWorkload):
+        return workload.table_names
+    return (workload.tables if isinstance(workload, TableWorkload) else workload).sets
+
+
+def _counted(mechanism: Mechanism, workload: Asked) -> MarginalWorkload:
+    """Return the marginal tables of the records that the mechanism adds its noise to."""
+    if isinstance(mechanism, UnionMechanism):
+        return mechanism.needed
+    assert not isinstance(workload, UnionWorkload)
+    return workload.tables if isinstance(workload, TableWorkload) else workload
+
+
+def _variances(mechanism: Mechanism, asked: Any) -> np.ndarray | float:
+    return (
+        mechanism.variance(asked) if isinstance(mechanism, MarginalMechanism) else mechanism.variances(asked)
+    )
+
+
+def _sides(workload: Asked) -> Iterator[dict[str, Sequence[object]]]:
+    """Yield of each table what its entries along an attribute are called: codes, or the names of queries there."""
+    assert workload.domain is not None
+    sizes = workload.domain.sizes
+    for asked in _queries(workload):
+        yield {sizes[axis][0]: range(sizes[axis][1]) if own is None else own.names for axis, own in asked}
+
+
+def _queries(workload: Asked) -> Iterable[Iterable[tuple[int, Queries]]]:
+    """Return of each table its attributes, and what is asked along them."""
+    if isinstance(workload, UnionWorkload):
+        return [table.queries for table in workload.tables]
+    if isinstance(workload, MarginalWorkload):
+        return [[(axis, None) for axis in axes] for axes in workload.axes]
+    return [[(axis, workload.queries[axis]) for axis in axes] for axes in workload.tables.axes]
+
+
+def _file_name(number: int, label: str, count: int) -> str:
+    """Return a name that any file system takes, whatever the attributes are called."""
+    letters = re.sub("[^0-9A-Za-z]+", "_", label).strip("_")[:LONGEST]
+    return f"{number:0{len(str(count))}d}_{letters}.csv"
+
+
+def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    with files.atomic_write(path) as handle:
+        text = io.TextIOWrapper(handle, encoding="utf-8", newline="", write_through=True)
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+        text.flush()
+        text.detach()

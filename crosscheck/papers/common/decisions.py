@@ -1,0 +1,252 @@
+"""How often the common mechanism's noisy answers lead to the right choice (CMN, Tables 2 to 6, Table 7 and Figure 1).
+
+The right choice is the one that exact counts lead to: the finer analysis, if a share x of the coarser one's queries
+would still have a signal-to-noise ratio of y in it. Two points can be read in two ways, and all four are computed:
+
+- the noise of a coarse answer under the finer mechanism is that of the best estimate from all of its answers, or, as
+  the code published with the paper has it, of a plain sum of cells (`common_instances.summed_variances`);
+- the noisy decision keeps a margin of three standard deviations (section 6.1), or none, as that code.
+
+Counts are multiplied by √(2ρ), so that every mechanism stays at squared privacy cost 1 (`common_instances`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import fast
+from dualmech.adaptive.chain import Chain
+from dualmech.adaptive.decisions import SignalToNoise, SignalToNoiseRule, Verdict
+from dualmech.crosscheck import rivals
+from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.papers.common import instances
+from dualmech.crosscheck.papers.common import population as common_population
+from dualmech.crosscheck.papers.common.instances import CHOICES
+from dualmech.crosscheck.papers.common.population import POPULATIONS, SEED
+from dualmech.crosscheck.papers.common.printed import (
+    ACCURACY,
+    BRAZIL,
+    HISRACE_CELLS,
+    HISRACE_TABLES,
+    AccuracyTable,
+    Setting,
+)
+from dualmech.crosscheck.papers.printed import rounded_from
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+
+MARGINS = (0.0, 3.0)
+"""Standard deviations by which a noisy answer must exceed what is needed: none, and those of section 6.1."""
+
+SUMMED, ESTIMATED = "sums of cells", "best estimates"
+"""How the noise of a coarse answer under the finer mechanism is read."""
+
+POPULATION = {HISRACE_TABLES: "HisRace", HISRACE_CELLS: "HisRace", BRAZIL: "Brazil"}
+
+QUICK_BLOCKS = 1000
+
+ERRORS = 4.0
+"""Standard errors by which an accuracy on the paper's own data may differ from the printed one."""
+
+HALF_DIGIT = 0.005
+"""Half of the last digit of a printed percentage."""
+
+EDGE = 1e-9
+"""Part of a level that may be missed: a count that reaches it exactly does so in spite of rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The blocks to decide on.
+
+    Attributes
+    ----------
+    name : str
+        Of the population, or of the file.
+    counts : (n, d) array
+    real : bool
+        Whether they come from a file.
+    """
+
+    name: str
+    counts: Array
+    real: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one row.
+
+    Attributes
+    ----------
+    first : float
+        Percent of blocks for which the first mechanism is right.
+    accuracy : mapping of margin to float
+        Percent of right choices.
+    """
+
+    first: float
+    accuracy: dict[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyHalf:
+    """A half of one of Tables 2 to 6, on some blocks.
+
+    Attributes
+    ----------
+    table : AccuracyTable
+        What is printed.
+    blocks : str
+        What the blocks are, and how many.
+    number : int
+        Of the blocks.
+    real : bool
+        Whether they are from a file, and may be the paper's.
+    rows : mapping of row to outcomes by reading of the noise
+    gap : float
+        Of the common mechanism, certified.
+    certified : bool
+        Whether it was proven to its tolerance.
+    seconds : float
+        For one release of every block: common mechanism, choice, residual, and the answers put together.
+    """
+
+    table: AccuracyTable
+    blocks: str
+    number: int
+    real: bool
+    rows: dict[str, dict[str, Outcome]]
+    gap: float
+    certified: bool
+    seconds: float
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether the common mechanism was certified."""
+        return Agreement.AGREE if self.certified else Agreement.WIDE
+
+    def fits(self, row: str) -> bool:
+        """Whether plain sums without a margin give what is printed: the right choices to the digit, accuracy nearly.
+
+        The accuracy may differ by four of its standard errors, since the noise is drawn anew.
+        """
+        (low, high), printed = rounded_from(self.table.rows[row][0]), float(self.table.rows[row][2])
+        found = self.rows[row][SUMMED]
+        return low <= found.first <= high and near(found.accuracy[0.0], printed, self.number)
+
+
+def solve(table: AccuracyTable, blocks: Blocks) -> AccuracyHalf:
+    """Compute a half of a table on some blocks.
+
+    Examples
+    --------
+    >>> from dualmech.crosscheck.common_printed import ACCURACY
+    >>> found = solve(ACCURACY[0], drawn(ACCURACY[0].choice, blocks=200))
+    >>> found.certified, 90 < found.rows["1/8"]["sums of cells"].accuracy[0.0] <= 100
+    (True, True)
+    """
+    choice = CHOICES[table.choice]
+    chain = fast.chain(choice.mechanisms)
+    finer = {SUMMED: summing(*choice.workloads), ESTIMATED: choice.mechanisms[1]}
+    rows = {
+        row: {name: _outcome(chain, each, table.setting(row), blocks.counts) for name, each in finer.items()}
+        for row in table.rows
+    }
+    begun, setting = time.perf_counter(), table.fixed
+    rule = SignalToNoiseRule(chain, setting.share, setting.level * (1 - EDGE))
+    chain.simulate(scaled(blocks.counts, setting.rho), rule, SEED)
+    seconds = time.perf_counter() - begun
+    return AccuracyHalf(
+        table, blocks.name, len(blocks.counts), blocks.real, rows, chain.gap, chain.certified, seconds
+    )
+
+
+def summing(primary: Workload, secondary: Workload) -> LinearGaussianMechanism:
+    """Return a mechanism whose noise in the primary answers is that of plain sums of one secondary table's cells.
+
+    It has independent noise on the cells of the domain, so its answers have none to share: the primary answers here
+    are all of equally many cells, or of tables whose cells are those of the domain.
+    """
+    each = instances.summed_variances(primary, secondary) / primary.dense().sum(axis=1)
+    return rivals.input_perturbation(primary, 1 / float(each.max()))
+
+
+def scaled(counts: Array, rho: float) -> Array:
+    """Return counts in units in which mechanisms of ρ have squared privacy cost 1."""
+    return counts * np.sqrt(2 * rho)
+
+
+def _outcome(chain: Chain, finer: LinearGaussianMechanism, setting: Setting, counts: Array) -> Outcome:
+    (stage,) = chain.stages
+    data = scaled(counts, setting.rho)
+    level = setting.level * (1 - EDGE)
+    rules = {
+        margin: SignalToNoise(chain.mechanisms[0], finer, stage.known, setting.share, level, margin)
+        for margin in MARGINS
+    }
+    right = rules[0.0].truth(data) == Verdict.SECONDARY
+    answers = stage.known.simulate(data, SEED)
+    chosen = {margin: rule.choose(answers) == Verdict.SECONDARY for margin, rule in rules.items()}
+    return Outcome(percent(~right), {margin: percent(each == right) for margin, each in chosen.items()})
+
+
+def near(accuracy: float, printed: float, number: int) -> bool:
+    """Whether an accuracy in percent is within `ERRORS` standard errors of a printed one, and its rounding."""
+    error = 100 * np.sqrt(printed / 100 * (1 - printed / 100) / number)
+    return bool(abs(accuracy - printed) <= ERRORS * error + HALF_DIGIT)
+
+
+def percent(holds: npt.NDArray[np.bool_]) -> float:
+    """Return how many of them hold, in percent."""
+    return 100 * float(np.mean(holds))
+
+
+@cache
+def population(name: str, blocks: int) -> Array:
+    """Return the blocks of a population, drawn once."""
+    return POPULATIONS[name].draw(blocks)
+
+
+def drawn(choice: str, blocks: int = common_population.BLOCKS) -> Blocks:
+    """Return the blocks of the population that stands for a choice's data."""
+    name = POPULATION[choice]
+    return Blocks(f"synthetic {name}", population(name, blocks), real=False)
+
+
+def read(choice: str, path: str) -> Blocks:
+    """Return the blocks in a file; refused where their cells are not those of the choice."""
+    return Blocks(path, common_population.read(path, CHOICES[choice].domain.cells), real=True)
+
+
+def halves(name: str, quick: bool, path: str | None = None) -> list[Callable[[], AccuracyHalf]]:
+    """Return what to compute for a data set: a half of a table each.
+
+    Parameters
+    ----------
+    name : str
+        Of the data set, ``HisRace`` or ``Brazil``.
+    quick : bool
+        Whether to draw few blocks.
+    path : str, optional
+        A file of blocks instead.
+    """
+    tables = [table for table in ACCURACY if POPULATION[table.choice] == name]
+    number = QUICK_BLOCKS if quick else common_population.BLOCKS
+    return [
+        partial(
+            _half, table, partial(read, table.choice, path) if path else partial(drawn, table.choice, number)
+        )
+        for table in tables
+    ]
+
+
+def _half(table: AccuracyTable, blocks: Callable[[], Blocks]) -> AccuracyHalf:
+    return solve(table, blocks())

@@ -1,0 +1,151 @@
+"""Ellipses of two and of three covariances and of their common mechanisms: what a minimal upper bound looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from dualmech import fast
+from dualmech.certificate import Certificate
+from dualmech.crosscheck.agreement import Agreement
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.problems.common import CommonMechanism
+from dualmech.validate import Array
+
+TOLERANCE = 1e-9
+"""Gap that is asked for; in two dimensions it costs nothing."""
+
+FAMILIES: dict[str, tuple[Array, ...]] = {
+    "two": (np.array([[4.0, 1.2], [1.2, 1.0]]), np.array([[1.0, -0.6], [-0.6, 2.0]])),
+    "three": (
+        np.array([[4.0, 1.2], [1.2, 1.0]]),
+        np.array([[1.0, -0.6], [-0.6, 2.0]]),
+        np.array([[1.0, 1.2], [1.2, 3.0]]),
+    ),
+}
+"""Covariances with which mechanisms answer the same two queries, variances in squared counts."""
+
+UNEVEN = np.diag([1.0, 3.0])
+"""Rows of another basis: on it the second query's variance counts nine times."""
+
+STEPS = 181
+
+GAP = 5.6
+"""Distance between the centres of two families in the picture, in counts."""
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73")
+"""Told apart by readers who do not see all colours."""
+
+BLACK = "#1b1b1b"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ellipses:
+    """A family of covariances and two of its minimal upper bounds.
+
+    Attributes
+    ----------
+    name : str
+        Of the family.
+    bounds : tuple of (2, 2) arrays
+        The covariances P_i.
+    covariance, other : (2, 2) arrays
+        The upper bound of the least trace, and the one that another basis picks.
+    improvements : tuple of float
+        By how much each of the two could be bettered, as the judge proves.
+    certificates : tuple of Certificate
+        Of the two.
+    """
+
+    name: str
+    bounds: tuple[Array, ...]
+    covariance: Array
+    other: Array
+    improvements: tuple[float, float]
+    certificates: tuple[Certificate, Certificate]
+
+    @property
+    def gap(self) -> float:
+        """The wider gap."""
+        return max(each.gap for each in self.certificates)
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether both bounds are proven and minimal."""
+        proven = all(each.certifies(TOLERANCE) for each in self.certificates)
+        return Agreement.AGREE if proven and max(self.improvements) <= TOLERANCE**0.5 else Agreement.WIDE
+
+
+def bounded(name: str) -> Ellipses:
+    """Return a family of `FAMILIES` with its bounds.
+
+    Examples
+    --------
+    >>> found = bounded("two")
+    >>> found.covariance.round(4), found.outcome.name
+    (array([[4.217 , 0.6345],
+           [0.6345, 2.4737]]), 'AGREE')
+    """
+    mechanisms = [LinearGaussianMechanism(np.eye(2), bound) for bound in FAMILIES[name]]
+    problem, uneven = (CommonMechanism(mechanisms, basis=rows) for rows in (np.eye(2), UNEVEN))
+    best, other = (fast.solve(each, tol=TOLERANCE) for each in (problem, uneven))
+    back = np.linalg.inv(UNEVEN)
+    return Ellipses(
+        name,
+        FAMILIES[name],
+        np.asarray(best.primal),
+        back @ other.primal @ back.T,
+        (problem.maximality(best.primal).improvement, uneven.maximality(other.primal).improvement),
+        (best.certificate, other.certificate),
+    )
+
+
+def tasks(quick: bool) -> list[Callable[[], Ellipses]]:
+    """Return what to compute, a family each."""
+    return [partial(bounded, name) for name in FAMILIES]
+
+
+def show(out: Console, title: str, rows: Iterator[Ellipses]) -> None:
+    """Print the bounds of each family."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("covariances", "least trace", "of the other basis", "gap", "both minimal"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        traces = (f"{np.trace(each):.6f}" for each in (row.covariance, row.other))
+        table.add_row(row.name, *traces, f"{row.gap:.0e}", "yes" if row.outcome is Agreement.AGREE else "NO")
+    out.print(table)
+
+
+def picture(axes: Any) -> None:
+    """Draw every family with its bounds, side by side on one pair of axes."""
+    for place, name in enumerate(FAMILIES):
+        found, centre = bounded(name), GAP * place
+        for index, (bound, colour) in enumerate(zip(found.bounds, COLOURS, strict=False)):
+            label = f"mechanism {index + 1}" if name == "three" else None
+            axes.fill(*_outline(bound, centre), color=colour, alpha=0.25, label=label)
+        ours, theirs = ("common, least trace", "common, other basis") if place == 0 else (None, None)
+        axes.plot(*_outline(found.covariance, centre), color=BLACK, label=ours)
+        axes.plot(*_outline(found.other, centre), color=BLACK, lw=0.8, ls="--", label=theirs)
+    axes.set(
+        aspect="equal", xlabel="first query", ylabel="second query", xticks=[], yticks=[], ylim=(-2.2, 3.6)
+    )
+    axes.set_title("Noise of two and of three mechanisms, one standard deviation", loc="left", fontsize=10)
+    axes.legend(loc="upper center", ncols=2, fontsize=8)
+
+
+def _outline(covariance: Array, centre: float) -> Array:
+    """Return the ellipse ``{u : u' Σ⁻¹ u = 1}`` as points (2, n), moved to the right."""
+    turns = np.linspace(0, 2 * np.pi, STEPS)
+    circle = np.vstack([np.cos(turns), np.sin(turns)])
+    return np.asarray(np.linalg.cholesky(covariance) @ circle + np.array([[centre], [0.0]]))
+
+
+ELLIPSES = ("Ellipses and their minimal upper bounds", tasks, show)
+"""Source, tasks and report, as the list of tables takes them."""

@@ -1,0 +1,241 @@
+"""The workloads behind the Eigen-Design paper's experiments, and the rivals that it sets beside its own strategy.
+
+The text at hand names 2048 cells and two data sets, of three and of four attributes, whose sizes it has lost. Of the
+shapes that were tried, 8 x 16 x 16 gives the printed wavelet error on predicates (1.94) and 8 x 8 x 16 x 2 the printed
+DataCube error on one-way ranges, so these two stand for the lost ones. Only Gram matrices enter, so workloads of
+millions of ranges are no larger than their cells.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from dualmech import workloads
+from dualmech.crosscheck import rivals
+from dualmech.crosscheck.papers.eigen.printed import (
+    ALTERNATIVES,
+    BOUND,
+    DATACUBE,
+    FOURIER,
+    HIERARCHICAL,
+    WAVELET,
+)
+from dualmech.crosscheck.papers.printed import Interval
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.workloads.base import Workload
+
+IDENTITY = "identity"
+
+SEED = 0
+"""Of every permutation and every sample: the paper names none."""
+
+MOST_TABLES = 32
+"""Most tables of a workload of random marginals."""
+
+SAMPLED = 64
+"""Random predicates asked for each cell."""
+
+ORDERS = 12
+"""Random orders of the cells that the rivals are tried in."""
+
+Shape = tuple[int, ...]
+
+CELLS = 2048
+"""Cells of the paper's experiments."""
+
+THREE, FOUR = (8, 16, 16), (8, 8, 16, 2)
+"""Attributes of three and of four, as assumed."""
+
+QUICK_THREE, QUICK_FOUR = (4, 8, 8), (4, 4, 8, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One reading of an experiment: a workload, and the rivals on it.
+
+    Attributes
+    ----------
+    label : str
+        Which workload, with what was assumed.
+    shape : tuple of int
+        Sizes of the attributes that the rivals know of.
+    build : callable
+        Returns the workload, or one with the same Gram matrix; cheap to keep, called where it is needed.
+    rivals : tuple of names
+        Of the strategies to set beside the Eigen-Design.
+    tables : tuple of sets of attribute names
+        Marginal tables that Fourier and DataCube are made for; empty for all cells.
+    printed : mapping of column to text
+        What the paper prints, over the error of the Eigen-Design, as this reading takes it.
+    orders : int
+        Number of random orders of the cells in which the rivals answer; 0 for the order as it is. The optimum and
+        the Eigen-Design are the same in every order (EIG, Proposition 5).
+    """
+
+    label: str
+    shape: Shape
+    build: Callable[[], Workload]
+    rivals: tuple[str, ...]
+    tables: tuple[tuple[str, ...], ...] = ()
+    printed: dict[str, str] = field(default_factory=dict)
+    orders: int = 0
+
+    @property
+    def cells(self) -> int:
+        """Number of cells d."""
+        return math.prod(self.shape)
+
+    def errors(self, name: str, workload: Workload) -> Interval:
+        """Return the least and the largest total variance of a rival over all orders, at squared privacy cost 1."""
+        mechanism = self.rival(name)
+        if not self.orders:
+            total = float(mechanism.variances(workload).sum())
+            return total, total
+        # Only sums of variances are asked, so the Gram matrix in another order is as good as the workload in it.
+        spread, gram = mechanism.covariance(workloads.identity(self.cells)), workload.gram()
+        totals = []
+        for k in range(self.orders):
+            order = np.random.default_rng(SEED + k).permutation(self.cells)
+            totals.append(float(np.vdot(spread, gram[np.ix_(order, order)])))
+        return min(totals), max(totals)
+
+    def rival(self, name: str) -> LinearGaussianMechanism:
+        """Return a rival at squared privacy cost 1."""
+        cells = workloads.total(self.cells)
+        if name == WAVELET:
+            return rivals.wavelet(cells, 1.0, self.shape)
+        if name == HIERARCHICAL:
+            return rivals.hierarchical_product(cells, 1.0, self.shape)
+        if name == IDENTITY or not self.tables:
+            return rivals.input_perturbation(cells, 1.0)
+        marginals = workloads.marginals(self.shape, sets=self.tables)
+        return rivals.fourier(marginals, 1.0) if name == FOURIER else rivals.datacube(marginals, 1.0)
+
+
+def alternatives(quick: bool) -> tuple[tuple[str, tuple[Instance, ...]], ...]:
+    """Return the rows of the table of alternative workloads, each with the readings of it: 2048 cells, or 256."""
+    shapes = (QUICK_THREE, QUICK_FOUR) if quick else (THREE, FOUR)
+    cells = math.prod(shapes[0])
+    printed = {row.name: row.printed for row in ALTERNATIVES}
+    ordered = (WAVELET, HIERARCHICAL)
+    all_ranges = partial(_all_ranges, (cells,))
+    readings = (
+        (Instance(f"all ranges, {ORDERS} random orders", (cells,), all_ranges, ordered, orders=ORDERS),),
+        tuple(_range_marginals(shape, 1) for shape in shapes),
+        tuple(_range_marginals(shape, 2) for shape in shapes),
+        (Instance("prefixes", (cells,), partial(_prefixes, cells), ordered),),
+        (
+            _predicates_of(shapes[0], "all predicates, names as printed", _predicates, {}),
+            _predicates_of(
+                shapes[0],
+                f"{SAMPLED * cells} predicates, names exchanged",
+                _sampled,
+                _swapped(printed["Predicate"]),
+            ),
+        ),
+    )
+    return tuple(
+        (name, tuple(_with_printed(each, numbers) for each in row))
+        for (name, numbers), row in zip(printed.items(), readings, strict=True)
+    )
+
+
+def ranges(quick: bool) -> tuple[Instance, ...]:
+    """Return all ranges and random ranges, over one, two and three attributes: 2048 cells, or 256."""
+    shapes = ((256,), (16, 16), QUICK_THREE) if quick else ((CELLS,), (64, 32), THREE)
+    compared = (WAVELET, HIERARCHICAL)
+    return tuple(
+        Instance(f"{kind}, {shape_text(shape)}", shape, partial(build, shape), compared)
+        for kind, build in (("all ranges", _all_ranges), ("random ranges", _random_ranges))
+        for shape in shapes
+    )
+
+
+def marginals(quick: bool) -> tuple[Instance, ...]:
+    """Return two-way marginals and random marginals, over three and more attributes: 2048 cells, or 256."""
+    shapes = (QUICK_THREE, QUICK_FOUR, (2,) * 8) if quick else (THREE, FOUR, (2,) * 11)
+    found = []
+    for shape in shapes:
+        names = tuple(f"a{axis}" for axis in range(len(shape)))
+        pairs = tuple(itertools.combinations(names, 2))
+        found.append(_marginals("2-way marginals", shape, pairs))
+    for shape in shapes:
+        drawn = min(2 ** (len(shape) - 1), MOST_TABLES)
+        groups = workloads.random_marginals(shape, drawn, SEED).groups
+        tables = tuple(tuple(group.split(" x ")) for group in dict.fromkeys(groups))
+        found.append(_marginals(f"{drawn} random marginals", shape, tables))
+    return tuple(found)
+
+
+def shape_text(shape: Shape) -> str:
+    """Return a shape in a word, such as ``8x16x16``."""
+    return f"2^{len(shape)}" if len(shape) > 4 and set(shape) == {2} else "x".join(map(str, shape))
+
+
+def _with_printed(instance: Instance, numbers: dict[str, str]) -> Instance:
+    return replace(instance, printed=instance.printed or numbers)
+
+
+def _swapped(numbers: dict[str, str]) -> dict[str, str]:
+    """Return a row with the names of the best and the worst rival exchanged."""
+    best, worst = (name for name in numbers if name != BOUND)
+    return {best: numbers[worst], worst: numbers[best], BOUND: numbers[BOUND]}
+
+
+def _range_marginals(shape: Shape, ways: int) -> Instance:
+    names = tuple(f"a{axis}" for axis in range(len(shape)))
+    tables = tuple(itertools.combinations(names, ways))
+    compared = (WAVELET, HIERARCHICAL, FOURIER, DATACUBE, IDENTITY)
+    build = partial(_ranges_of, shape, ways)
+    return Instance(f"{ways}-way range marginals of {shape_text(shape)}", shape, build, compared, tables)
+
+
+def _predicates_of(
+    shape: Shape, label: str, build: Callable[[int], Workload], numbers: dict[str, str]
+) -> Instance:
+    named = f"{label}, {shape_text(shape)}"
+    return Instance(named, shape, partial(build, math.prod(shape)), (WAVELET, FOURIER), (), numbers)
+
+
+def _marginals(kind: str, shape: Shape, tables: tuple[tuple[str, ...], ...]) -> Instance:
+    build = partial(_tabulated, shape, tables)
+    return Instance(f"{kind}, {shape_text(shape)}", shape, build, (FOURIER, DATACUBE), tables)
+
+
+def _prefixes(cells: int) -> Workload:
+    return workloads.from_gram(workloads.prefix_gram(cells))
+
+
+def _predicates(cells: int) -> Workload:
+    """All 2^d predicates: a pair of cells is in a quarter of them, a cell in half; a common factor is left out."""
+    return workloads.from_gram(np.ones((cells, cells)) + np.eye(cells))
+
+
+def _sampled(cells: int) -> Workload:
+    """Random predicates, as many as make their number immaterial to two decimals; only their sums are kept."""
+    rng, gram = np.random.default_rng(SEED), np.zeros((cells, cells))
+    for _ in range(SAMPLED):
+        gram += workloads.predicates(cells, cells, rng).gram()
+    return workloads.from_gram(gram)
+
+
+def _ranges_of(shape: Shape, ways: int) -> Workload:
+    return workloads.from_gram(workloads.range_marginals_gram(shape, ways=ways), shape)
+
+
+def _all_ranges(shape: Shape) -> Workload:
+    return _ranges_of(shape, len(shape))
+
+
+def _random_ranges(shape: Shape) -> Workload:
+    return workloads.random_range(shape, math.prod(shape), SEED)
+
+
+def _tabulated(shape: Shape, tables: tuple[tuple[str, ...], ...]) -> Workload:
+    return workloads.from_gram(workloads.marginals_gram(shape, sets=tables), shape)

@@ -1,0 +1,67 @@
+"""What the Eigen-Design paper prints: its numbers as texts, digits included, and nothing computed.
+
+All are from Li and Miklau, "An adaptive mechanism for accurate query answering under differential privacy",
+PVLDB 5(6), 2012 ("EIG"), section 5: the table of alternative workloads, and what the text says of its figures.
+The text at hand has lost most of its numbers of cells, attributes and queries, so what they were is assumed
+(`dualmech.crosscheck.papers.eigen.instances`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EIG = "Li and Miklau, PVLDB 5(6), 2012"
+
+WAVELET, HIERARCHICAL, FOURIER, DATACUBE = "wavelet", "hierarchical", "Fourier", "DataCube"
+
+BOUND = "bound"
+"""The column of the singular value bound (Theorem 2) over the error of the Eigen-Design."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """A row of the table of alternative workloads, absolute errors.
+
+    Attributes
+    ----------
+    name : str
+        What the row is called.
+    printed : mapping of column to text
+        Error of the best and of the worst rival over that of the Eigen-Design, and `BOUND`.
+    """
+
+    name: str
+    printed: dict[str, str]
+
+
+ALTERNATIVES = (
+    Factors("1D Range, permuted", {WAVELET: "9.62", HIERARCHICAL: "13.16", BOUND: "0.99"}),
+    Factors("1Way Range", {DATACUBE: "1.30", FOURIER: "7.69", BOUND: "0.98"}),
+    Factors("2Way Range", {HIERARCHICAL: "1.63", FOURIER: "3.23", BOUND: "0.95"}),
+    Factors("1D CDF", {WAVELET: "1.01", HIERARCHICAL: "1.01", BOUND: "0.80"}),
+    Factors("Predicate", {WAVELET: "1.39", FOURIER: "1.94", BOUND: "1.00"}),
+)
+"""Rows of the table: the best rival first, then the worst."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What the text says of a figure of absolute errors.
+
+    Attributes
+    ----------
+    factor : pair of texts
+        Least and largest error of the best rival over that of the Eigen-Design.
+    over_bound : str
+        Largest error of the Eigen-Design over the singular value bound.
+    """
+
+    factor: tuple[str, str]
+    over_bound: str
+
+
+RANGES = Claim(("1.2", "2.1"), "1.3")
+MARGINALS = Claim(("1.3", "2.2"), "1.0")
+
+PERMUTED_DESIGNS = 4.0
+"""Other design queries are said to be "worse than the eigen-queries by more than 4 times" on permuted ranges."""

@@ -1,0 +1,51 @@
+"""Problems with a number that a paper prints for their optimum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dualmech import workloads
+from dualmech.crosscheck.papers.printed import FFU, PRIVACY_COSTS, rounded_from
+from dualmech.problems.fitness import FitnessForUse
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A problem and a number that a paper prints for its optimum.
+
+    Attributes
+    ----------
+    name : str
+        How rows and tests call it.
+    problem : callable
+        Builds the problem; cheap to keep, built when needed.
+    printed : mapping of column to text
+        Numbers as the paper prints them, digits included: a text such as ``"4.46"``.
+    source : str
+        Paper and table.
+    """
+
+    name: str
+    problem: Callable[[], FitnessForUse]
+    printed: dict[str, str]
+    source: str
+
+    def confirms(self, column: str, interval: tuple[float, float]) -> bool:
+        """Whether a printed number is a rounding of something in a certified interval.
+
+        Half a unit of the last printed digit is allowed on either side.
+        """
+        (low, high), (least, largest) = interval, rounded_from(self.printed[column])
+        return least <= high and low <= largest
+
+
+def _prefix(d: int) -> Callable[[], FitnessForUse]:
+    return lambda: FitnessForUse(workloads.prefix(d), targets=1.0)
+
+
+TABLE_2 = tuple(
+    Case(f"prefix {d}", _prefix(d), {"interior point": value, "SM-II": value}, f"{FFU}, Table 2")
+    for d, value in PRIVACY_COSTS.items()
+)
+"""Squared privacy cost of the prefix workload at variance targets 1."""

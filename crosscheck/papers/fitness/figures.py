@@ -1,0 +1,163 @@
+"""FFU's figures: the curves from closed forms, held against certified optima at a few points.
+
+Figure 1 shows the (ε, δ) curves of a few privacy costs. Figures 2 and 3 are of the counts of d cells and their
+total, cell targets 1 and the total's target k: least total variance (CA), also with queries weighted by
+their targets, at the privacy cost of the best fit, whose own ratio is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from dualmech import accounting, workloads
+from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.papers.fitness import ratios
+from dualmech.crosscheck.papers.fitness.closed_forms import fitness_noise, variance_noise
+from dualmech.crosscheck.papers.fitness.instances import Instance
+from dualmech.crosscheck.papers.fitness.ratios import CA_WEIGHTINGS, Reading
+from dualmech.workloads.base import Workload
+
+COSTS = (0.1, 0.2, 0.3, 0.4)
+"""Privacy costs of Figure 1; of the paper's, only 0.2 is named in its text."""
+
+EPSILONS = (0.1, 0.25, 0.5, 1.0)
+
+ROUNDING = 1e-9
+"""Relative allowance when a closed form is held against a certified interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One abscissa of Figure 2 or 3.
+
+    Attributes
+    ----------
+    cells, total_target : int
+        d and k.
+    curves : mapping of mechanism to float
+        Largest ratio of variance to target at equal privacy cost, by closed form.
+    squared_cost : float
+        Of the best fit, by closed form.
+    reading : Reading or None
+        The same instance solved and certified, where it was.
+    """
+
+    cells: int
+    total_target: int
+    curves: dict[str, float]
+    squared_cost: float
+    reading: Reading | None
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether the closed forms lie in the certified intervals."""
+        if self.reading is None:
+            return Agreement.AGREE
+        pairs = [(self.squared_cost, self.reading.cost)]
+        pairs += [(self.curves[name], self.reading.ratio(name)) for name in CA_WEIGHTINGS]
+        for value, (low, high) in pairs:
+            if not low * (1 - ROUNDING) <= value <= high * (1 + ROUNDING):
+                return Agreement.DISAGREE
+        return Agreement.AGREE if self.reading.certified else Agreement.WIDE
+
+    @property
+    def gap(self) -> float:
+        """Gap of the certified optimum; 0 where there is only the closed form."""
+        return self.reading.gap if self.reading else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One curve of Figure 1: δ at each of `EPSILONS` for a privacy cost."""
+
+    privacy_cost: float
+    deltas: tuple[float, ...]
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether every ε is found again from its δ, where that δ is one."""
+        for epsilon, delta in zip(EPSILONS, self.deltas, strict=True):
+            if delta > 0 and abs(accounting.epsilon(self.privacy_cost, delta) / epsilon - 1) > ROUNDING:
+                return Agreement.DISAGREE
+        return Agreement.AGREE
+
+    @property
+    def gap(self) -> float:
+        """Nothing is optimised here."""
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Figure 2 or 3: which (d, k) it shows, and which of them are also solved."""
+
+    number: int
+    subject: str
+    varied: str
+    points: tuple[tuple[int, int], ...]
+    solved: tuple[tuple[int, int], ...]
+    quick: tuple[tuple[int, int], ...]
+
+    def tasks(self, quick: bool) -> list[Callable[[], Point]]:
+        """Return what to compute, a point each."""
+        solved = self.quick if quick else self.solved
+        return [partial(point, cells, target, (cells, target) in solved) for cells, target in self.points]
+
+
+FIGURE_2 = Figure(
+    2,
+    "counts of d cells and their total, whose target is k = 4",
+    "d",
+    tuple((d, 4) for d in (8, 16, 32, 64, 128, 256, 512, 1024)),
+    ((8, 4), (64, 4), (256, 4)),
+    ((8, 4), (64, 4)),
+)
+
+FIGURE_3 = Figure(
+    3,
+    "counts of d = 256 cells and their total, whose target is k",
+    "k",
+    tuple((256, k) for k in (1, 2, 4, 8, 16, 32, 64, 128, 256)),
+    ((256, 1), (256, 16), (256, 256)),
+    ((256, 16),),
+)
+
+
+def point(cells: int, total_target: int, solved: bool = False) -> Point:
+    """Return a point of Figure 2 or 3 by closed form, and solved too where asked.
+
+    Examples
+    --------
+    >>> here = point(256, 4, solved=True)
+    >>> {name: round(ratio, 3) for name, ratio in here.curves.items()}, here.outcome.name
+    ({'CA': 3.402, 'wCA-I': 12.648, 'wCA-II': 6.566}, 'AGREE')
+    """
+    best = fitness_noise(cells, total_target)
+    curves = {
+        name: variance_noise(cells, total_target**-power).largest_ratio(total_target) / best.squared_cost
+        for name, power in CA_WEIGHTINGS.items()
+    }
+    reading = None
+    if solved:
+        instance = Instance("", partial(_with_total, cells, total_target))
+        reading = ratios.solve(instance, variants=False)
+    return Point(cells, total_target, curves, best.squared_cost, reading)
+
+
+def _with_total(cells: int, total_target: int) -> tuple[Workload, np.ndarray]:
+    return workloads.identity_total(cells), np.append(np.ones(cells), total_target)
+
+
+def curve(privacy_cost: float) -> Curve:
+    """Return a curve of Figure 1.
+
+    Examples
+    --------
+    >>> [f"{delta:.1e}" for delta in curve(0.2).deltas]
+    ['4.1e-02', '1.1e-02', '5.1e-04', '1.8e-08']
+    """
+    return Curve(privacy_cost, tuple(accounting.delta(privacy_cost, epsilon) for epsilon in EPSILONS))

@@ -1,0 +1,1 @@
+"""Marginal tables and census lists at scale, beside what others print."""

@@ -1,0 +1,112 @@
+"""Marginal tables at scale: the certified optimum by residual subspaces, beside other solvers and plain noise."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualmech import fast, reference
+from dualmech.crosscheck.agreement import Agreement, meet
+from dualmech.crosscheck.papers.scale.instances import Case
+from dualmech.errors import UncertifiedWarning
+from dualmech.mechanisms.marginal import MarginalMechanism
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.problems.marginals import MarginalFitness
+from dualmech.solution import Solution
+from dualmech.workloads.base import Workload
+
+TOLERANCE = 1e-9
+"""Gap to which the fast layer solves."""
+
+DENSE = "dense"
+"""The solver that knows nothing of marginals."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solved:
+    """Tables, solved in one way or more, beside plain noise.
+
+    Attributes
+    ----------
+    answers : mapping of solver to Solution
+        The one in question first; all of the same optimum.
+    plain : float
+        Squared privacy cost of independent noise of the target's variance on every query.
+    consistent : float
+        The same where what the queries say together is counted, and the noise raised until a target is met exactly.
+    seconds : float
+        From the attributes to the first certificate, the search for structure included.
+    """
+
+    answers: dict[str, Solution]
+    plain: float
+    consistent: float
+    seconds: float
+
+    @property
+    def best(self) -> Solution:
+        """The first answer."""
+        return next(iter(self.answers.values()))
+
+    @property
+    def gap(self) -> float:
+        """Its gap."""
+        return self.best.gap
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether all certified intervals meet, each as narrow as it was asked to be."""
+        return meet(list(self.answers.values())).outcome
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading(Solved):
+    """Marginal tables, solved.
+
+    Attributes
+    ----------
+    case : Case
+        What was asked.
+    counts : tuple of int
+        Numbers of cells, of tables, of queries and of residual subspaces.
+    """
+
+    case: Case
+    counts: tuple[int, int, int, int]
+
+
+def solve(case: Case, others: tuple[str, ...] = ()) -> Reading:
+    """Solve a case by the fast layer, and by others: `DENSE`, or a backend of the reference layer.
+
+    Examples
+    --------
+    >>> from dualmech.crosscheck import scale, scale_instances
+    >>> found = scale.solve(scale_instances.sixty(quick=True)[0], ("CLARABEL",))
+    >>> round(found.best.objective, 3), found.outcome.name, found.plain, round(found.consistent, 3)
+    (1234.819, 'AGREE', 1830.0, 1487.082)
+    """
+    begun = time.perf_counter()
+    problem = case.problem()
+    with warnings.catch_warnings():
+        # What is not certified says so in the table; a warning beside it would only be noise.
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        best = fast.solve(problem, tol=TOLERANCE)
+        seconds = time.perf_counter() - begun
+        found = {name: _other(problem, name) for name in others}
+    plain = float((1 / problem.targets).sum())
+    noisy = MarginalMechanism.of_tables(problem.workload, problem.targets)
+    slack = float((noisy.variances(problem.workload) / problem.targets).max())
+    queries, cells = problem.workload.shape
+    counts = (cells, len(problem.targets), queries, len(problem.workload.lattice.axes))
+    return Reading({"fast": best} | found, plain, plain * slack, seconds, case, counts)
+
+
+def _other(problem: MarginalFitness, name: str) -> Solution:
+    if name != DENSE:
+        return reference.solve(problem, backend=name)
+    # A bare matrix, so that nothing of the structure is left.
+    targets = np.repeat(problem.targets, problem.workload.table_cells.astype(np.int64))
+    return fast.solve(FitnessForUse(Workload(problem.workload.matrix), targets))

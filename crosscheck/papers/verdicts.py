@@ -1,0 +1,145 @@
+"""What a row of printed ratios says about the privacy cost behind it, and so about the optimum.
+
+A table that compares mechanisms at one squared privacy cost α prints ``value / α`` for each of them, and the
+values are known. So every printed ratio implies the α at which it was computed, up to its rounding. Where two
+mechanisms that were computed independently imply the same α, that was the paper's: if a smaller one is proven
+possible, the paper stopped above the optimum. One column alone says nothing, since the instance may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from dualmech.crosscheck.papers.printed import Interval, rounded_from
+
+
+class Finding(Enum):
+    """What a row of printed ratios turned out to be."""
+
+    AGREES = "agrees with the certified optimum, to the digits printed"
+    ABOVE = "the paper stopped above the optimum"
+    DIFFERS = "the instance may differ"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A printed ratio and the value, at squared cost 1, of the mechanism that it is of.
+
+    Attributes
+    ----------
+    column : str
+        How a verdict calls it.
+    source : str
+        Columns of one source are one piece of evidence, such as weightings that coincide.
+    value : Interval
+        Largest variance over target at squared cost 1.
+    printed : str
+        The ratio as printed.
+    weight : int
+        What the source counts: 3 where nothing was chosen or optimised, 2 where a tree was chosen, 1 where an
+        optimiser may have stopped early.
+    """
+
+    column: str
+    source: str
+    value: Interval
+    printed: str
+    weight: int = 1
+
+    @property
+    def implied(self) -> Interval:
+        """The squared costs at which the value's ratio rounds to the printed one."""
+        low, high = rounded_from(self.printed)
+        return self.value[0] / high, self.value[1] / low if low > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome for a row on one instance.
+
+    Attributes
+    ----------
+    finding : Finding
+        What it is.
+    implied : Interval
+        The squared costs that the fitting columns have in common.
+    excess : Interval
+        How far these lie above the certified optimum, relative.
+    fitting, others : tuples of columns
+        Those that imply a common cost, and those that do not.
+    sources : int
+        Number of independent columns among the fitting ones.
+    """
+
+    finding: Finding
+    implied: Interval
+    excess: Interval
+    fitting: tuple[str, ...]
+    others: tuple[str, ...]
+    sources: int
+
+
+def verdict(evidence: Sequence[Evidence], cost: Interval) -> Verdict:
+    """Decide what a row of printed ratios says, given the proven interval of the least squared cost.
+
+    The columns fit together at the costs that sources of the largest total weight imply. If the certified
+    optimum is such a cost, the row agrees; if those costs lie above it, so did the paper, provided that two
+    sources fit. If they lie below a proven bound, if fewer sources fit, or if several costs fit equally well,
+    the instance may differ.
+
+    Examples
+    --------
+    >>> columns = [
+    ...     Evidence("IP", "IP", (126.0, 126.0), "36.56"),
+    ...     Evidence("CA", "CA", (13.7573, 13.7573), "3.99"),
+    ... ]
+    >>> found = verdict(columns, cost=(3.01343, 3.01344))
+    >>> found.finding.name, round(100 * found.excess[0], 1)
+    ('ABOVE', 14.4)
+    >>> verdict(columns[:1], cost=(3.01343, 3.01344)).finding.name
+    'DIFFERS'
+    """
+    clusters = _clusters(evidence)
+    at_optimum = [cluster for cluster in clusters if _meet(cluster, cost)]
+    common = (at_optimum or clusters)[0] if clusters else cost
+    fitting = [item for item in evidence if _meet(item.implied, common)]
+    sources = len({item.source for item in fitting})
+    names = tuple(item.column for item in fitting)
+    others = tuple(item.column for item in evidence if item not in fitting)
+    if at_optimum:
+        finding = Finding.AGREES
+    elif len(clusters) == 1 and sources > 1 and common[0] > cost[1]:
+        finding = Finding.ABOVE
+    else:
+        finding = Finding.DIFFERS
+    return Verdict(
+        finding, common, (common[0] / cost[1] - 1, common[1] / cost[0] - 1), names, others, sources
+    )
+
+
+def _meet(one: Interval, other: Interval) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def _weight(evidence: Sequence[Evidence], piece: Interval) -> int:
+    """Return the total weight of the sources that imply every cost of a piece."""
+    implying = [item for item in evidence if item.implied[0] <= piece[0] and piece[1] <= item.implied[1]]
+    return sum({item.source: item.weight for item in implying}.values())
+
+
+def _clusters(evidence: Sequence[Evidence]) -> list[Interval]:
+    """Return the intervals of costs that sources of the largest total weight imply."""
+    ends = sorted({end for item in evidence for end in item.implied})
+    pieces = sorted([(end, end) for end in ends] + list(zip(ends[:-1], ends[1:], strict=True)))
+    most = max((_weight(evidence, piece) for piece in pieces), default=0)
+    clusters: list[Interval] = []
+    for low, high in pieces:
+        if _weight(evidence, (low, high)) < most:
+            continue
+        if clusters and low <= clusters[-1][1]:
+            clusters[-1] = (clusters[-1][0], max(high, clusters[-1][1]))
+        else:
+            clusters.append((low, high))
+    return clusters

@@ -1,0 +1,1 @@
+"""Fixed mechanisms of the central model."""

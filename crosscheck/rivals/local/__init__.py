@@ -1,0 +1,1 @@
+"""Fixed mechanisms of local privacy."""

@@ -1,0 +1,1 @@
+"""The solvers of common mechanisms."""

@@ -1,0 +1,115 @@
+"""Common mechanisms: in closed form for two, by an accelerated fixed point of the dual for more."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dualmech import validate
+from dualmech.errors import InvalidInputError
+from dualmech.fast.common import fixed_point
+from dualmech.fast.engine import loop, threads
+from dualmech.problems.common import CommonDual, CommonMechanism
+from dualmech.solution import Callback, Solution, Status, judged, warned
+from dualmech.validate import Array
+
+METHODS = ("auto", "closed_form", "fixed_point")
+
+MARGIN = 0.5
+"""Share of the tolerance that the solver aims at; the rest is for the judge's own rounding."""
+
+TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
+
+
+def solve(
+    problem: CommonMechanism,
+    *,
+    tol: float = 1e-6,
+    method: str = "auto",
+    start: Solution | None = None,
+    max_iterations: int = 1000,
+    time_limit: float | None = None,
+    callback: Callback | None = None,
+) -> Solution:
+    """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
+    limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
+    chosen = _chosen(problem, method)
+    answered = partial(judged, problem, tol=limits.tol, solver=f"fast:{method}")
+    began = time.perf_counter()
+    if problem.trivial:
+        nothing = np.zeros(problem.bounds.shape)
+        return answered(nothing[0], CommonDual(nothing), otherwise=Status.STALLED, message=TRIVIAL)
+    with threads.suited_to(len(problem.basis)), np.errstate(all="ignore"):
+        if chosen == "closed_form":
+            covariance, weights = closed_form(*problem.bounds)
+            found: dict[str, Any] = {"otherwise": Status.ROUNDING, "iterations": 1}
+        else:
+            outcome = _ascend(problem.bounds, limits, _weights(problem, start))
+            covariance, weights = outcome.primal.spectrum.covariance, outcome.dual.weights
+            found = {
+                "otherwise": outcome.reason or Status.STALLED,
+                "iterations": outcome.iterations,
+                "history": outcome.history,
+            }
+        primal = problem.feasible(_raised(problem.bounds, covariance))
+    seconds = time.perf_counter() - began
+    return warned(answered(primal, CommonDual(weights), seconds=seconds, **found), stacklevel=4)
+
+
+def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
+    """Return the least upper bound in trace of two covariances, ``(P + Q)/2 + |P - Q|/2``, and its dual weights.
+
+    These are the projectors on where P exceeds Q and on the rest (Helstrom 1969).
+    """
+    values, vectors = np.linalg.eigh(first - second)
+    larger = vectors[:, values > 0]
+    projector = larger @ larger.T
+    covariance = (first + second) / 2 + (vectors * (np.abs(values) / 2)) @ vectors.T
+    return covariance, np.stack([projector, np.eye(len(values)) - projector])
+
+
+def _chosen(problem: CommonMechanism, method: str) -> str:
+    validate.choice(METHODS, method=method)
+    count = len(problem.bounds)
+    if method == "closed_form" and count > 2:
+        raise InvalidInputError(f"method closed_form is for two mechanisms, got {count}")
+    return ("closed_form" if count == 2 else "fixed_point") if method == "auto" else method
+
+
+def _ascend(bounds: Array, limits: loop.Limits, weights: Array | None) -> loop.Outcome[fixed_point.State]:
+    program = fixed_point.Program.of(bounds)
+    return loop.run(
+        fixed_point.start(program, weights),
+        partial(fixed_point.step, program),
+        tol=MARGIN * limits.tol,
+        max_iterations=limits.max_iterations,
+        time_limit=limits.time_limit,
+        callback=limits.callback,
+    )
+
+
+def _weights(problem: CommonMechanism, start: Solution | None) -> Array | None:
+    """Return the dual weights of an earlier solution, if one was given."""
+    if start is None:
+        return None
+    weights: Any = getattr(getattr(start, "dual", None), "weights", None)
+    if np.shape(weights) != problem.bounds.shape or not np.all(np.isfinite(weights)):
+        count, size, _ = problem.bounds.shape
+        raise InvalidInputError(
+            f"start must be a solution for {count} mechanisms and a basis of {size} queries"
+        )
+    return np.asarray(weights)
+
+
+def _raised(bounds: Array, covariance: Array) -> Array:
+    """Return the covariance raised above every bound with each coordinate in its own unit, as it will be judged.
+
+    Only rounding is left to raise, but what is rounding in the units of the noisiest coordinate may be much in those
+    of a quiet one.
+    """
+    units = np.sqrt(np.diagonal(bounds, axis1=1, axis2=2).max(axis=0))
+    scale = units * units[:, None]
+    return fixed_point.raised(bounds / scale, covariance / scale) * scale

@@ -1,0 +1,224 @@
+"""The ascent of a dual function: a safeguarded fixed point with a Newton finish, and its certified answer.
+
+Both work on the dual weights of a `Program` at the cost of one k-by-k decomposition a step, k the rank of the
+workload. The fixed point is cheap; Newton's method converges in a handful of steps whatever the workload, but
+each costs a factorisation of the size of all weights. After a few steps of the first, the solver compares what
+each would still cost, in operations and not in seconds, so that a run can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from dualmech import validate
+from dualmech.errors import InvalidInputError
+from dualmech.fast.engine import (
+    fixed_point,
+    loop,
+    newton,
+    threads,
+)
+from dualmech.fast.engine.dual_function import Evaluable, Evaluated
+from dualmech.solution import Callback, Progress, Solution, Status, judged
+from dualmech.validate import Array
+
+METHODS = ("auto", "fixed_point", "newton")
+
+S = TypeVar("S", bound=fixed_point.FixedPointState | newton.NewtonState)
+T = TypeVar("T", bound=fixed_point.FixedPointState | newton.NewtonState)
+
+LARGEST_NEWTON = 8000
+"""Number of weights above which the Newton matrix is not formed (0.5 GiB)."""
+
+MOST_OPERATIONS = 1e13
+"""Operations of a step above which Newton's method is left alone (minutes)."""
+
+NEWTON_STEPS = 8
+"""Steps that Newton's method is expected to take from wherever the fixed point stands."""
+
+TRIAL_STEPS = 3
+"""Steps of the fixed point before its pace is first judged."""
+
+MOST_FIXED_POINT_STEPS = 40
+"""Steps that the fixed point may be expected to need while Newton's method is possible."""
+
+MARGIN = 0.5
+"""Share of the tolerance that the solver aims at; the rest is for the judge's own rounding."""
+
+
+WARM_FLOOR = 1e-3
+"""Least weight of a warm start, relative to a uniform one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """A problem, what it reduces to, and how weights of the program and of the problem become each other.
+
+    Attributes
+    ----------
+    dual : callable
+        Takes the program's weights to the problem's dual weights.
+    gather : callable
+        Takes those of an earlier solution back; None where they are of another kind or size.
+    """
+
+    problem: Any
+    reduction: Any
+    dual: Callable[[Array], Any]
+    gather: Callable[[Any], Array | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ascent(Generic[S]):
+    """Where the solver stands: in the fixed point, or in Newton's method once that has begun."""
+
+    at: S
+    decompositions: int
+    gaps: tuple[float, ...] = ()
+
+    @property
+    def spectrum(self) -> Evaluated:
+        """The current decomposition."""
+        return self.at.spectrum
+
+    def after(self, at: T) -> Ascent[T]:
+        """Return where the solver stands after a step, its decompositions counted."""
+        return Ascent(at, self.decompositions + at.decompositions, self.gaps)
+
+
+def solve(
+    problem: Any,
+    task: Callable[[Any], Task],
+    *,
+    tol: float = 1e-6,
+    method: str = "auto",
+    start: Solution | None = None,
+    max_iterations: int = 1000,
+    time_limit: float | None = None,
+    callback: Callback | None = None,
+    rank: int | None = None,
+) -> Solution:
+    """Check the options, set up the task, ascend, and let the problem judge; see `dualmech.fast.solve`."""
+    limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
+    validate.choice(METHODS, method=method)
+    with threads.suited_to(problem.geometry.rank if rank is None else rank), np.errstate(all="ignore"):
+        asked = task(problem)
+        program = asked.reduction.program
+        answer = _run(asked, limits, method, _first_weights(asked, start))
+        left = _left(limits, answer)
+        if method == "auto" and left is not None and _second_try(program, answer):
+            answer = _better(answer, _run(asked, left, "newton", _uniform(program)))
+    return replace(answer, solver=f"fast:{method}")
+
+
+def _run(task: Task, limits: loop.Limits, method: str, weights: Array) -> Solution:
+    problem, program, tol = task.problem, task.reduction.program, limits.tol
+    first = program.at(weights)
+    outcome = loop.run(
+        Ascent(_begin(method, first), first.decompositions),
+        partial(_step, program, method, MARGIN * tol),
+        tol=MARGIN * tol,
+        max_iterations=limits.max_iterations,
+        time_limit=limits.time_limit,
+        callback=limits.callback,
+    )
+    return judged(
+        problem,
+        problem.feasible(task.reduction.covariance(outcome.primal.spectrum.covariance())),
+        task.dual(outcome.dual.spectrum.weights),
+        tol=tol,
+        otherwise=outcome.reason or Status.STALLED,
+        iterations=outcome.iterations,
+        seconds=outcome.seconds,
+        history=outcome.history,
+    )
+
+
+def _second_try(program: Evaluable, answer: Solution) -> bool:
+    """Whether Newton's method from the middle may do better: the first attempt stalled, or the judge found less."""
+    neighbours, queries, _ = program.sizes
+    again = (Status.STALLED, Status.ROUNDING, Status.NON_FINITE)
+    return answer.status in again and neighbours + queries <= LARGEST_NEWTON
+
+
+def _better(first: Solution, second: Solution) -> Solution:
+    """Return the better covariance with the better weights, whichever run found them, judged together."""
+    points = [answer for answer in (second, first) if answer.certificate.feasible] or [first]
+    primal = min(points, key=lambda answer: answer.objective * (1 + answer.certificate.resolution))
+    dual = max((second, first), key=lambda answer: answer.lower_bound)
+    return judged(
+        first.problem,
+        primal.primal,
+        dual.dual,
+        tol=first.tol,
+        otherwise=Status.STALLED if second.status is Status.CERTIFIED else second.status,
+        iterations=first.iterations + second.iterations,
+        seconds=first.seconds + second.seconds,
+        history=first.history + tuple(_later(news, first) for news in second.history),
+    )
+
+
+def _left(limits: loop.Limits, first: Solution) -> loop.Limits | None:
+    """Return what a second run may still use, its news numbered on from the first; None where that is nothing."""
+    steps, tell = limits.max_iterations - first.iterations, limits.callback
+    seconds = None if limits.time_limit is None else limits.time_limit - first.seconds
+    if steps <= 0 or (seconds is not None and seconds <= 0):
+        return None
+    following = None if tell is None else (lambda news: tell(_later(news, first)))
+    return replace(limits, max_iterations=steps, time_limit=seconds, callback=following)
+
+
+def _later(news: Progress, first: Solution) -> Progress:
+    """Number the news of a second run on from the first."""
+    return replace(news, iteration=news.iteration + first.iterations, seconds=news.seconds + first.seconds)
+
+
+def _first_weights(task: Task, start: Solution | None) -> Array:
+    """Return uniform weights, or those of an earlier solution raised so that none is out of reach."""
+    program = task.reduction.program
+    uniform = _uniform(program)
+    if start is None:
+        return uniform
+    known = task.gather(getattr(start, "dual", None))
+    if known is None:
+        neighbours, queries = task.reduction.shape
+        on_queries = "" if program.fixed else f" and {queries} queries"
+        raise InvalidInputError(f"start must be a solution over {neighbours} neighbours{on_queries}")
+    return fixed_point.normalised(np.maximum(known, WARM_FLOOR * uniform), program.sizes[0])
+
+
+def _uniform(program: Evaluable) -> Array:
+    neighbours, queries, _ = program.sizes
+    return np.concatenate([np.full(count, 1 / max(count, 1)) for count in (neighbours, queries)])
+
+
+def _begin(method: str, spectrum: Evaluated) -> fixed_point.FixedPointState | newton.NewtonState:
+    return newton.start(spectrum) if method == "newton" else fixed_point.FixedPointState(spectrum)
+
+
+def _step(program: Evaluable, method: str, tol: float, state: Ascent[Any]) -> Ascent[Any]:
+    if isinstance(state.at, newton.NewtonState):
+        return state.after(newton.step(program, state.at, tol))
+    point = state.spectrum
+    gaps = (*state.gaps, point.objective / point.lower_bound - 1)
+    if method == "auto" and _newton_is_cheaper(program, gaps, tol):
+        return state.after(newton.step(program, newton.start(point), tol))
+    return replace(state, gaps=gaps).after(fixed_point.step(program, state.at))
+
+
+def _newton_is_cheaper(program: Evaluable, gaps: tuple[float, ...], tol: float) -> bool:
+    """Predict the operations that each method still needs, from the pace of the last steps."""
+    neighbours, queries, _ = program.sizes
+    if neighbours + queries > LARGEST_NEWTON or len(gaps) <= TRIAL_STEPS:
+        return False
+    pace = np.log(gaps[-1 - TRIAL_STEPS] / gaps[-1]) / TRIAL_STEPS
+    steps = np.log(gaps[-1] / tol) / pace if pace > 0 else np.inf
+    fixed_point_step, newton_step = program.operations
+    if newton_step > MOST_OPERATIONS:
+        return False
+    return bool(steps > MOST_FIXED_POINT_STEPS or steps * fixed_point_step > NEWTON_STEPS * newton_step)

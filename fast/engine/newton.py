@@ -1,0 +1,204 @@
+"""A primal-dual interior-point method for the dual of fitness for use, one decomposition a step.
+
+Maximise ``2F(λ, μ)`` over ``Σ λ_i = Σ μ_j = 1``, all weights w ≥ 0. With a multiplier a for each sum, the
+optimality conditions are ``gradient + z = a`` and ``w z = 0`` for slacks z ≥ 0. A step aims at ``w z = τ`` and
+at the smoothed dual function G with the same τ (`dualmech.fast.engine.fidelity`), whose primal point stays well
+defined where the optimal weights leave a singular matrix. On the central path the gap is about
+``(s + m + k) τ / F``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from dualmech.fast.engine.dual_function import Evaluable, Evaluated
+from dualmech.validate import Array
+
+TO_THE_BOUNDARY = 0.995
+"""Largest part of the way to a zero weight or slack that one step may go."""
+
+ENOUGH = 0.2
+"""Where on the central path to stop, as a share of the gap that is asked."""
+
+LAG = 1e-3
+"""Least centring, as a share of how far slacks and gradient disagree."""
+
+SMALLEST = 1e-22
+"""Weights and slacks never fall below this: a zero could not grow again."""
+
+NEARLY_SINGULAR = 10.0
+"""Where the least singular value is below this many τ, steps are short."""
+
+SHORT, SHORTENED = 0.1, 0.5
+"""Factor on τ in a short step, and the reach below which the next one only centres."""
+
+OFF_CENTRE, CAREFULLY = 3e-3, 2e-2
+"""Least product of a weight and its slack, relative to the mean, below which a short step only centres."""
+
+RETREAT, MOST_RETREATS = 0.3, 6
+"""A step that lowers the potential is shortened so much, at most so often."""
+
+SLACKENING = 0.5
+"""What the potential may lose in a step, in units of τ a weight: the aim of the last step was another."""
+
+SMOOTH_GAIN = 0.1
+"""The smoothed primal point is preferred where it is better by this share of the gap that is asked."""
+
+NEGLIGIBLE = 1e-3
+"""A weight whose curvature is below this share (over the number of weights) of its barrier is left out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewtonState:
+    """The dual function at the current weights, slacks z, multipliers of the sums, and how far the last step went.
+
+    `decompositions` counts those of the last step.
+    """
+
+    spectrum: Evaluated
+    slacks: Array
+    multipliers: Array
+    reach: float = 1.0
+    decompositions: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Direction:
+    """Relative changes of weights and slacks, the change of the multipliers, and the τ that is aimed at."""
+
+    weights: Array
+    slacks: Array
+    multipliers: Array
+    target: float
+
+
+def start(spectrum: Evaluated) -> NewtonState:
+    """Begin at the weights of a spectrum, with slacks that are neither too small nor negative."""
+    sides, gradient = _sides(spectrum), spectrum.gradient()
+    multipliers = sides.T @ (spectrum.weights * gradient) / (sides.T @ spectrum.weights)
+    natural = sides @ multipliers - gradient
+    centre = float(np.mean(spectrum.weights * np.abs(natural)))
+    slacks = np.maximum(natural, np.minimum(0.3 * spectrum.fidelity, centre / spectrum.weights))
+    return NewtonState(spectrum, slacks, multipliers)
+
+
+def step(program: Evaluable, state: NewtonState, tol: float, careful: bool = False) -> NewtonState:
+    """Take one step towards a gap of `tol`, shortened until the smoothed dual function allows it.
+
+    The path is followed no further than the gap asks, and never faster than the slacks catch up with the
+    gradient: weights that vanish too early would leave the covariance no room to become feasible. A `careful`
+    step stays near the path whatever the spectrum: slower, and the way out where bolder steps got stuck.
+    """
+    spectrum, weights = state.spectrum, state.spectrum.weights
+    mean = float((weights * state.slacks).mean())
+    least = ENOUGH * tol * spectrum.fidelity / (len(weights) + len(spectrum.values))
+    singular = spectrum.values[0] < NEARLY_SINGULAR * mean
+    if careful or singular:
+        direction = _short(state, mean, least, CAREFULLY if careful else OFF_CENTRE)
+    else:
+        direction = _long(state, mean, least)
+    reach, slack_reach = _reach(direction.weights), _reach(direction.slacks)
+    slacks = np.maximum(state.slacks * (1 + slack_reach * direction.slacks), SMALLEST)
+    allowed = _potential(spectrum, direction.target) - SLACKENING * direction.target * len(weights)
+    spent = 0
+    for _ in range(MOST_RETREATS):
+        trial = program.at(np.maximum(weights * (1 + reach * direction.weights), SMALLEST))
+        spent += trial.decompositions
+        if _potential(trial, direction.target) >= allowed:
+            break
+        reach *= RETREAT
+    smooth = trial.smoothed(direction.target)
+    # Both make a primal point of these weights. The smooth one is better near a singular optimum, the plain
+    # one is better conditioned.
+    best = smooth if smooth.objective < (1 - SMOOTH_GAIN * tol) * trial.objective else trial
+    multipliers = state.multipliers + slack_reach * direction.multipliers
+    return NewtonState(best, slacks, multipliers, reach, spent)
+
+
+def _long(state: NewtonState, mean: float, least: float) -> Direction:
+    """Return a predictor-corrector direction (Mehrotra's rule for the centring)."""
+    products = state.spectrum.weights * state.slacks
+    here = state.spectrum.smoothed(mean)
+    solve = _factor(here, products)
+    uphill = _residual(state, here)
+    predictor, _ = solve(uphill)
+    predictor_slack = -products * (1 + predictor)
+    reach, slack_reach = _reach(predictor), _reach(predictor_slack / products)
+    predicted = (1 + reach * predictor) * (products + slack_reach * predictor_slack)
+    lag = float(np.abs(uphill + products).mean())
+    target = max(mean * min(1.0, float(predicted.mean()) / mean) ** 3, LAG * lag, least)
+    correction = predictor * predictor_slack
+    change, shift = solve(_residual(state, state.spectrum.smoothed(target)) + target - correction)
+    slack_change = (target - products - products * change - correction) / products
+    return Direction(change, slack_change, shift, target)
+
+
+def _short(state: NewtonState, mean: float, least: float, margin: float) -> Direction:
+    """Return a direction to a nearby τ, along the path: where the optimum is singular, G bends as fast as τ falls.
+
+    There small weights, slacks and n are proportional to τ, so the gradient's own dependence on τ must be followed
+    too; Newton's method at the aim alone would be off by the whole change.
+    """
+    products = state.spectrum.weights * state.slacks
+    central = products.min() > margin * mean and state.reach > SHORTENED
+    target = max(SHORT * mean if central else mean, least)
+    here = state.spectrum.smoothed(mean)
+    drift = here.weights * here.gradient_slope() * (target - mean)
+    change, shift = _factor(here, products)(_residual(state, here) + drift + target)
+    return Direction(change, (target - products - products * change) / products, shift, target)
+
+
+def _residual(state: NewtonState, spectrum: Evaluated) -> Array:
+    """Return ``w (gradient - a)`` of G at the spectrum's own τ."""
+    return spectrum.weights * (spectrum.gradient() - _sides(spectrum) @ state.multipliers)
+
+
+def _potential(spectrum: Evaluated, smoothing: float) -> float:
+    """Return the dual function with G, and ``τ Σ log w``, which a Newton step increases; constants are left out."""
+    smooth = spectrum.smoothed(smoothing)
+    barrier = smooth.barrier + float(np.log(smooth.weights).sum())
+    return float(smooth.linear @ smooth.weights) + 2 * float(smooth.mean.sum()) + smoothing * barrier
+
+
+def _sides(spectrum: Evaluated) -> Array:
+    """Return the indicators of what sums to 1: neighbours, and queries where these have weights of free scale."""
+    first = np.arange(len(spectrum.weights)) < spectrum.neighbours
+    sides = [first] if first.all() or spectrum.offsets is not None else [first, ~first]
+    return np.stack(sides, axis=1).astype(np.float64)
+
+
+def _reach(relative_change: Array) -> float:
+    """Return the longest step at most 1 that keeps ``1 + step · change`` positive."""
+    worst = float(-relative_change.min())
+    return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0
+
+
+def _factor(spectrum: Evaluated, products: Array) -> Callable[[Array], tuple[Array, Array]]:
+    """Factor the Newton matrix, bordered by the two sums; what the barrier alone decides is divided out."""
+    diagonal = spectrum.curvature_diagonal()
+    coupled = np.flatnonzero(diagonal > NEGLIGIBLE / len(diagonal) * products)
+    matrix = spectrum.curvature(coupled)
+    matrix[np.diag_indices_from(matrix)] += products[coupled]
+    factor = scipy.linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+
+    def inverse(right_side: Array) -> Array:
+        solution = (right_side.T / (products + diagonal)).T
+        solution[coupled] = scipy.linalg.cho_solve(factor, right_side[coupled], check_finite=False)
+        return solution
+
+    border = _sides(spectrum) * spectrum.weights[:, None]
+    bordered = inverse(border)
+    corner = border.T @ bordered
+
+    missing = 1 - _sides(spectrum).T @ spectrum.weights
+
+    def solve(right_side: Array) -> tuple[Array, Array]:
+        free = inverse(right_side)
+        shift = np.linalg.solve(corner, border.T @ free - missing)
+        return free - bordered @ shift, np.asarray(shift)
+
+    return solve

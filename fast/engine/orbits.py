@@ -1,0 +1,262 @@
+"""Weights that orbits tie together: the dual function of several blocks, or of a program whose weights are equal.
+
+Each *part* is a `Program` of its own; its weight i is ``share_i`` times the weight of a group. The dual function is the
+sum of theirs, and so are value, gradient, Hessian and barrier, gathered by group. With a part for each block of a union
+of tables the shares are 1; with one part and an orbit of k equal weights they are 1/k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualmech.fast.engine.diagonal import DiagonalProgram, DiagonalSpectrum
+from dualmech.fast.engine.fidelity import Program, Spectrum
+from dualmech.validate import Array
+
+Index = npt.NDArray[np.intp]
+
+MOST_MEMBERS = 10_000
+"""Number of weights of a part above which its Hessian is not formed before it is gathered (0.8 GiB)."""
+
+SLAB_ENTRIES = 2**24
+"""Entries of the groups' matrices that are held at a time where it is not."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A program, the group of each of its weights, and what share of the group's weight each has."""
+
+    program: Program
+    groups: Index
+    shares: Array
+
+    @property
+    def distinct(self) -> bool:
+        """Whether every weight has a group of its own."""
+        return len(np.unique(self.groups)) == len(self.groups)
+
+    @property
+    def operations(self) -> tuple[float, float]:
+        """That the gathered Hessian takes, from that of all weights and from a matrix for each group, about."""
+        rank, members, groups = self.program.sizes[2], len(self.groups), len(np.unique(self.groups))
+        return 15.0 * members**2 * rank, 2.0 * members * rank**2 + 2.0 * groups**2 * rank**2
+
+    @property
+    def by_members(self) -> bool:
+        """Whether the first of the two is the way."""
+        first, second = self.operations
+        return self.distinct or (first <= second and len(self.groups) <= MOST_MEMBERS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrbitProgram:
+    """Parts whose weights are tied in groups: those of neighbours first, then those of queries.
+
+    `diagonal`, if any, holds the blocks of rank one, and has the groups' weights for its own. Where `fixed`, the
+    weights of the queries are given, and all groups are of neighbours.
+    """
+
+    parts: tuple[Part, ...]
+    diagonal: DiagonalProgram | None
+    neighbours: int
+    queries: int
+    fixed: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Numbers of groups of neighbours and of queries, and rank."""
+        rank = sum(part.program.sizes[2] for part in self.parts)
+        return self.neighbours, self.queries, rank + (0 if self.diagonal is None else self.diagonal.sizes[2])
+
+    @property
+    def operations(self) -> tuple[float, float]:
+        """Of a step of the fixed point and of one of Newton's method, about."""
+        first = sum(part.program.operations[0] for part in self.parts)
+        second = sum(part.operations[0 if part.by_members else 1] for part in self.parts)
+        if self.diagonal is not None:
+            first, second = first + self.diagonal.operations[0], second + self.diagonal.operations[1]
+        return first, first + second + (self.neighbours + self.queries) ** 3 / 3
+
+    def at(self, weights: Array) -> OrbitSpectrum:
+        """Evaluate the dual function at strictly positive weights."""
+        spectra = tuple(part.program.at(weights[part.groups] * part.shares) for part in self.parts)
+        return OrbitSpectrum(
+            self, weights, spectra, None if self.diagonal is None else self.diagonal.at(weights)
+        )
+
+    def gather(self, values: list[Array], diagonal: Array | None) -> Array:
+        """Return sums by group of what each part's weights say."""
+        total = np.zeros(self.neighbours + self.queries) if diagonal is None else diagonal.copy()
+        for part, own in zip(self.parts, values, strict=True):
+            total += np.bincount(part.groups, own, len(total))
+        return total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrbitSpectrum:
+    """Everything that one decomposition of each part tells; see `dualmech.fast.fidelity.Spectrum`."""
+
+    program: OrbitProgram
+    weights: Array
+    spectra: tuple[Spectrum, ...]
+    diagonal: DiagonalSpectrum | None
+    smoothing: float = 0.0
+
+    @property
+    def neighbours(self) -> int:
+        """Where the queries begin."""
+        return self.program.neighbours
+
+    @property
+    def offsets(self) -> None:
+        """No costs come on top."""
+        return None
+
+    @property
+    def decompositions(self) -> int:
+        """How many it took, blocks of a step counted once."""
+        return max((each.decompositions for each in self.spectra), default=1)
+
+    @property
+    def values(self) -> Array:
+        """Singular values of all parts, ascending."""
+        return np.sort(self._all("values"))
+
+    @property
+    def mean(self) -> Array:
+        """The n of all parts."""
+        return self._all("mean")
+
+    @property
+    def gains(self) -> Array:
+        """Mean cost of each orbit of neighbours, then mean variance of each of queries."""
+        own = [part.shares * each.gains for part, each in zip(self.program.parts, self.spectra, strict=True)]
+        return self.program.gather(own, None if self.diagonal is None else self.diagonal.gains)
+
+    @property
+    def linear(self) -> Array:
+        """Nothing is linear beside the smoothed function."""
+        return np.zeros(len(self.weights))
+
+    @property
+    def fidelity(self) -> float:
+        """F."""
+        return float(self._all("values").sum())
+
+    @property
+    def lower_bound(self) -> float:
+        """``F² / (Σλ Σμ)``, or ``F² / Σλ``, a bound on the optimum (the judge recomputes it)."""
+        first, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
+        return float(self.fidelity**2 / (first * last.sum() if last.size else first))
+
+    @property
+    def objective(self) -> float:
+        """Largest cost times largest variance, or times the total: no scale matters (the judge recomputes)."""
+        gains = self.gains
+        variances = gains[self.neighbours :]
+        last = variances.max() if variances.size else (self._all("values") ** 2 / self.mean).sum()
+        return float(gains[: self.neighbours].max() * last)
+
+    @property
+    def barrier(self) -> float:
+        """``log det M``, but for constants and the weights' own part."""
+        own = sum(each.barrier for each in self.spectra)
+        return float(own) + (0.0 if self.diagonal is None else self.diagonal.barrier)
+
+    def gradient(self) -> Array:
+        """Return the gradient of the smoothed function."""
+        pairs = zip(self.program.parts, self.spectra, strict=True)
+        diagonal = None if self.diagonal is None else self.diagonal.gradient()
+        return self.program.gather([part.shares * each.gradient() for part, each in pairs], diagonal)
+
+    def gradient_slope(self) -> Array:
+        """Return the derivative of `gradient` by the smoothing."""
+        pairs = zip(self.program.parts, self.spectra, strict=True)
+        own = [part.shares * each.gradient_slope() for part, each in pairs]
+        return self.program.gather(own, None if self.diagonal is None else self.diagonal.gradient_slope())
+
+    def smoothed(self, smoothing: float) -> OrbitSpectrum:
+        """Return the same decompositions at another smoothing."""
+        return replace(
+            self,
+            spectra=tuple(each.smoothed(smoothing) for each in self.spectra),
+            diagonal=None if self.diagonal is None else self.diagonal.smoothed(smoothing),
+            smoothing=smoothing,
+        )
+
+    def covariance(self) -> tuple[Array, tuple[Array, ...]]:
+        """Return the levels of the diagonal blocks and the covariance of each part, unscaled."""
+        levels = np.zeros(0) if self.diagonal is None else self.diagonal.covariance()
+        return levels, tuple(each.covariance() for each in self.spectra)
+
+    def curvature_diagonal(self) -> Array:
+        """Return the diagonal of `curvature`, or what it is at most where a part has several weights of a group."""
+        total = np.zeros(len(self.weights)) if self.diagonal is None else self.diagonal.curvature_diagonal()
+        for part, each in zip(self.program.parts, self.spectra, strict=True):
+            roots = np.sqrt(each.curvature_diagonal())
+            total = total + np.bincount(part.groups, roots, len(total)) ** 2
+        return np.asarray(total)
+
+    def curvature(self, chosen: Index) -> Array:
+        """Return ``-∇²G`` in relative weights, for the chosen (ascending) groups."""
+        size = len(chosen)
+        place = np.full(len(self.weights), -1)
+        place[chosen] = np.arange(size)
+        total = np.zeros((size, size))
+        if self.diagonal is not None:
+            total += self.diagonal.hessian()[np.ix_(chosen, chosen)]
+        for part, each in zip(self.program.parts, self.spectra, strict=True):
+            members = np.flatnonzero(place[part.groups] >= 0)
+            groups = place[part.groups[members]]
+            if part.distinct:
+                total[np.ix_(groups, groups)] += _hessian(each, members)
+            elif part.by_members:
+                total += _gathered(_hessian(each, members), groups, size)
+            else:
+                total += _by_matrices(each, members, groups, size)
+        return total
+
+    def _all(self, name: str) -> Array:
+        own = [getattr(each, name) for each in self.spectra]
+        return np.concatenate([*own, getattr(self.diagonal, name)] if self.diagonal is not None else own)
+
+
+def _hessian(spectrum: Spectrum, members: Index) -> Array:
+    """Return the Hessian of some weights of a part, from its lower triangle."""
+    lower = np.tril(spectrum.curvature(members))
+    return np.asarray(lower + np.tril(lower, -1).T)
+
+
+def _gathered(hessian: Array, groups: Index, size: int) -> Array:
+    entries = np.ones(len(groups)), (groups, np.arange(len(groups)))
+    members: Any = sp.csr_array(entries, shape=(size, len(groups)))
+    return np.asarray((members @ (members @ hessian).T).T)
+
+
+def _by_matrices(spectrum: Spectrum, members: Index, groups: Index, size: int) -> Array:
+    """Return the Hessian of many weights in few groups, from the matrix ``Σ u u'`` of each group, slab by slab."""
+    mean, smoothing, rank = spectrum.mean, spectrum.smoothing, len(spectrum.mean)
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    own = members[order[starts]] < spectrum.neighbours
+    runs = [spectrum.factors[members[each]] for each in np.split(order, starts[1:])]
+    found = np.zeros((len(runs), len(runs)))
+    step = max(1, SLAB_ENTRIES // (len(runs) * rank))
+    for low in range(0, rank, step):
+        high = min(low + step, rank)
+        slab = np.stack([run[:, low:high].T @ run for run in runs])
+        slab[own] *= -1
+        kernel = mean[low:high, None] * mean / (mean[low:high, None] + mean + smoothing)
+        flat = slab.reshape(len(runs), -1)
+        found += (flat * kernel.ravel()) @ flat.T
+        if smoothing:
+            found[np.ix_(own, own)] += smoothing * flat[own] @ flat[own].T
+    total = np.zeros((size, size))
+    present = groups[order[starts]]
+    total[np.ix_(present, present)] = found
+    return total

@@ -1,0 +1,265 @@
+"""The paper's projected gradient descent over strategies with a fixed number of outputs (its algorithms 1 and 2).
+
+The variables are the strategy Q (m, n) and the floor z (m,) of its rows, ``z_o ≤ Q_ou ≤ e^ε z_o``. A step goes down the
+gradient in both, and projects every column of Q on its bounds and on sum 1. It finds good strategies and proves nothing
+about them: the problem is not convex in Q, and steps end where rows stick to their floors.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from dualmech.fast.engine import loop
+from dualmech.fast.local import answers
+from dualmech.fast.local.projection import columns_within
+from dualmech.problems.local.strategy import LocalPoint, LocalStrategy
+from dualmech.solution import Progress, Solution, Status, judged
+from dualmech.validate import Array
+
+OUTPUTS = 4
+"""Outputs for each user type."""
+
+ITERATIONS = 250
+"""Steps once their length is known."""
+
+TRIAL_STEPS = 50
+"""Steps that a length is tried for; after as many, it is halved."""
+
+TRIAL_LENGTHS = 3
+"""Lengths that are tried once one leads nowhere outside: it, its half and its quarter."""
+
+DRAWS = 10
+"""Random strategies that are drawn to begin with, at most."""
+
+SHORTEST = 1e-30
+"""Lengths below this are not tried."""
+
+NEGLIGIBLE = 1e-10
+"""Outputs whose floor falls below this leave."""
+
+MESSAGE = (
+    "Gradient descent ends at a strategy that is good, and proves nothing: ask for method exact or restart."
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """What is minimised: ``tr(G⁻¹ W'W)``, ``G = Q' diag(Q share)⁻¹ Q``, in units in which W'W has trace n.
+
+    Attributes
+    ----------
+    gram : (n, n) array
+        W'W.
+    share : (n,) array
+        n times the prior.
+    growth : float
+        e^ε.
+    published : bool
+        Whether the floor's derivative leaves out how the projection makes up for its change, as the authors' code does.
+    """
+
+    gram: Array
+    share: Array
+    growth: float
+    published: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Iterate:
+    """A strategy, the floor of its rows, its objective and what the next step needs of it."""
+
+    strategy: Array
+    floor: Array
+    objective: float
+    gradient: Array
+
+    @property
+    def finite(self) -> bool:
+        """Whether the strategy answers the workload."""
+        return bool(np.isfinite(self.objective))
+
+
+def solve(
+    problem: LocalStrategy,
+    limits: loop.Limits,
+    rng: np.random.Generator,
+    outputs: int | None = None,
+    published: bool = False,
+) -> Solution:
+    """Descend from a random strategy, and let the problem judge the best one on the way."""
+    began = time.perf_counter()
+    strategy, history = descend(problem, limits, rng, outputs, published)
+    point = problem.feasible(LocalPoint(strategy, problem.prior))
+    return judged(
+        problem,
+        point if problem.criterion == "worst" else point.strategy,
+        answers.cheap(problem, problem.dual_at(point)),
+        tol=limits.tol,
+        otherwise=Status.STEPS_EXHAUSTED,
+        message=MESSAGE,
+        iterations=len(history),
+        seconds=time.perf_counter() - began,
+        solver="fast:published_gradient" if published else "fast:gradient",
+        history=tuple(history),
+    )
+
+
+def descend(
+    problem: LocalStrategy,
+    limits: loop.Limits,
+    rng: np.random.Generator,
+    outputs: int | None = None,
+    published: bool = False,
+) -> tuple[Array, list[Progress]]:
+    """Return the best strategy that the descent meets; the length of its steps is found by trial."""
+    gram = problem.root.T @ problem.root
+    unit = float(np.trace(gram)) / len(gram)
+    growth = float(np.exp(problem.epsilon))
+    task = Task(gram / unit, problem.user_types * problem.prior, growth, published)
+    log = _Log(limits, unit)
+    first = start(task, OUTPUTS * problem.user_types if outputs is None else outputs, rng)
+    length = 1.0
+    tried: list[tuple[float, float, Iterate]] = []
+    while len(tried) < TRIAL_LENGTHS and length > SHORTEST and not log.full:
+        found = _walk(task, first, length, TRIAL_STEPS, log, strict=not tried)
+        if found is not None:
+            tried.append((found.objective, length, found))
+        length /= 2
+    _, length, best = min(tried, key=lambda each: each[:2], default=(0.0, length, first))
+    if not log.full:
+        best = _walk(task, best, length, ITERATIONS, log, strict=False) or best
+    return best.strategy, log.history
+
+
+class _Log:
+    """What a descent has done so far, over all its walks."""
+
+    def __init__(self, limits: loop.Limits, unit: float) -> None:
+        self.limits, self.unit, self.began = limits, unit, time.perf_counter()
+        self.history: list[Progress] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether the steps or the time allowed have run out."""
+        limit, most = self.limits.time_limit, self.limits.max_iterations
+        late = limit is not None and time.perf_counter() - self.began >= limit
+        return late or len(self.history) >= most
+
+    def add(self, objective: float) -> None:
+        """Note a step."""
+        seconds = time.perf_counter() - self.began
+        news = Progress(len(self.history) + 1, objective * self.unit, 0.0, np.inf, seconds)
+        self.history.append(news)
+        if self.limits.callback is not None:
+            self.limits.callback(news)
+
+
+def _walk(task: Task, first: Iterate, length: float, most: int, log: _Log, strict: bool) -> Iterate | None:
+    """Return the best iterate of a walk, None where a strict one fails."""
+    best = first
+    for current in walked(task, first, length, most, strict):
+        if current is None:
+            return None
+        best = min(best, current, key=lambda each: each.objective)
+        log.add(best.objective)
+        if log.full:
+            break
+    return best
+
+
+def start(task: Task, outputs: int, rng: np.random.Generator) -> Iterate:
+    """Return a random strategy: uniform entries, projected with the floor half way between its extremes.
+
+    Where one cannot answer the workload, as happens with few outputs, another is drawn, and randomised response stands
+    in after several.
+    """
+    size = len(task.share)
+    floor = np.full(outputs, (1 + 1 / task.growth) / (2 * outputs))
+    for _ in range(DRAWS):
+        given = rng.uniform(size=(outputs, size))
+        found = seen(task, projected(given, floor, task.growth), floor)
+        if found.finite:
+            return found
+    response = (1 + (task.growth - 1) * np.eye(size)) / (task.growth - 1 + size)
+    return seen(task, response, response.min(axis=1))
+
+
+def walked(task: Task, first: Iterate, length: float, most: int, strict: bool) -> Iterator[Iterate | None]:
+    """Yield one iterate after the other; None, if `strict`, where a step leaves what can be projected."""
+    current = first
+    slower = 1 / (len(task.share) * task.growth)
+    for count in range(1, most + 1):
+        if count % TRIAL_STEPS == 0:
+            length /= 2
+        slope = floor_gradient(current, task.growth, task.published)
+        moved = np.clip(current.floor - slower * length * slope, 0.0, 1.0)
+        floor = _allowed(moved, task.growth)
+        if strict and floor is not moved:
+            yield None
+            return
+        kept = floor > NEGLIGIBLE
+        strategy = (current.strategy - length * current.gradient)[kept]
+        floor = _allowed(floor[kept], task.growth)
+        current = seen(task, projected(strategy, floor, task.growth), floor)
+        if not current.finite:
+            if strict:
+                yield None
+            return
+        yield current
+
+
+def seen(task: Task, strategy: Array, floor: Array) -> Iterate:
+    """Evaluate a strategy and its gradient; the objective is infinite where it cannot answer the workload."""
+    mass = strategy @ task.share
+    scaled = strategy / mass[:, None]
+    try:
+        factor = scipy.linalg.cho_factor(strategy.T @ scaled, check_finite=False)
+    except np.linalg.LinAlgError:
+        return Iterate(strategy, floor, np.inf, np.zeros_like(strategy))
+    half = scipy.linalg.cho_solve(factor, task.gram, check_finite=False)
+    forms = scipy.linalg.cho_solve(factor, half.T, check_finite=False)
+    objective = float(np.trace(half))
+    pulled = scaled @ forms
+    lengths = np.einsum("ou,ou->o", pulled, scaled)
+    gradient = lengths[:, None] * task.share - 2 * pulled
+    valid = np.isfinite(objective) and objective > 0 and bool(np.all(np.isfinite(gradient)))
+    return Iterate(strategy, floor, objective if valid else np.inf, gradient)
+
+
+def floor_gradient(current: Iterate, growth: float, published: bool = False) -> Array:
+    """Return the derivative of the objective in the floor, through the projection that follows.
+
+    Entries on a bound move with it, and the others of their column make up for the change of its sum, equally. The
+    authors' code leaves the latter out (`published`), and its descent ends at worse strategies for it.
+    """
+    low = current.strategy <= current.floor[:, None]
+    high = current.strategy >= growth * current.floor[:, None]
+    free = ~(low | high)
+    count = np.maximum(free.sum(axis=0), 1)
+    relative = current.gradient
+    if not published:
+        relative = relative - np.where(free, relative, 0.0).sum(axis=0) / count
+    return np.asarray(
+        np.where(low, relative, 0.0).sum(axis=1) + growth * np.where(high, relative, 0.0).sum(axis=1)
+    )
+
+
+def projected(given: Array, floor: Array, growth: float) -> Array:
+    """Project every column on ``floor ≤ q ≤ e^ε floor``, ``1'q = 1``."""
+    shift = columns_within(given, floor, growth * floor)
+    return np.clip(given + shift, floor[:, None], growth * floor[:, None])
+
+
+def _allowed(floor: Array, growth: float) -> Array:
+    """Return a floor that leaves room for columns of sum 1, itself where it does."""
+    total = float(floor.sum())
+    if total <= 1 <= growth * total:
+        return floor
+    if total <= 0:
+        return np.full(len(floor), 1 / (np.sqrt(growth) * len(floor)))
+    return floor * ((1 if total > 1 else 1 / growth) / total)

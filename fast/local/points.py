@@ -1,0 +1,224 @@
+"""Points of local privacy's solvers: weights on the patterns of some sets, in coordinates fit for them.
+
+G is near the identity in an orthonormal basis of the ones and of what is orthogonal to them, with a unit for the latter
+that depends on ε and on the number of user types alone; without one, it is badly conditioned for small ε.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from dualmech.geometry.local import patterns
+from dualmech.geometry.local.patterns import Sets
+from dualmech.linalg import EPS
+from dualmech.validate import Array
+
+SMALLEST = 1e-20
+"""Weights and slacks never fall below this."""
+
+OFF_CENTRE = 0.1
+"""Least product of a weight and its slack with which new patterns are begun, relative to the mean."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """A problem in coordinates in which G is near the identity whatever ε: along the ones, and across them.
+
+    Attributes
+    ----------
+    epsilon : float
+        ε.
+    root : (k, n) array
+        R in these coordinates, in units in which the optimum is near n.
+    lengths : (n,) array
+        ``‖W_u‖²`` in the same units.
+    basis : (n, n) array
+        Takes a pattern to these coordinates.
+    share : (n,) array
+        n times the prior; in the worst case, of the first point.
+    adversary : bool
+        Whether the prior is chosen by an adversary.
+    unit : float
+        What the root was divided by.
+    """
+
+    epsilon: float
+    root: Array
+    lengths: Array
+    basis: Array
+    share: Array
+    adversary: bool
+    unit: float
+
+    @classmethod
+    def of(cls, root: Array, epsilon: float, prior: Array, adversary: bool) -> Frame:
+        """Choose coordinates, with the largest possible trace of G across the ones for their unit."""
+        size, excess = root.shape[1], patterns.gain(epsilon)
+        counts = np.arange(1, size)
+        traces = counts * (size - counts) * (excess / (size + counts * excess)) ** 2
+        across = np.sqrt(traces.max() / (size - 1))
+        complement = scipy.linalg.qr(np.ones((size, 1)))[0][:, 1:]
+        basis = np.vstack([np.full(size, size**-0.5), complement.T / across])
+        turned = root @ basis.T
+        unit = float(np.linalg.norm(turned)) / np.sqrt(size)
+        lengths = np.einsum("ku,ku->u", root, root) / unit**2
+        return cls(epsilon, turned / unit, lengths, basis, size * prior, adversary, unit)
+
+    def coordinates(self, sets: Sets) -> Array:
+        """Return the patterns of sets (s, n) in these coordinates, those across the ones without cancellation."""
+        size, excess = len(self.share), patterns.gain(self.epsilon)
+        scale = excess / (size + excess * sets.sum(axis=1, keepdims=True))
+        return np.hstack([np.full((len(sets), 1), size**-0.5), (sets @ self.basis[1:].T) * scale])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Point:
+    """Where the method stands: weights and slacks on the patterns of some sets, costs, and the adversary's side.
+
+    Attributes
+    ----------
+    sets : Sets
+        S, one a row (s, n).
+    weights, slacks : (s,) arrays
+        w and s.
+    costs : (n,) array
+        y.
+    share : (n,) array
+        n π.
+    spare : (n,) array
+        ``t - T_u``; ones where there is no adversary.
+    level : float
+        t.
+    """
+
+    sets: Sets
+    weights: Array
+    slacks: Array
+    costs: Array
+    share: Array
+    spare: Array
+    level: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """What a point looks like: its objective and the quantities of the Newton equations.
+
+    `objective` and `matrix`, Z, are in the units of the frame; `forms` is ``w_S ‖Z'p_S‖² / a_S``, `rows` are the
+    patterns (s, n), and `coordinates` the same in the frame.
+    """
+
+    objective: float
+    matrix: Array
+    forms: Array
+    rows: Array
+    coordinates: Array
+    orthonormal: Array
+    scaled: Array
+    portions: Array
+
+    @classmethod
+    def of(cls, frame: Frame, point: Point) -> View:
+        """Decompose G at a point."""
+        rows = patterns.rows(point.sets, frame.epsilon)
+        mass = rows @ point.share
+        scale = np.sqrt(point.weights / mass)
+        coordinates = frame.coordinates(point.sets)
+        orthonormal, triangle = scipy.linalg.qr(
+            coordinates * scale[:, None], mode="economic", check_finite=False
+        )
+        diagonal = np.abs(np.diagonal(triangle))
+        if not diagonal.min() > 0:
+            # A direction that only patterns of vanishing weight see, lost in the rounding of the others.
+            triangle[np.diag_indices(len(triangle))] = np.maximum(diagonal, EPS * diagonal.max())
+        half = scipy.linalg.solve_triangular(triangle, frame.root.T, trans="T", check_finite=False)
+        matrix = frame.basis.T @ scipy.linalg.solve_triangular(triangle, half, check_finite=False)
+        scaled = orthonormal @ half
+        return cls(
+            float(np.einsum("nk,nk->", half, half)),
+            matrix,
+            np.einsum("sk,sk->s", scaled, scaled),
+            rows,
+            coordinates,
+            orthonormal,
+            scaled,
+            rows * point.share / mass[:, None],
+        )
+
+
+def start(frame: Frame, sets: Sets, weights: Array | None = None) -> Point:
+    """Begin at given weights, equal ones by default, with slacks that are neither small nor negative."""
+    size = len(frame.share)
+    first = np.full(len(sets), size / len(sets)) if weights is None else weights
+    blank = Point(
+        sets, first, np.ones(len(sets)), np.ones(size), np.maximum(frame.share, 0.0), np.ones(size), 1.0
+    )
+    view = View.of(frame, blank)
+    costs = np.full(size, view.objective / size)
+    slacks = np.maximum(view.rows @ costs - view.forms / first, 0.3 * costs[0])
+    variances = (
+        view.portions.T @ view.forms / frame.share - frame.lengths if frame.adversary else np.zeros(size)
+    )
+    level = float(variances.max() + 0.3 * costs[0])
+    spare = level - variances
+    return replace(blank, costs=costs, slacks=slacks, spare=spare, level=level)
+
+
+def extended(
+    point: Point, playing: npt.NDArray[np.bool_], sets: Sets, epsilon: float, product: float
+) -> Point:
+    """Keep the chosen patterns and add others; no product falls short of a given one, and sums are at 1.
+
+    A point that was solved further than what is asked next has nothing left to move with: where a product is far too
+    small, the smaller of its factors is raised.
+    """
+    product = max(product, float(np.mean(point.weights * point.slacks)))
+    kept, slacks = point.weights[playing], point.slacks[playing]
+    new = np.full(len(sets), max(float(np.median(slacks)), product))
+    least = OFF_CENTRE * product
+    weights = np.where(kept < slacks, np.maximum(kept, least / slacks), kept)
+    slacks = np.where(kept < slacks, slacks, np.maximum(slacks, least / kept))
+    members = np.vstack([point.sets[playing], sets])
+    return replace(
+        point,
+        sets=members,
+        weights=balanced(np.append(weights, product / new), patterns.rows(members, epsilon)),
+        slacks=np.append(slacks, new),
+        spare=np.maximum(point.spare, least / np.maximum(point.share, SMALLEST)),
+    )
+
+
+def balanced(weights: Array, rows: Array) -> Array:
+    """Return weights with ``Σ_S w_S p_S = 1`` by the least relative changes; as they are where one would vanish."""
+    shares = rows * np.sqrt(weights)[:, None]
+    change = rows @ np.linalg.lstsq(shares.T @ shares, 1 - weights @ rows, rcond=None)[0]
+    return weights * (1 + change) if np.all(change > -1) else weights
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """A Newton step: relative changes of weights and share, and changes of slacks, costs, spare and level."""
+
+    weights: Array
+    share: Array
+    slacks: Array
+    costs: Array
+    spare: Array
+    level: float
+
+
+def moved(point: Point, change: Change, primal: float, dual: float) -> Point:
+    """Return the point a given share of a step away, primal and dual variables each by their own."""
+    return Point(
+        point.sets,
+        np.maximum(point.weights * (1 + primal * change.weights), SMALLEST),
+        np.maximum(point.slacks + dual * change.slacks, SMALLEST),
+        point.costs + dual * change.costs,
+        point.share * (1 + primal * change.share),
+        np.maximum(point.spare + dual * change.spare, SMALLEST),
+        point.level + dual * change.level,
+    )

@@ -1,0 +1,176 @@
+"""A good strategy for many user types: patterns from several sources, weighed together, with local search for more.
+
+Weights on any set of patterns are found exactly, by `dualmech.fast.local.master`; what cannot be done for many user
+types is to price all 2^n patterns. Here many sets climb at once, one user type in or out at a time, and those that end
+with a violated dual constraint are added. The answer is good; the bound is valid, and not tight.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from dualmech.fast.engine import loop
+from dualmech.fast.local import (
+    columns as local_columns,
+)
+from dualmech.fast.local import (
+    gradient,
+    master,
+    points,
+)
+from dualmech.fast.local.columns import CLOSER, Columns
+from dualmech.fast.local.points import Frame, Point, View
+from dualmech.geometry.local import patterns
+from dualmech.geometry.local.patterns import Sets
+from dualmech.problems.local.strategy import LocalStrategy
+from dualmech.validate import Array
+
+CLIMBERS = 3
+"""Sets that climb at a time from patterns in use, and as many at random, for each user type."""
+
+ADDED = 2
+"""Patterns that are added at a time, at most, for each user type."""
+
+FROM_DESCENT = 4
+"""Patterns taken from the strategy that gradient descent finds, for each user type."""
+
+SHORT = 0.25
+"""Share of the time allowed that gradient descent may take."""
+
+MOST, ROOM = 1500, 8
+"""Patterns that are weighed together, at most: so many, or so many for each user type if that is more."""
+
+STEPS = 12
+"""Newton steps on one set of patterns, at most."""
+
+COARSE, FINEST = 0.1, 1e-12
+"""Aims of the first weighing, relative, and the least one."""
+
+CLIMB = 1e-9
+"""Least relative gain of a step up."""
+
+KICKED = 2
+"""User types that are moved in or out of a pattern before it climbs."""
+
+
+def search(
+    problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: np.random.Generator, bound: float
+) -> loop.Outcome[Columns]:
+    """Search until the gap is reached or stops to shrink: the gap to a bound, if that is positive.
+
+    Where it is 0, the gap is to what local search suggests as a bound, which proves nothing.
+    """
+    began = time.perf_counter()
+    share = replace(
+        limits,
+        callback=None,
+        time_limit=None if limits.time_limit is None else SHORT * limits.time_limit,
+    )
+    sets = first_sets(gradient.descend(problem, share, rng)[0], problem.epsilon)
+    weights = np.full(len(sets), len(frame.share) / len(sets))
+    weights = points.balanced(weights, patterns.rows(sets, problem.epsilon))
+    left = limits.time_limit
+    if left is not None:
+        left = max(left - (time.perf_counter() - began), 1e-3)
+    known = bound / frame.unit**2
+    return loop.run(
+        _seen(frame, known, rng, points.start(frame, sets, weights), COARSE, np.inf, 0),
+        partial(_step, frame, known, rng),
+        tol=limits.tol,
+        max_iterations=limits.max_iterations,
+        time_limit=left,
+        callback=limits.callback,
+    )
+
+
+def first_sets(strategy: Array, epsilon: float) -> Sets:
+    """Return single user types, thresholds, the complements of both, and the heaviest patterns of a strategy."""
+    size = strategy.shape[1]
+    weights, sets = patterns.split(strategy, epsilon)
+    heaviest = sets[np.argsort(-weights, kind="stable")[: FROM_DESCENT * size]]
+    singles, thresholds = np.eye(size, dtype=bool), np.tri(size, dtype=bool)[:-1]
+    return np.unique(np.vstack([singles, ~singles, thresholds, ~thresholds, heaviest]), axis=0)
+
+
+def climbed(form: Array, share: Array, epsilon: float, sets: Sets) -> tuple[Array, Sets]:
+    """Let sets climb to where no single user type in or out makes ``v'Kv / (1'v · b'v)`` larger; return both."""
+    size, excess = len(form), patterns.gain(epsilon)
+    members = sets.astype(np.float64)
+    pulls = (1 + excess * members) @ form
+    values = np.einsum("su,su->s", 1 + excess * members, pulls)
+    counts, masses = members.sum(axis=1), size + excess * members @ share
+    diagonal = np.diagonal(form)
+    while True:
+        signs = 1 - 2 * members
+        raised = values[:, None] + 2 * excess * signs * pulls + excess**2 * diagonal
+        moved = counts[:, None] + signs
+        scores = raised / ((size + excess * moved) * (masses[:, None] + excess * signs * share))
+        scores[(moved < 1) | (moved > size - 1)] = -np.inf
+        best = scores.argmax(axis=1)
+        reached = scores[np.arange(len(sets)), best]
+        present = values / ((size + excess * counts) * masses)
+        going = np.flatnonzero(reached > present + CLIMB * np.abs(present))
+        if not going.size:
+            return present, members > 0.5
+        chosen = best[going]
+        sign = signs[going, chosen]
+        values[going] = raised[going, chosen]
+        counts[going] += sign
+        masses[going] += excess * sign * share[chosen]
+        members[going, chosen] += sign
+        pulls[going] += excess * sign[:, None] * form[chosen]
+
+
+def _seen(
+    frame: Frame,
+    bound: float,
+    rng: np.random.Generator,
+    point: Point,
+    aim: float,
+    least_gap: float,
+    steps: int,
+) -> Columns:
+    """Solve on the patterns of a point to a tolerance, and look for others."""
+    point, view, count = master.solve(frame, point, aim, STEPS)
+    rise, further = _found(frame, rng, point, view)
+    objective, suggested = local_columns.sides(frame, point, view, rise)
+    gap = (objective - suggested) / suggested if suggested > 0 else np.inf
+    lower = bound if bound > 0 else suggested
+    return Columns(point, view, objective, lower, further, steps + count, min(gap, least_gap))
+
+
+def _found(frame: Frame, rng: np.random.Generator, point: Point, view: View) -> tuple[float, Sets]:
+    """Climb from patterns in use, moved a little, and from random sets; return the rise and the violated patterns."""
+    size = len(frame.share)
+    used = point.sets[np.argsort(-point.weights, kind="stable")[: CLIMBERS * size]]
+    used = used ^ (rng.random(used.shape) < KICKED / size)
+    random = rng.random((CLIMBERS * size, size)) < rng.random((CLIMBERS * size, 1))
+    mixed = np.outer(point.costs, point.share)
+    form = view.matrix @ view.matrix.T - (mixed + mixed.T) / 2
+    scores, sets = climbed(form, point.share, frame.epsilon, np.vstack([used, random]))
+    proper = np.flatnonzero((scores > 0) & sets.any(axis=1) & ~sets.all(axis=1))
+    if not proper.size:
+        return 0.0, sets[:0]
+    _, first = np.unique(sets[proper], axis=0, return_index=True)
+    order = proper[first][np.argsort(-scores[proper[first]], kind="stable")]
+    return float(scores[order[0]]), sets[order[: ADDED * size]]
+
+
+def _step(frame: Frame, bound: float, rng: np.random.Generator, columns: Columns) -> Columns:
+    """Keep the patterns of largest weight for their slack, add those found, and solve again."""
+    point, size = columns.point, len(frame.share)
+    known = {each.tobytes() for each in point.sets}
+    further = columns.further[[each.tobytes() not in known for each in columns.further]]
+    playing = point.sets.sum(axis=1) == 1  # these alone make sure that G is regular
+    order = np.argsort(-point.weights / point.slacks, kind="stable")
+    playing[order[: max(MOST, ROOM * size) - len(further)]] = True
+    aim = CLOSER * min(columns.least_gap, 1.0)
+    if not len(further):
+        aim = CLOSER * min(aim, master.progress(frame, point, columns.view))
+    product = aim * columns.view.objective / len(point.sets)
+    point = points.extended(point, playing, further, frame.epsilon, product)
+    return _seen(frame, bound, rng, point, max(aim, FINEST), columns.least_gap, columns.decompositions)

@@ -1,0 +1,157 @@
+"""Local privacy: the best strategy by column generation, a good one by search, or the paper's own gradient descent."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from dualmech import validate
+from dualmech.errors import InvalidInputError
+from dualmech.fast.engine import loop, threads
+from dualmech.fast.local import (
+    answers,
+    columns,
+    designs,
+    gradient,
+    search,
+)
+from dualmech.fast.local import (
+    bound as local_bound,
+)
+from dualmech.fast.local.columns import Columns
+from dualmech.fast.local.points import Frame
+from dualmech.geometry.local import patterns, strategies
+from dualmech.problems.local.strategy import LocalPoint, LocalStrategy
+from dualmech.solution import Callback, Progress, Solution, Status, warned
+
+METHODS = ("auto", "exact", "restart", "gradient", "published_gradient")
+
+EXACT = 20
+"""User types up to which ``auto`` prices all patterns at every step."""
+
+LARGEST_EXACT = 24
+"""User types up to which ``exact`` may be asked for."""
+
+MARGIN, ATTEMPTS = 0.5, 4
+"""Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""
+
+SEARCHED = "Patterns were searched for, not priced all: the strategy is the best one found, and the bound may be loose."
+
+
+def solve(
+    problem: LocalStrategy,
+    *,
+    tol: float = 1e-6,
+    method: str = "auto",
+    rng: np.random.Generator | int = 0,
+    outputs: int | None = None,
+    max_iterations: int = 1000,
+    time_limit: float | None = None,
+    callback: Callback | None = None,
+) -> Solution:
+    """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
+    limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
+    chosen = _chosen(problem, method, outputs)
+    generator = validate.generator(rng=rng)
+    with threads.suited_to(problem.user_types), np.errstate(all="ignore"):
+        frame = Frame.of(problem.root, problem.epsilon, problem.prior, problem.criterion == "worst")
+        if chosen == "exact":
+            answer = _exactly(problem, frame, limits)
+        elif chosen == "restart":
+            answer = _by_design(problem, limits, generator) or _by_search(problem, frame, limits, generator)
+        else:
+            published = chosen == "published_gradient"
+            answer = gradient.solve(problem, limits, generator, outputs, published)
+    return warned(answer, stacklevel=4)
+
+
+def _chosen(problem: LocalStrategy, method: str, outputs: int | None) -> str:
+    validate.choice(METHODS, method=method)
+    size = problem.user_types
+    if method == "exact" and size > LARGEST_EXACT:
+        raise InvalidInputError(
+            f"method exact prices all patterns, of {LARGEST_EXACT} user types at most, got {size}"
+        )
+    if outputs is not None and not method.endswith("gradient"):
+        raise InvalidInputError(
+            "outputs belongs to gradient descent; the other methods choose how many they need"
+        )
+    if outputs is not None and validate.size(outputs=outputs) < size:
+        raise InvalidInputError(f"outputs must be at least {size}, the number of user types, got {outputs}")
+    if method == "auto":
+        return "exact" if size <= EXACT else "restart"
+    return method
+
+
+def _exactly(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> Solution:
+    """Generate columns until the judge proves the gap, and leave out the patterns that play no part in the end."""
+    started, aim = time.perf_counter(), MARGIN * limits.tol
+    begin: Columns | None = None
+    history: tuple[Progress, ...] = ()
+    for _ in range(ATTEMPTS):
+        left = limits.time_limit
+        if left is not None:
+            left = max(left - (time.perf_counter() - started), 1e-3)
+        outcome = columns.generate(frame, replace(limits, tol=aim, time_limit=left), begin)
+        best, history = outcome.dual, (*history, *outcome.history)
+        answer = answers.best(
+            problem,
+            answers.strategies(problem, frame, outcome.primal.point),
+            answers.dual(frame, best.point, best.view),
+            tol=limits.tol,
+            otherwise=outcome.reason or Status.STALLED,
+            iterations=outcome.iterations,
+            seconds=time.perf_counter() - started,
+            solver="fast:exact",
+            history=history,
+        )
+        if answer.gap <= limits.tol or outcome.reason is not None:
+            break
+        # The judge may count the gap relative to less, or be less sure of the bound.
+        begin, reached = outcome.primal, history[-1].gap
+        aim = MARGIN * min(aim, reached * limits.tol / answer.gap)
+    return answer
+
+
+def _by_search(
+    problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: np.random.Generator
+) -> Solution:
+    """Search for a good strategy, and for multipliers that bound all patterns where there are too many to price."""
+    began = time.perf_counter()
+    few = problem.user_types <= patterns.EXACT
+    bound = 0.0 if few else strategies.trace_bound(problem.root, problem.epsilon)
+    outcome = search.search(problem, frame, replace(limits, tol=MARGIN * limits.tol), rng, bound)
+    last = outcome.dual if few else outcome.primal
+    dual = answers.dual(frame, last.point, last.view)
+    return answers.best(
+        problem,
+        answers.strategies(problem, frame, outcome.primal.point),
+        dual if few else local_bound.improved(problem, dual),
+        tol=limits.tol,
+        otherwise=outcome.reason or Status.STALLED,
+        message=SEARCHED,
+        iterations=outcome.iterations,
+        seconds=time.perf_counter() - began,
+        solver="fast:restart",
+        history=outcome.history,
+    )
+
+
+def _by_design(problem: LocalStrategy, limits: loop.Limits, rng: np.random.Generator) -> Solution | None:
+    """Return subset selection by a design where all user types are alike, and it is the best strategy."""
+    began = time.perf_counter()
+    known = designs.strategy(problem, rng) if designs.treats_all_alike(problem) else None
+    if known is None:
+        return None
+    point = problem.feasible(LocalPoint(known, problem.prior))
+    return answers.best(
+        problem,
+        [point],
+        answers.cheap(problem, problem.dual_at(point)),
+        tol=limits.tol,
+        otherwise=Status.ROUNDING,
+        seconds=time.perf_counter() - began,
+        solver="fast:design",
+    )

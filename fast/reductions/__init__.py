@@ -1,0 +1,1 @@
+"""From a problem on a geometry to the bare arrays that the engine needs, and back."""

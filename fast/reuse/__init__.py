@@ -1,0 +1,1 @@
+"""The solver of the reuse of a release."""

@@ -1,0 +1,252 @@
+"""Newton's method for Problem 4 and its hybrid, at fixed sharpness and to a proven gap.
+
+It is the paper's algorithm with the right Hessian (`dualmech.fast.softmax.derivatives`) in other coordinates. Where a
+Hessian has eigenvalues of very different sizes, a few conjugate gradients do little. Here ``Σ = R X R'``, with R such
+that X is now the identity and G diagonal, with entries g: the first part of the Hessian then multiplies entry (a, b)
+by ``g_a + g_b``. Divided by the root of that from both sides, the Hessian is the identity plus a matrix of rank s + m
+at most, whose size grows with ``t √α`` only: ten or twenty steps do.
+
+The soft max weights p and q of any Σ prove a bound (`SoftmaxFitness.certify`) whose distance is of the order of the
+gradient's square; on it the solver stops. A t that is large beside 1/√α is approached from smaller ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import scipy.linalg
+from scipy.special import entr
+
+from dualmech import validate
+from dualmech.errors import InvalidInputError
+from dualmech.fast.engine import loop, threads
+from dualmech.fast.engine.fidelity import decompose
+from dualmech.fast.reductions.dense import Reduction
+from dualmech.fast.softmax.derivatives import Objective, Point
+from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
+from dualmech.problems.fitness import FitnessDual
+from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
+from dualmech.solution import Callback, Solution, Status, judged, warned
+from dualmech.validate import Array
+
+METHODS = ("auto", "newton")
+
+MARGIN = 0.5
+"""Share of the tolerance that the solver aims at; the rest is for the judge's own rounding."""
+
+NEAR = 1.0
+"""Where both sides of the gap are within this over t, the sharpness that is asked can be used at once."""
+
+FIRST_SPREAD = 3.0
+"""Largest exponent, above the mean one, at the sharpness that the solver begins with."""
+
+GROWTH = 4.0
+"""Factor from one sharpness to the next."""
+
+SETTLED = 0.1
+"""A sharpness t has been used enough where the next step would gain less than this over t."""
+
+MOST_CONJUGATE_GRADIENTS = 500
+"""Conjugate gradients of one step; without rounding s + m of them, and some more, are always enough."""
+
+FORCING = 0.01
+"""Residual of a Newton direction, relative to the gradient; less where the gradient is small, over 1/t."""
+
+RIDGE = 1e-8
+"""Added to the Hessian, relative to the largest entry of G: what is flatter moves F by rounding alone."""
+
+WARM_FLOOR = 1e-3
+"""Least weight of a warm start, relative to a uniform one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Descent:
+    """Where the solver stands.
+
+    Attributes
+    ----------
+    root : (k, k) array
+        Lower triangular R with ``Σ = R R'``.
+    cap : float
+        The sharpness that is used where more is asked.
+    point : Point
+        F at the sharpness in use and X = I.
+    objective : float
+        F at the sharpness that is asked.
+    lower_bound : float
+        The bound that the soft max weights of `point` prove on it.
+    decompositions : int
+        Newton steps so far: what a run is counted in.
+    """
+
+    root: Array
+    cap: float
+    point: Point
+    objective: float
+    lower_bound: float
+    decompositions: int = 0
+
+    @property
+    def spectrum(self) -> Descent:
+        """The two sides of the gap, for the loop."""
+        return self
+
+
+def solve(
+    problem: SoftmaxFitness,
+    *,
+    tol: float = 1e-6,
+    method: str = "auto",
+    start: Solution | None = None,
+    max_iterations: int = 1000,
+    time_limit: float | None = None,
+    callback: Callback | None = None,
+) -> Solution:
+    """Solve Problem 4 to a proven gap; see `dualmech.fast.solve`."""
+    limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
+    validate.choice(METHODS, method=method)
+    with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
+        reduction = Reduction.of(problem.geometry, problem.targets)
+        extra = problem.total_weight * problem.targets
+        program = Objective.over(reduction, problem.t1, problem.t2, extra)
+        root = _first_root(problem, reduction, start)
+        try:
+            first = _begin(program, root)
+        except np.linalg.LinAlgError:
+            covariance = problem.feasible(reduction.covariance(root @ root.T))
+            answer = judged(
+                problem, covariance, problem.dual_at(covariance), tol=limits.tol, otherwise=Status.NON_FINITE
+            )
+        else:
+            answer = _run(problem, reduction, program, first, limits)
+    return warned(replace(answer, solver=f"fast:{method}"), stacklevel=4)
+
+
+def _run(
+    problem: SoftmaxFitness, reduction: Reduction, program: Objective, first: Descent, limits: loop.Limits
+) -> Solution:
+    outcome = loop.run(
+        first,
+        partial(_step, program),
+        tol=MARGIN * limits.tol,
+        max_iterations=limits.max_iterations,
+        time_limit=limits.time_limit,
+        callback=limits.callback,
+    )
+    best = outcome.dual.point
+    return judged(
+        problem,
+        problem.feasible(reduction.covariance(outcome.primal.root @ outcome.primal.root.T)),
+        SoftmaxDual(best.neighbour_shares, best.query_shares),
+        tol=limits.tol,
+        otherwise=outcome.reason or Status.STALLED,
+        iterations=outcome.iterations,
+        seconds=outcome.seconds,
+        history=outcome.history,
+    )
+
+
+def _first_root(problem: SoftmaxFitness, reduction: Reduction, start: Solution | None) -> Array:
+    """Return R of the minimiser of the weighted sums of costs and variances, the weights uniform or a start's."""
+    neighbours, queries = reduction.shape
+    first, last = np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries)
+    if start is not None:
+        known = _shares(problem, start)
+        if known is None or (len(known[0]), len(known[1])) != reduction.shape:
+            raise InvalidInputError(
+                f"start must be a solution over {neighbours} neighbours and {queries} queries"
+            )
+        first, last = (
+            np.maximum(each, WARM_FLOOR * even) for each, even in zip(known, (first, last), strict=True)
+        )
+    last = last + problem.total_weight * problem.targets
+    weights = np.concatenate([first[reduction.neighbours], last[reduction.queries]])
+    spectrum = decompose(reduction.program, weights)
+    half = spectrum.root / np.sqrt(spectrum.mean)
+    return np.ascontiguousarray(scipy.linalg.qr(half.T, mode="r", check_finite=False)[0].T)
+
+
+def _shares(problem: SoftmaxFitness, start: Solution) -> tuple[Array, Array] | None:
+    """Return the dual weights of an earlier solution as shares, whichever of the two problems it solves."""
+    dual = getattr(start, "dual", None)
+    if isinstance(dual, SoftmaxDual):
+        return dual.neighbour_weights, dual.query_weights
+    if isinstance(dual, FitnessDual) and dual.query_weights.shape == problem.targets.shape:
+        return dual.neighbour_weights, dual.query_weights * problem.targets
+    return None
+
+
+def _begin(program: Objective, root: Array) -> Descent:
+    """Begin at the sharpness asked where its gap is small, else where no exponent is far above the mean one."""
+    asked = max(program.t1, program.t2)
+    state = _at(program, root, asked, 0)
+    if state.objective - state.lower_bound <= NEAR / asked:
+        return state
+    forms = state.point.profile, state.point.ratios
+    spread = max(float(each.max() - each.mean()) for each in forms)
+    return _at(program, root, min(asked, FIRST_SPREAD / spread), 0) if spread > 0 else state
+
+
+def _at(program: Objective, root: Array, cap: float, steps: int) -> Descent:
+    """Look at F from the coordinates in which ``R R'`` is the identity."""
+    seen = replace(
+        program,
+        moves=scipy.linalg.solve_triangular(root, program.moves, lower=True, check_finite=False),
+        queries=program.queries @ root,
+    )
+    identity = np.eye(len(root))
+    used = replace(seen, t1=min(seen.t1, cap), t2=min(seen.t2, cap))
+    asked, point = seen.at(identity), used.at(identity)
+    if asked is None or point is None:
+        raise np.linalg.LinAlgError("the objective is no longer finite")
+    bound = _lower_bound(program, point)
+    return Descent(root, cap, point, asked.value, bound, steps)
+
+
+def _lower_bound(program: Objective, point: Point) -> float:
+    """Return the bound that the soft max weights of a point prove (the judge recomputes it)."""
+    first, last = point.neighbour_shares, point.query_shares
+    entropies = float(entr(first).sum()) / program.t1 + float(entr(last).sum()) / program.t2
+    return 2 * point.objective.trace_norm(first, last) + entropies
+
+
+def _step(program: Objective, state: Descent) -> Descent:
+    """Take one Newton step, and sharpen where it gains too little to be worth another."""
+    rotation, point, scale, ridge = _diagonalised(state.point)
+    derivatives = point.derivatives()
+    gradient = scale * derivatives.gradient
+    sharpness = max(point.objective.t1, point.objective.t2)
+    length = float(np.vdot(gradient, gradient))
+    step = scale * conjugate_gradient(
+        lambda direction: scale * derivatives.exact_product(scale * direction) + ridge * scale**2 * direction,
+        gradient,
+        MOST_CONJUGATE_GRADIENTS,
+        FORCING**2 * min(1.0, sharpness * length) * length,
+    )
+    slope = float(np.vdot(step, derivatives.gradient))
+    found = line_search(point, step, slope)
+    most = max(program.t1, program.t2)
+    if found is None and state.cap >= most:
+        raise np.linalg.LinAlgError("no step lowers the objective")
+    done = found is None or -slope < SETTLED / sharpness
+    cap = min(most, GROWTH * state.cap) if done else state.cap
+    root = state.root
+    if found is not None:
+        moved = rotation @ found.covariance @ rotation.T
+        root = root @ scipy.linalg.cholesky((moved + moved.T) / 2, lower=True, check_finite=False)
+    return _at(program, root, cap, state.decompositions + 1)
+
+
+def _diagonalised(point: Point) -> tuple[Array, Point, Array, float]:
+    """Return the rotation to the eigenvectors of G, the point seen from there, ``(g_a + g_b + r)^(-1/2)``, and r."""
+    seen = point.objective
+    half = seen.moves * np.sqrt(point.neighbour_shares)
+    values, rotation = np.linalg.eigh(half @ half.T)
+    turned = replace(seen, moves=rotation.T @ seen.moves, queries=seen.queries @ rotation)
+    rotated = turned.at(np.eye(len(values)))
+    if rotated is None:
+        raise np.linalg.LinAlgError("the objective is no longer finite")
+    values, ridge = np.maximum(values, 0.0), RIDGE * float(values[-1])
+    return rotation, rotated, 1 / np.sqrt(values[:, None] + values + ridge), ridge

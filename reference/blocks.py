@@ -1,0 +1,282 @@
+"""Unions of product tables through CVXPY: the cone programs over blocks, whatever the number of cells.
+
+Throughout, τ (t,) holds the noise levels of the blocks of one coordinate, and ``K[b]`` (r, r) the covariance of each
+other block. ``R`` (cells, t) says which orbit of cells pays for which level, and ``N`` (queries, t) what a level adds
+to the variance of an orbit of queries. ``M[b]`` (r, coordinates) holds the coordinates of a block in its columns,
+``V[b]`` its queries in its rows; ``C[b]`` and ``Q[b]``, of zeros and ones, take them to their orbits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualmech import linalg, validate
+from dualmech.errors import BackendError
+from dualmech.geometry.block_forms import UnionPoint
+from dualmech.geometry.block_rows import Block
+from dualmech.geometry.blocks import Blocks
+from dualmech.problems.unions import UnionDual, UnionFitness, UnionVariance
+from dualmech.reference.engine import attempts
+from dualmech.reference.engine.scaling import definite, shares
+from dualmech.reference.statements import named, variances
+from dualmech.solution import Solution, warned
+from dualmech.validate import Array
+
+FORMULATIONS = ("schur", "matrix_frac")
+
+FLOOR = 1e-12
+"""Least noise level that a repair leaves, relative to the largest, in scaled units."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stated:
+    """What a program is stated over: the arrays of the module's docstring."""
+
+    R: sp.csr_array
+    N: sp.csr_array
+    M: tuple[Array, ...]
+    V: tuple[Array, ...]
+    C: tuple[sp.csr_array, ...]
+    Q: tuple[sp.csr_array, ...]
+
+    @classmethod
+    def of(cls, blocks: Blocks) -> Stated:
+        """Take the arrays of a problem as they are."""
+        paid = _selection(blocks.columns, blocks.cells)
+        several = blocks.several
+        return cls(
+            paid,
+            blocks.squares,
+            tuple(each.moves for each in several),
+            tuple(each.queries for each in several),
+            tuple(_selection(each.cells, blocks.cells) for each in several),
+            tuple(_selection(each.rows, len(blocks.tables)) for each in several),
+        )
+
+    def in_units(self, cost: float, rows: Array, levels: Array, lifts: list[Array]) -> Stated:
+        """Return the same for noise ``levels ∘ τ`` and ``lift K lift'``; rows times factors, costs over a unit."""
+        moves = [np.linalg.solve(lift, own) / np.sqrt(cost) for lift, own in zip(lifts, self.M, strict=True)]
+        scaled = zip(self.V, self.Q, lifts, strict=True)
+        queries = [(rows @ own)[:, None] * (values @ lift) for values, own, lift in scaled]
+        return Stated(
+            (self.R / (cost * levels)[None, :]).tocsr(),
+            self.N.multiply((rows**2)[:, None]).multiply(levels[None, :]).tocsr(),
+            tuple(moves),
+            tuple(queries),
+            self.C,
+            self.Q,
+        )
+
+
+def formulate(problem: UnionFitness | UnionVariance, formulation: str = "schur") -> cp.Problem:
+    """State the problem over its own arrays; see `dualmech.reference.formulate`."""
+    name, stated = validate.choice(FORMULATIONS, formulation=formulation), Stated.of(problem.blocks)
+    if isinstance(problem, UnionFitness):
+        return accuracy_first(stated, problem.orbit_targets, name)
+    return least_total(stated, problem.orbit_weights, name)
+
+
+def solve(
+    problem: UnionFitness | UnionVariance,
+    *,
+    backend: str = "CLARABEL",
+    formulation: str = "schur",
+    tol: float | None = None,
+    time_limit: float | None = None,
+    **options: Any,
+) -> Solution:
+    """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
+    name = validate.choice(FORMULATIONS, formulation=formulation)
+    cones = frozenset({"SOC", "PSD"} if problem.blocks.several else {"SOC"})
+    request = attempts.Request.of(backend, cones, tol, time_limit, options)
+    scaled = _Units.of(problem)
+    fitness = isinstance(problem, UnionFitness)
+    state, limits = (accuracy_first, scaled.ones) if fitness else (least_total, scaled.ones / scaled.total)
+    program = state(scaled.stated, limits, name)
+    reading = attempts.Reading(
+        program,
+        scaled,
+        covariance=lambda: scaled.gathered(program.var_dict),
+        dual=scaled.dual,
+        constraints=("privacy", "accuracy") if fitness else ("privacy",),
+        optimum=lambda: math.nan if program.value is None else float(program.value),
+    )
+    answer = attempts.solve(reading, request)
+    return warned(replace(answer, solver=f"{answer.solver}:{name}"), stacklevel=4)
+
+
+def accuracy_first(stated: Stated, targets: Array, formulation: str) -> cp.Problem:
+    """State the least privacy cost of noise that meets the targets c of orbits of queries."""
+    alpha, c = cp.Variable(name="alpha"), cp.Constant(targets, name="c")
+    costs, seen, bounds = _forms(stated, formulation)
+    return cp.Problem(
+        cp.Minimize(alpha),
+        [
+            *bounds,
+            named("privacy", costs <= alpha),
+            named("accuracy", seen <= c),
+        ],
+    )
+
+
+def least_total(stated: Stated, weights: Array, formulation: str) -> cp.Problem:
+    """State the least total of variances, each orbit of queries with its weight w, of noise that costs at most 1."""
+    w = cp.Constant(weights, name="w")
+    costs, seen, bounds = _forms(stated, formulation)
+    return cp.Problem(cp.Minimize(w @ seen), [*bounds, named("privacy", costs <= 1)])
+
+
+def _forms(stated: Stated, formulation: str) -> tuple[cp.Expression, cp.Expression, list[cp.Constraint]]:
+    """Return costs of orbits of cells, variances of orbits of queries, and the cones that keep the costs above theirs.
+
+    A reciprocal is a second-order cone. By the Schur complement ``[[K, M], [M', Z]] ⪰ 0`` says that ``Z ⪰ M' K⁻¹ M``,
+    on whose diagonal the costs stand; ``matrix_frac`` says ``m' K⁻¹ m`` of every column of M instead.
+    """
+    costs, seen, bounds = [], [], []
+    if stated.N.shape[1]:
+        tau = cp.Variable(stated.N.shape[1], name="tau")
+        costs.append(cp.Constant(stated.R, name="R") @ cp.inv_pos(tau))
+        seen.append(cp.Constant(stated.N, name="N") @ tau)
+    for index, (M, V, C, Q) in enumerate(zip(stated.M, stated.V, stated.C, stated.Q, strict=True)):
+        K = cp.Variable((len(M), len(M)), symmetric=True, name=f"K[{index}]")
+        if formulation == "schur":
+            Z = cp.Variable((M.shape[1], M.shape[1]), symmetric=True, name=f"Z[{index}]")
+            bounds.append(named(f"schur[{index}]", cp.bmat([[K, M], [M.T, Z]]) >> 0))
+            paid: cp.Expression = cp.diag(Z)
+        else:
+            paid = cp.hstack([cp.matrix_frac(column, K) for column in M.T])
+        costs.append(cp.Constant(C, name=f"C[{index}]") @ paid)
+        seen.append(cp.Constant(Q, name=f"Q[{index}]") @ variances(cp.Constant(V, name=f"V[{index}]"), K))
+    return sum(costs), sum(seen), bounds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Units:
+    """A problem in units in which levels of 1 and identities cost 1, meet the targets, and are best for equal weights.
+
+    Attributes
+    ----------
+    stated : Stated
+        The arrays, in these units; rows over √targets, or times √weights.
+    levels, lifts
+        What the noise of each block is taken times, ``levels ∘ τ`` and ``lift K lift'``.
+    cost : float
+        The largest cost that is called 1.
+    total : float
+        Of total variance, that of the identities.
+    """
+
+    problem: Any
+    stated: Stated
+    levels: Array
+    lifts: list[Array]
+    cost: float
+    total: float
+
+    @classmethod
+    def of(cls, problem: UnionFitness | UnionVariance) -> _Units:
+        """Balance every block by its singular values, as `dualmech.reference.scaling.Scaled` does."""
+        blocks, stated = problem.blocks, Stated.of(problem.blocks)
+        if isinstance(problem, UnionFitness):
+            rows = 1 / np.sqrt(problem.orbit_targets)
+        else:
+            rows = np.sqrt(problem.orbit_weights)
+        levels = 1 / np.sqrt(np.asarray(blocks.squares.T @ rows**2))
+        lifts = [_balance(block, rows) for block in blocks.several]
+        begun = stated.in_units(1.0, rows, levels, lifts)
+        costs, seen = _sums(begun)
+        cost, variance = float(costs.max()), float(seen.max())
+        levels, lifts = levels / variance, [lift / np.sqrt(variance) for lift in lifts]
+        unit = cost * variance
+        return cls(
+            problem,
+            stated.in_units(unit, rows, levels, lifts),
+            levels,
+            lifts,
+            unit,
+            float(seen.sum()) / variance,
+        )
+
+    @property
+    def ones(self) -> Array:
+        """Limits on the variances of all orbits of queries."""
+        return np.ones(self.stated.N.shape[0])
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of orbits of cells and of queries, and of all coordinates."""
+        return self.stated.R.shape[0], self.stated.N.shape[0], self.problem.blocks.coordinates
+
+    @property
+    def objective_unit(self) -> float:
+        """The problem's objective that is 1 in scaled units."""
+        return self.cost * (1.0 if isinstance(self.problem, UnionFitness) else self.total)
+
+    def gathered(self, variables: dict[str, cp.Variable]) -> Array:
+        """Return all noise as a backend left it, one after another; NaN for what it left out."""
+        names = [*(["tau"] if len(self.levels) else []), *(f"K[{index}]" for index in range(len(self.lifts)))]
+        values = [np.ravel(np.asarray(variables[name].value, dtype=np.float64)) for name in names]
+        return np.concatenate(values)
+
+    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> UnionPoint:
+        """Return the noise on the problem's blocks, positive and feasible; a matrix stands for where it began.
+
+        Of the cost that may be added, `spare`, every block gets the same (`Scaled.covariance`).
+        """
+        if inner is None or not np.all(np.isfinite(np.asarray(inner, dtype=np.float64))):
+            raise BackendError("the backend returned no noise to judge")
+        given = np.asarray(inner, dtype=np.float64)
+        if given.ndim == 2:
+            begun = [np.ravel(np.eye(len(lift))) for lift in self.lifts]
+            given = np.concatenate([np.ones(len(self.levels)), *begun])
+        starts = np.cumsum([len(self.levels), *(lift.size for lift in self.lifts)])[:-1]
+        levels, *matrices = np.split(given, starts)
+        share = spare / (len(levels) + len(matrices))
+        if len(levels):
+            if not levels.max() > 0:
+                raise BackendError("the backend returned no noise to judge: no level is positive")
+            levels = np.maximum(levels, FLOOR * levels.max())
+            levels = self.levels / (1 / levels + share / np.asarray(self.stated.R.sum(axis=0)).ravel())
+        covariances = []
+        for values, lift, moves in zip(matrices, self.lifts, self.stated.M, strict=True):
+            noise = definite(values.reshape(lift.shape))
+            if share > 0:
+                limit = moves @ moves.T / share
+                noise = noise @ np.linalg.solve(noise + limit, limit)
+            lifted = lift @ noise @ lift.T
+            covariances.append((lifted + lifted.T) / 2)
+        return self.problem.feasible(UnionPoint(levels, tuple(covariances)))
+
+    def dual(self, privacy: Array, accuracy: Array | None = None) -> UnionDual:
+        """Return multipliers as weights with ``Σ λ_o = 1``, ``Σ μ_j c_j = 1``."""
+        if accuracy is None:
+            return UnionDual(shares(privacy))
+        return UnionDual(shares(privacy), shares(accuracy) / self.problem.orbit_targets)
+
+
+def _balance(block: Block, rows: Array) -> Array:
+    """Return the basis on which the identity is the best noise of a block for equal weights."""
+    _, values, right = linalg.svd(rows[block.rows, None] * (block.queries @ block.moves))
+    size = len(block.moves)
+    values = np.maximum(values[:size], linalg.EPS * values[0])
+    return np.asarray(block.moves @ right[:size].T / np.sqrt(values))
+
+
+def _sums(stated: Stated) -> tuple[Array, Array]:
+    """Return costs and variances of levels of 1 and identities."""
+    costs, seen = np.asarray(stated.R.sum(axis=1)).ravel(), np.asarray(stated.N.sum(axis=1)).ravel()
+    for M, V, C, Q in zip(stated.M, stated.V, stated.C, stated.Q, strict=True):
+        costs, seen = costs + C @ (M**2).sum(axis=0), seen + Q @ (V**2).sum(axis=1)
+    return costs, seen
+
+
+def _selection(orbits: npt.NDArray[np.intp], count: int) -> sp.csr_array:
+    """Return the matrix (count, n) of zeros and ones that sums numbers by orbit."""
+    return sp.csr_array((np.ones(len(orbits)), (orbits, np.arange(len(orbits)))), shape=(count, len(orbits)))

@@ -1,0 +1,1 @@
+"""Local privacy through CVXPY."""

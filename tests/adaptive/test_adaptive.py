@@ -1,0 +1,212 @@
+"""Adaptive releases: a state machine that cannot run two branches, and touches the data in one place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.adaptive.branching import GO_ON, STOP
+from dualmech.validate import Array
+
+TOTAL = dm.LinearGaussianMechanism([[1, 1, 1, 1]], [[1]])
+HALVES = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], np.eye(2))
+CELLS = dm.LinearGaussianMechanism(np.vstack([np.eye(4), np.ones(4)]), 2 * np.eye(5))
+"""On dependent rows: the cells, and their total once more."""
+
+CHAIN = fast.chain([TOTAL, HALVES, CELLS])
+DATA = np.array([50.0, 3, 40, 2])
+
+
+def opened(seed: int = 0) -> dm.AdaptiveRelease:
+    return dm.AdaptiveRelease(CHAIN, DATA, rng=seed)
+
+
+class TestTheStory:
+    def test_nothing_has_run_before_the_first_advance(self) -> None:
+        release = opened()
+        assert release.stage is None and not release.finished
+        assert release.known.rank == 0 and release.answers.shape == (0,)
+        assert release.guarantee.rho == max(each.rho for each in CHAIN.mechanisms)
+
+    def test_advance_look_choose(self) -> None:
+        release = opened()
+        for stage in CHAIN.stages:
+            answers = release.advance()
+            assert release.stage == stage.index and release.known is stage.known
+            assert np.array_equal(answers, release.answers)
+            np.testing.assert_allclose(answers, stage.known.query_matrix @ DATA, atol=6)
+        answer = release.choose(2)
+        assert answer.mechanism is CELLS and answer.index == 2 and release.finished
+        np.testing.assert_allclose(answer.values, CELLS.query_matrix @ DATA, atol=12)
+
+    def test_the_guarantee_is_known_beforehand_and_does_not_fall(self) -> None:
+        release = opened()
+        before = release.guarantee.rho, release.guarantee.epsilon(1e-9)
+        release.advance()
+        release.choose(0)
+        assert (release.guarantee.rho, release.guarantee.epsilon(1e-9)) == before
+        assert before[0] > TOTAL.rho
+
+    def test_a_later_mechanism_can_be_chosen_early(self) -> None:
+        release = opened()
+        release.advance()
+        assert release.choose(2).values.shape == (5,)
+
+    def test_same_seed_same_release(self) -> None:
+        values = []
+        for seed in (1, 1, 2):
+            release = opened(seed)
+            release.advance()
+            values.append(release.choose(1).values)
+        assert np.array_equal(values[0], values[1]) and not np.array_equal(values[0], values[2])
+
+    def test_answers_cannot_be_changed_from_outside(self) -> None:
+        release = opened()
+        release.advance()
+        release.answers[:] = 0
+        assert np.all(release.answers != 0)
+
+
+class TestRules:
+    @pytest.mark.parametrize("wanted", [0, 1, 2])
+    def test_a_rule_decides_at_each_stage(self, wanted: int) -> None:
+        seen: list[int] = []
+
+        def rule(stage: int, answers: Array) -> Array:
+            seen.append(stage)
+            assert answers.shape == (1, CHAIN.stages[stage].known.rank)
+            return np.array([GO_ON if stage < min(wanted, 1) else wanted])
+
+        release = opened()
+        answer = release.run(rule)
+        assert answer is not None and answer.index == wanted
+        assert seen == list(range(min(wanted, 1) + 1))
+
+    def test_a_rule_can_stop(self) -> None:
+        release = opened()
+        assert release.run(lambda stage, answers: np.array([STOP])) is None
+        assert release.finished and release.answers.shape == (1,)
+
+    def test_a_rule_cannot_go_on_after_the_last_stage(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="rule must choose"):
+            opened().run(lambda stage, answers: np.array([GO_ON]))
+
+    def test_a_release_decides_as_the_simulation_does(self) -> None:
+        rule = dm.decisions.SignalToNoiseRule(CHAIN, share=0.5, level=5)
+        outcome = CHAIN.simulate(DATA[None], rule, rng=3)
+        answer = dm.AdaptiveRelease(CHAIN, DATA, rng=3).run(rule)
+        assert answer is not None and answer.index == outcome.choices[0]
+        np.testing.assert_allclose(answer.values, outcome.answers[answer.index].values[0])
+
+
+class TestOrder:
+    def test_no_choice_before_a_stage(self) -> None:
+        with pytest.raises(dm.ReleaseOrderError, match="advance before choosing"):
+            opened().choose(0)
+
+    def test_no_choice_of_what_is_out(self) -> None:
+        release = opened()
+        release.advance()
+        release.advance()
+        with pytest.raises(dm.ReleaseOrderError, match="mechanism 0 is out since stage 1 ran"):
+            release.choose(0)
+        assert release.choose(1).index == 1
+
+    def test_no_stage_after_the_last(self) -> None:
+        release = opened()
+        release.advance()
+        release.advance()
+        with pytest.raises(dm.ReleaseOrderError, match="stage 1 was the last: choose mechanism 1 or 2"):
+            release.advance()
+        assert not release.finished
+
+    @pytest.mark.parametrize("ending", ["choose", "stop"])
+    def test_nothing_after_the_end(self, ending: str) -> None:
+        release = opened()
+        release.advance()
+        release.choose(0) if ending == "choose" else release.stop()
+        for step in (release.advance, release.stop, lambda: release.choose(1), lambda: release.run(never)):
+            with pytest.raises(dm.ReleaseOrderError, match="cannot .*: (mechanism 0 was|the release was)"):
+                step()
+
+    def test_stopping_returns_what_is_known(self) -> None:
+        release = opened()
+        assert np.array_equal(release.advance(), release.stop())
+        assert opened().stop().shape == (0,)
+
+    def test_a_measurement_that_failed_is_not_repeated(self) -> None:
+        def failing(mechanism: dm.LinearGaussianMechanism, x: Array, rng: np.random.Generator) -> Array:
+            raise OSError("the line went dead")
+
+        release = dm.AdaptiveRelease(CHAIN, DATA, measure=failing)
+        with pytest.raises(OSError):
+            release.advance()
+        with pytest.raises(dm.ReleaseOrderError, match="stage 0 failed"):
+            release.advance()
+
+
+class TestMeasure:
+    def test_the_data_are_seen_in_one_place(self) -> None:
+        # An exact sampler plugs in here; this one has no noise at all, so that every answer can be checked.
+        asked: list[dm.LinearGaussianMechanism] = []
+
+        def exact(mechanism: dm.LinearGaussianMechanism, x: Array, rng: np.random.Generator) -> Array:
+            asked.append(mechanism)
+            return np.asarray(mechanism.query_matrix @ x)
+
+        for wanted in (0, 1, 2):
+            asked.clear()
+            release = dm.AdaptiveRelease(CHAIN, DATA, measure=exact)
+            np.testing.assert_allclose(release.advance(), release.known.query_matrix @ DATA)
+            parts = CHAIN.stages[0].recreation(wanted)
+            answer = release.choose(wanted)
+            assert asked == [CHAIN.stages[0].increment, parts.residual]
+            leftover = np.sqrt(np.diagonal(parts.leftover)).max()
+            np.testing.assert_allclose(
+                answer.values, answer.mechanism.query_matrix @ DATA, atol=1e-9 + 6 * leftover
+            )
+
+    def test_what_asks_nothing_is_not_measured(self) -> None:
+        def forbidden(mechanism: dm.LinearGaussianMechanism, x: Array, rng: np.random.Generator) -> Array:
+            raise AssertionError("nothing to measure")
+
+        alone = [dm.LinearGaussianMechanism(row[None], [[1.0]]) for row in np.eye(2)]
+        release = dm.AdaptiveRelease(fast.chain(alone), [1, 2], measure=forbidden)
+        assert release.advance().shape == (0,)
+
+    @pytest.mark.parametrize("bad", [np.ones(3), np.array([np.nan])])
+    def test_bad_measurements_are_refused(self, bad: Array) -> None:
+        release = dm.AdaptiveRelease(CHAIN, DATA, measure=lambda mechanism, x, rng: bad)
+        with pytest.raises(dm.InvalidInputError, match="measure"):
+            release.advance()
+
+
+class TestInput:
+    def test_bad_input_is_refused_by_name(self) -> None:
+        with pytest.raises(dm.InputTypeError, match="chain must be"):
+            dm.AdaptiveRelease([TOTAL, HALVES], DATA)  # type: ignore[arg-type]
+        with pytest.raises(dm.InvalidInputError, match="x must have 4 entries"):
+            dm.AdaptiveRelease(CHAIN, [1, 2])
+        with pytest.raises(dm.InvalidInputError, match="x must be finite"):
+            dm.AdaptiveRelease(CHAIN, [1, 2, 3, np.nan])
+        with pytest.raises(dm.InputTypeError, match="measure must be callable"):
+            dm.AdaptiveRelease(CHAIN, DATA, measure=3)  # type: ignore[arg-type]
+        with pytest.raises(dm.InputTypeError, match="rng"):
+            dm.AdaptiveRelease(CHAIN, DATA, rng="0")  # type: ignore[arg-type]
+
+    def test_choices_are_checked(self) -> None:
+        release = opened()
+        release.advance()
+        for index in (-1, 3):
+            with pytest.raises(dm.InvalidInputError, match="index must be one of 0 to 2"):
+                release.choose(index)
+        for other in (1.0, True, "1"):
+            with pytest.raises(dm.InputTypeError, match="index must be an integer"):
+                release.choose(other)  # type: ignore[arg-type]
+        assert not release.finished
+
+
+def never(stage: int, answers: Array) -> Array:
+    raise AssertionError("a finished release asks no rule")

@@ -1,0 +1,478 @@
+"""The ``dualmech`` command: what it says, its exit status, and what it leaves behind."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.crosscheck.command import inputs
+from dualmech.crosscheck.command import main as command
+from dualmech.crosscheck.command.options import Family
+from dualmech.crosscheck.command.request import BELONGS, Request, UsageError
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(command.app, list(arguments))
+
+
+def status_and_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
+) -> tuple[int, str]:
+    """Run as a shell would, through `main`, so that our errors become one line and a status."""
+    monkeypatch.setattr(sys, "argv", ["dualmech", *arguments])
+    with pytest.raises(SystemExit) as left:
+        command.main()
+    return int(left.value.code or 0), capsys.readouterr().err
+
+
+class TestSolve:
+    def test_prints_groups_and_privacy(self) -> None:
+        result = run("solve", "pl94", "--targets", "1", "--delta", "1e-6")
+        assert result.exit_code == 0
+        for words in ("CERTIFIED", "voting-age", "share of bill", "rho = 1.5067", "at delta = 1e-06"):
+            assert words in result.output
+
+    def test_writes_a_solution_that_is_judged_anew(self, tmp_path: Path) -> None:
+        path = tmp_path / "prefix.npz"
+        assert run("solve", "prefix:8", "-o", str(path)).exit_code == 0
+        again = dm.load_solution(path)
+        assert again.status is dm.Status.CERTIFIED
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_reads_files_of_workload_and_targets(self, tmp_path: Path) -> None:
+        (tmp_path / "w.csv").write_text("query,a,b\nleft,1,0\nboth,1,1\n")
+        (tmp_path / "t.csv").write_text("1\n4\n")
+        result = run("solve", str(tmp_path / "w.csv"), "--targets", str(tmp_path / "t.csv"))
+        assert result.exit_code == 0
+        assert "1 to 4" in result.output
+
+    @pytest.mark.parametrize("layer", ["fast", "reference"])
+    def test_refine_breaks_ties(self, layer: str, tmp_path: Path) -> None:
+        (tmp_path / "w.csv").write_text("query,a,b\nwhole,1,0\nhalf,0,0.5\n")
+        path = tmp_path / "refined.npz"
+        result = run("solve", str(tmp_path / "w.csv"), "--refine", "--layer", layer, "-o", str(path))
+        assert result.exit_code == 0
+        assert "Stage 2: CERTIFIED, worst squared cost of 1 open neighbour 0.25" in result.output
+        assert "up to 0.75 for 1 of 2 neighbours" in result.output
+        profile = dm.load_solution(path).mechanism.profile
+        assert profile == pytest.approx([1, 0.25], rel=1e-6)
+
+    def test_margins_of_error_are_targets(self) -> None:
+        by_margin = run("solve", "prefix:4", "--moe", "3.29", "--z", "1.645")
+        by_variance = run("solve", "prefix:4", "--targets", "4")
+        assert by_margin.output.splitlines()[0] == by_variance.output.splitlines()[0]
+
+    def test_privacy_first(self) -> None:
+        assert "factor on the targets" in run("solve", "prefix:4", "--rho", "0.5").output
+        assert (
+            "epsilon = 1 at delta = 1e-06"
+            in run("solve", "prefix:4", "--epsilon", "1", "--delta", "1e-6").output
+        )
+
+    def test_rank_deficient_workloads_under_replacement_have_a_finite_price(self) -> None:
+        result = run("solve", "marginals:3x3:0,1", "--neighbours", "replace")
+        assert result.exit_code == 0
+        assert "inf" not in result.output
+
+    def test_names_are_text_and_never_markup(self, tmp_path: Path) -> None:
+        (tmp_path / "w.csv").write_text("query,group,a,b\nx,[red]g[/red],1,0\n[bold],[/x],1,1\n")
+        for command_name in ("solve", "explain"):
+            result = run(command_name, str(tmp_path / "w.csv"))
+            assert result.exit_code == 0
+        assert "[bold]" in result.output
+
+    def test_the_reference_layer(self) -> None:
+        result = run("solve", "prefix:4", "--layer", "reference", "--backend", "SCS")
+        assert result.exit_code == 0
+        assert "reference:SCS" in result.output
+
+    def test_what_is_free_is_said(self) -> None:
+        result = run("solve", "identity_total:4", "--neighbours", "replace")
+        assert result.exit_code == 0
+        assert "Answered exactly at no cost (no neighbour changes them): total." in result.output
+
+    def test_answered_but_not_certified_is_status_3(self) -> None:
+        result = run("solve", "prefix:16", "--tol", "1e-16")
+        assert result.exit_code == 3
+        assert "CERTIFIED" not in result.output.splitlines()[0]
+
+
+class TestJudge:
+    def test_says_how_far_from_the_optimum(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "mine.npy", np.eye(4) / 4)
+        result = run("judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy"))
+        assert result.exit_code == 3
+        assert "FEASIBLE: squared privacy cost 4" in result.output
+        assert "at most 127 %" in result.output
+        assert "loose targets: 3 of 4" in result.output
+
+    def test_an_optimum_is_status_0(self, tmp_path: Path) -> None:
+        answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0), tol=1e-8)
+        np.save(tmp_path / "mine.npy", answer.primal)
+        answer.mechanism.save(tmp_path / "mine.npz")
+        for name in ("mine.npy", "mine.npz"):
+            assert run("judge", "prefix:4", "--covariance", str(tmp_path / name)).exit_code == 0
+
+    def test_a_covariance_on_the_cells_of_a_rank_deficient_workload(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "cells.npy", np.eye(4) / 4)
+        np.save(tmp_path / "rows.npy", np.eye(3))
+        assert (
+            "squared privacy cost"
+            in run("judge", "marginals:2x2:1", "--covariance", str(tmp_path / "cells.npy")).output
+        )
+        refused = run("judge", "marginals:2x2:1", "--covariance", str(tmp_path / "rows.npy"))
+        assert isinstance(refused.exception, dm.InvalidInputError)
+
+    def test_infeasible_says_by_how_much(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "mine.npy", np.eye(4))
+        result = run("judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy"))
+        assert result.exit_code == 3
+        assert "INFEASIBLE" in result.output
+        assert "exceeded by 300 %" in result.output
+
+    def test_a_strategy(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", 2 * np.eye(4))
+        assert (
+            "squared privacy cost 4" in run("judge", "prefix:4", "--strategy", str(tmp_path / "a.npy")).output
+        )
+
+
+def objective(result: Result) -> float:
+    """Return the number that the first line of an answer or a verdict ends with, or that stands before ``at``."""
+    first = result.output.partition("\n")[0].partition(", optimum")[0].partition(" at ")[0]
+    return float(first.split()[-1])
+
+
+class TestTotalVariance:
+    def test_is_solved_written_and_judged(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "v.npz")
+        result = run("solve", "prefix:8", "--problem", "variance", "-o", path)
+        assert result.exit_code == 0
+        for words in ("CERTIFIED: total variance 17.866", " at squared privacy cost 1,", "rho = 0.5 "):
+            assert words in result.output
+        assert dm.load_solution(path).objective == pytest.approx(objective(result), rel=1e-8)
+        assert run("judge", "prefix:8", "--problem", "variance", "--covariance", path).exit_code == 0
+
+    def test_a_budget_divides_it(self) -> None:
+        arguments = ("solve", "prefix:4", "--problem", "variance")
+        spent = run(*arguments, "--rho", "2")
+        assert objective(spent) == pytest.approx(objective(run(*arguments)) / 4, rel=1e-8)
+        assert "rho = 2 " in spent.output
+        by_epsilon = run(*arguments, "--epsilon", "1", "--delta", "1e-6")
+        assert "epsilon = 1 at delta = 1e-06" in by_epsilon.output
+
+    def test_weights_count_and_queries_of_weight_0_are_not_asked(self, tmp_path: Path) -> None:
+        (tmp_path / "weights.csv").write_text("1\n0\n2\n3\n")
+        weights = str(tmp_path / "weights.csv")
+        result = run("solve", "prefix:4", "--problem", "variance", "--weights", weights)
+        assert result.exit_code == 0
+        assert "weighted total variance" in result.output and "1 to 3" in result.output
+        assert "Not asked for, having weight 0: 1 of 4 queries" in result.output
+        tenfold = run("solve", "identity:3", "--problem", "variance", "--weights", "10")
+        assert objective(tenfold) == pytest.approx(30)
+
+    def test_a_strategy_in_any_units(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", 7 * np.eye(4))
+        result = run("judge", "prefix:4", "--problem", "variance", "--strategy", str(tmp_path / "a.npy"))
+        assert result.exit_code == 3
+        assert objective(result) == pytest.approx(10)
+        assert "FEASIBLE" in result.output and "loose" not in result.output
+
+
+class TestQueryWeighting:
+    @pytest.mark.parametrize("design", inputs.DESIGNS)
+    def test_named_designs(self, design: str) -> None:
+        result = run("solve", "range_marginals:3x3:1,2", "--problem", "weighting", "--design", design)
+        assert result.exit_code == 0
+        assert "Design queries: " in result.output and "rho = 0.5 " in result.output
+
+    def test_single_cells_spend_all_on_each(self) -> None:
+        result = run("solve", "prefix:4", "--problem", "weighting", "--design", "identity")
+        assert objective(result) == pytest.approx(10)
+
+    @pytest.mark.parametrize("layer", ["fast", "reference"])
+    def test_pure_privacy_is_laplace_noise(self, layer: str) -> None:
+        arguments = ("--problem", "weighting", "--design", "identity", "--privacy", "pure", "--layer", layer)
+        at_half = run("solve", "prefix:4", *arguments, "--epsilon", "0.5")
+        assert at_half.exit_code == 0
+        assert objective(at_half) == pytest.approx(10 * 2 / 0.5**2, rel=1e-6)
+        assert "epsilon = 0.5, pure, by Laplace noise of variance 8" in at_half.output
+        assert objective(run("solve", "prefix:4", *arguments)) == pytest.approx(10 * 2, rel=1e-6)
+
+    def test_files_of_one_command_serve_the_next(self, tmp_path: Path) -> None:
+        path, weighting = str(tmp_path / "w.npz"), ("all_range:8", "--problem", "weighting")
+        assert run("solve", *weighting, "-o", path).exit_code == 0
+        assert run("solve", *weighting, "--design", path).exit_code == 0
+        assert run("judge", *weighting, "--query-weights", path).exit_code == 0
+        variance = run("judge", "all_range:8", "--problem", "variance", "--strategy", path)
+        assert variance.exit_code == 3
+        assert objective(variance) == pytest.approx(dm.load_solution(path).objective)
+        other = run("judge", *weighting, "--design", "haar", "--query-weights", path)
+        assert "other rows than the problem's design" in str(other.exception)
+        covariance = run("solve", "all_range:8", "--problem", "variance", "-o", path)
+        assert covariance.exit_code == 0
+        assert "not a strategy" in str(run("judge", "all_range:8", "--strategy", path).exception)
+
+    def test_dependent_and_exact_design_queries(self) -> None:
+        arguments = ("--problem", "weighting", "--design", "tree", "--neighbours", "replace")
+        result = run("solve", "marginals:2x2:1,2", *arguments)
+        assert result.exit_code == 0
+        for words in ("bound on the total variance", "1 released exactly, at no cost", "least squares bring"):
+            assert words in result.output
+
+    def test_weights_of_nothing_are_no_mechanism(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "u.npy", [1.0, 0.0, 0.0])
+        arguments = ("--problem", "weighting", "--design", "identity")
+        result = run("judge", "prefix:3", *arguments, "--query-weights", str(tmp_path / "u.npy"))
+        assert result.exit_code == 3
+        assert "NOT A MECHANISM" in result.output
+
+
+class TestSoftMaxima:
+    def test_are_solved_written_and_judged(self, tmp_path: Path) -> None:
+        path, arguments = str(tmp_path / "s.npz"), ("prefix:4", "--problem", "softmax", "--t1", "20")
+        result = run("solve", *arguments, "--total-weight", "0.1", "-o", path)
+        assert result.exit_code == 0
+        assert "sum of the soft maxima and the weighted total variance" in result.output
+        assert "% above the least" in result.output
+        again = dm.load_solution(path).problem
+        assert (again.t1, again.t2, again.total_weight) == (20, 20, 0.1)
+        judged = run("judge", *arguments, "--total-weight", "0.1", "--covariance", path)
+        assert judged.exit_code == 0
+
+
+class TestExplain:
+    def test_prefix_2_is_a_blackboard_proof(self) -> None:
+        result = run("explain", "prefix:2")
+        assert result.exit_code == 0
+        for words in ("λ = (2/3, 1/3)", "μ = (1/3, 2/3)", "-1/2", "α ≤ 4/3", "α ≥ 4/3", "exactly 4/3"):
+            assert words in result.output
+
+    @pytest.mark.parametrize("name", ["prefix:16", "total:3", "marginals:2x2:0,1", "pl94"])
+    def test_what_has_no_small_fractions_is_proved_in_floats(self, name: str) -> None:
+        result = run("explain", name)
+        assert result.exit_code == 0
+        assert "So the optimum lies in [" in result.output
+
+
+class TestCrosscheck:
+    def test_quick_table_agrees(self) -> None:
+        result = run("crosscheck", "--quick")
+        assert result.exit_code == 0
+        assert result.output.count("yes") == 8
+        assert " NO " not in result.output
+
+    def test_info_lists_backends(self) -> None:
+        result = run("info")
+        assert result.exit_code == 0
+        assert "CLARABEL" in result.output
+        assert "SCS" in result.output
+
+
+BAD = {
+    "unknown workload": (["solve", "nope"], "known are identity:D"),
+    "size of zero": (["solve", "prefix:0"], "at least 1"),
+    "missing file": (["solve", "nope.csv"], "nope.csv"),
+    "negative target": (["solve", "prefix:4", "--targets=-1"], "positive"),
+    "nan target": (["solve", "prefix:4", "--targets", "nan"], "finite"),
+    "delta of one": (["solve", "prefix:4", "--epsilon", "1", "--delta", "1"], "delta"),
+    "epsilon of zero": (["solve", "prefix:4", "--epsilon", "0", "--delta", "1e-6"], "epsilon"),
+    "tolerance of zero": (["solve", "prefix:4", "--tol", "0"], "tol"),
+    "missing backend": (["solve", "prefix:4", "--layer", "reference", "--backend", "NOPE"], "CLARABEL"),
+    "output folder": (["solve", "prefix:4", "-o", "no-such-folder/x.npz"], "cannot be written"),
+    "output kind": (["solve", "prefix:4", "-o", "x.csv"], ".npz"),
+    "neighbours": (["solve", "prefix:4", "--neighbours", "twins"], "add-remove"),
+    "delta of two": (["solve", "prefix:2", "--delta", "2", "-o", "x.npz"], "delta"),
+    "unknown table": (["crosscheck", "nope"], "fitness/table2"),
+    "unknown design": (["solve", "prefix:4", "--problem", "weighting", "--design", "nope"], "must be eigen"),
+    "missing design": (["solve", "prefix:4", "--problem", "weighting", "--design", "no.csv"], "no.csv"),
+    "negative weights": (["solve", "prefix:4", "--problem", "variance", "--weights=-1"], "negative"),
+    "blunt soft maximum": (["solve", "prefix:4", "--problem", "softmax", "--t1", "0"], "t1"),
+}
+
+# The workload does not exist, so whoever reads it first exits with status 1.
+MISUSED = {
+    "two kinds of target": ("solve", ["--targets", "1", "--moe", "2"], "--moe"),
+    "two budgets": ("solve", ["--rho", "1", "--epsilon", "1", "--delta", "1e-6"], "--rho or --epsilon"),
+    "epsilon without delta": ("solve", ["--epsilon", "1"], "--delta"),
+    "backend of the fast layer": ("solve", ["--backend", "SCS"], "--layer reference"),
+    "judge of nothing": ("judge", [], "--covariance"),
+    "judge of two": ("judge", ["--covariance", "a.npy", "--strategy", "b.npy"], "either --covariance"),
+    "judge of no weights": ("judge", ["--problem", "weighting"], "--query-weights FILE"),
+    "targets of variance": (
+        "solve",
+        ["--problem", "variance", "--targets", "1"],
+        "--targets belongs to --problem fitness or softmax, not to variance",
+    ),
+    "refined variance": ("solve", ["--problem", "variance", "--refine"], "--refine"),
+    "design of fitness": ("solve", ["--design", "eigen"], "--problem weighting"),
+    "covariance of weights": ("judge", ["--problem", "weighting", "--covariance", "a.npy"], "--covariance"),
+    "budget of a verdict": ("judge", ["--problem", "variance", "--rho", "1", "--strategy", "a"], "solve"),
+    "delta of pure privacy": (
+        "solve",
+        ["--problem", "weighting", "--privacy", "pure", "--epsilon", "1", "--delta", "1e-6"],
+        "--epsilon alone",
+    ),
+    "soft maximum of no sharpness": ("solve", ["--problem", "softmax"], "--t1"),
+}
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("case", BAD)
+    def test_is_one_line_and_status_1(
+        self, case: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        arguments, words = BAD[case]
+        status, error = status_and_error(capsys, monkeypatch, *arguments)
+        assert status == 1
+        assert error.count("\n") == 1
+        assert words in error
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("1e300,1\n1,1\n", "magnitude"),
+            ("1e-300,1\n", "magnitude"),
+            ("", "holds no row of numbers"),
+            ("1,2\n3\n", "line 2"),
+            ("1,x\n", "w.csv"),
+            ("0,0\n0,0\n", "not all zero"),
+            ("1,nan\n", "w.csv"),
+        ],
+    )
+    def test_broken_workload_files(
+        self,
+        text: str,
+        words: str,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+    ) -> None:
+        (tmp_path / "w.csv").write_text(text)
+        status, error = status_and_error(capsys, monkeypatch, "solve", str(tmp_path / "w.csv"))
+        assert status == 1
+        assert words in error
+
+    def test_targets_of_the_wrong_number(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        (tmp_path / "t.csv").write_text("1\n2\n3\n")
+        status, error = status_and_error(
+            capsys, monkeypatch, "solve", "prefix:4", "--targets", str(tmp_path / "t.csv")
+        )
+        assert (status, "4 numbers" in error) == (1, True)
+
+    @pytest.mark.parametrize(
+        "covariance", [np.eye(3), np.diag([1.0, 1, 1, -1]), np.full((4, 4), np.nan), np.triu(np.ones((4, 4)))]
+    )
+    def test_covariances_that_are_none(
+        self,
+        covariance: np.ndarray,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+    ) -> None:
+        np.save(tmp_path / "mine.npy", covariance)
+        status, error = status_and_error(
+            capsys, monkeypatch, "judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy")
+        )
+        assert status == 1
+        assert "covariance" in error
+
+
+class TestMisuse:
+    @pytest.mark.parametrize("case", MISUSED)
+    def test_is_one_line_and_status_2_before_any_work(
+        self, case: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        name, arguments, words = MISUSED[case]
+        status, error = status_and_error(capsys, monkeypatch, name, "nope.csv", *arguments)
+        assert (status, error.count("\n")) == (2, 1)
+        assert words in error
+
+    @pytest.mark.parametrize("arguments", [["--bogus"], ["--problem", "bogus"], ["--privacy", "bogus"]])
+    def test_unknown_options_and_choices_are_status_2(
+        self, arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert status_and_error(capsys, monkeypatch, "solve", "prefix:4", *arguments)[0] == 2
+
+    @pytest.mark.parametrize("family", Family)
+    def test_an_option_is_taken_by_the_problems_that_know_it_alone(self, family: Family) -> None:
+        request = Request("nope.csv", family)
+        for name, owners in BELONGS.items():
+            if family in owners:
+                request.refuse_foreign(**{name: "1"})
+            else:
+                with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} belongs to --problem"):
+                    request.refuse_foreign(**{name: "1"})
+
+    def test_pictures_without_a_figure(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert status_and_error(capsys, monkeypatch, "crosscheck", "--output", "pictures")[0] == 2
+
+
+def test_a_terminal_without_greek_letters_gets_question_marks() -> None:
+    command_line = [sys.executable, "-m", "dualmech.crosscheck.command.main", "explain", "prefix:2"]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "COLUMNS": "40"}
+    done = subprocess.run(command_line, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "exactly 4/3" in done.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_an_interrupt_leaves_no_file_and_status_130(tmp_path: Path) -> None:
+    """Interrupt from inside the solve, at a known moment, as Ctrl-C would."""
+    code = (
+        "import signal, sys\n"
+        "from dualmech.fast import newton, fixed_point\n"
+        "def interrupted(*arguments):\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "newton.step = fixed_point.step = interrupted\n"
+        "from dualmech.crosscheck.command.main import main\n"
+        "sys.argv = ['dualmech', 'solve', 'prefix:8', '-o', 'out.npz']\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (130, -signal.SIGINT)
+    assert not list(tmp_path.iterdir())
+    assert "Traceback" not in done.stderr
+
+
+class TestOutputThatCannotBeWritten:
+    def shell(self, line: str) -> subprocess.CompletedProcess[str]:
+        command = f"{shlex.quote(sys.executable)} -m dualmech.crosscheck.command.main {line}"
+        return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+    def test_a_full_disk_is_one_line(self) -> None:
+        done = self.shell("solve prefix:4 > /dev/full")
+        assert done.returncode == 1
+        assert done.stderr.startswith("dualmech: ") and len(done.stderr.splitlines()) == 1
+
+    def test_a_closed_output_is_no_traceback(self) -> None:
+        done = self.shell("solve prefix:4 >&-")
+        assert done.returncode == 0 and not done.stderr
+
+    def test_a_reader_that_leaves_is_no_traceback(self) -> None:
+        done = self.shell("solve prefix:4 | true")
+        assert "Traceback" not in done.stderr
+
+
+def test_version() -> None:
+    assert run("--version").output == f"dualmech {importlib.metadata.version('dualmech')}\n"

@@ -1,0 +1,166 @@
+"""Marginal tables of large domains on the command line and in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.crosscheck.command.main import app
+from dualmech.crosscheck.command.table_inputs import LARGE, tables_of
+from dualmech.errors import DualmechError
+
+FIVE = "marginals:10x10x10x10x10:1,2"
+SIXTY = f"marginals:{'x'.join(['10'] * 60)}:1,2"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+class TestSolve:
+    def test_sixty_attributes(self, tmp_path: Path) -> None:
+        path = tmp_path / "answer.npz"
+        result = run("solve", SIXTY, "-o", str(path))
+        assert result.exit_code == 0
+        for printed in (
+            "CERTIFIED: squared privacy cost 1234.81865",
+            "1-way",
+            "1770",
+            "1831 residual subspaces",
+        ):
+            assert printed in result.output
+        again = dm.load_solution(path)
+        assert again.status is dm.Status.CERTIFIED and again.objective == pytest.approx(1234.818652, rel=1e-6)
+
+    def test_targets_by_table_and_by_ways(self, tmp_path: Path) -> None:
+        path = tmp_path / "targets.csv"
+        path.write_text("table,target\n1,4\na1 x a0,2.5\n\n2,25\n", encoding="utf-8")
+        result = run("solve", FIVE, "--targets", str(path))
+        rows = [[cell.strip() for cell in line.split("│")] for line in result.output.splitlines()]
+        found = {row[1]: row[3] for row in rows if len(row) > 4}
+        assert result.exit_code == 0
+        assert found["a0"] == "4" and found["a0 x a1"] == "2.5" and found["a3 x a4"] == "25"
+
+    def test_targets_as_a_vector_and_as_margins(self, tmp_path: Path) -> None:
+        vector, margins = tmp_path / "targets.csv", tmp_path / "margins.csv"
+        vector.write_text("\n".join(["4.0"] * 5 + ["25.0"] * 10), encoding="utf-8")
+        margins.write_text("1,2\n2,5\n", encoding="utf-8")
+        by_vector, by_margin = (
+            run("solve", FIVE, option, str(path), "--z", "1")
+            for option, path in (("--targets", vector), ("--moe", margins))
+        )
+        assert by_vector.exit_code == by_margin.exit_code == 0
+        assert by_vector.output.splitlines()[0] == by_margin.output.splitlines()[0]
+        assert "share" in run("solve", FIVE, "--moe", "5").output
+
+    def test_both_layers(self) -> None:
+        ours, theirs = run("solve", FIVE), run("solve", FIVE, "--layer", "reference")
+        assert ours.exit_code == theirs.exit_code == 0
+        first, second = (float(each.output.split("cost ")[1].split(",")[0]) for each in (ours, theirs))
+        assert first == pytest.approx(second, rel=1e-5)
+
+    def test_total_variance_spends_what_it_is_told(self) -> None:
+        result = run("solve", FIVE, "--problem", "variance", "--rho", "0.1")
+        assert result.exit_code == 0
+        assert "total variance 48621.6869 at squared privacy cost 0.2" in result.output
+        assert "Privacy: rho = 0.1 (zCDP)" in result.output
+
+    def test_privacy_first_spends_what_it_is_told(self, tmp_path: Path) -> None:
+        plain = fast.solve(
+            dm.MarginalFitness(dm.workloads.marginals([10] * 5, ways=(1, 2)), {1: 1.0, 2: 3.0})
+        )
+        path, targets = tmp_path / "answer.npz", tmp_path / "targets.csv"
+        targets.write_text("1,1\n2,3\n", encoding="utf-8")
+        for option, cost in ((("--rho", "0.1"), 0.2), (("--epsilon", "1", "--delta", "1e-6"), None)):
+            result = run("solve", FIVE, "--targets", str(targets), *option, "-o", str(path))
+            spent = dm.accounting.privacy_cost(1.0, 1e-6) ** 2 if cost is None else cost
+            assert result.exit_code == 0
+            assert f"CERTIFIED: squared privacy cost {spent:.9g}" in result.output
+            assert f"Targets times {plain.objective / spent:.6g}" in result.output
+            again = dm.load_solution(path)
+            assert again.status is dm.Status.CERTIFIED
+            assert again.mechanism.squared_privacy_cost == pytest.approx(spent, rel=1e-12)
+            np.testing.assert_allclose(again.problem.targets * spent, plain.problem.targets * plain.objective)
+            assert again.gap == pytest.approx(plain.gap, rel=1e-3, abs=1e-12)
+            np.testing.assert_allclose(again.prices, plain.prices)
+        theirs = run("solve", FIVE, "--rho", "0.1", "--layer", "reference")
+        assert theirs.exit_code == 0 and "Targets times 55.77" in theirs.output
+
+    def test_a_cost_that_cannot_be_spent_is_refused(self) -> None:
+        problem = dm.MarginalFitness(dm.workloads.marginals([3, 4], ways=1))
+        answer = fast.solve(problem)
+        with pytest.raises(dm.InvalidInputError, match="cost must be positive"):
+            problem.spending(answer, 0.0)
+        with pytest.raises(dm.InvalidInputError, match="targets must have non-zero entries of magnitude"):
+            problem.spending(answer, 1e-60)
+
+    def test_small_domains_and_other_neighbours_are_solved_as_before(self) -> None:
+        assert tables_of("marginals:64x64:1") is None and LARGE == 64 * 64
+        assert tables_of("prefix:100000") is None
+        assert "Queries by group" in run("solve", "marginals:4x4:1,2").output
+
+    @pytest.mark.parametrize(
+        ("message", "text"),
+        [
+            ("line 1 must name a table such as 'a0'", "a9,4\n"),
+            ("line 2 must name a table such as 'a0'", "1,4\na0 x a0,4\n2,4\n"),
+            ("line 3 names 'a0 x a1' a second time", "1,4\na0 x a1,4\na1 x a0,5\n2,4\n"),
+            ("line 2 must be a table and a number", "1,4\n2,many\n"),
+            ("line 2 must be a table and a number", "1,4\n2,4,4\n"),
+            ("line 3 names '1' a second time", "1,4\n2,4\n1,5\n"),
+            ("targets must name every table", "1,4\n"),
+            ("targets must name tables of the workload, 3-way is none", "1,4\n2,4\n3,4\n"),
+            ("must be positive", "1,4\n2,-4\n"),
+        ],
+    )
+    def test_bad_targets_are_refused_by_line(self, tmp_path: Path, message: str, text: str) -> None:
+        path = tmp_path / "targets.csv"
+        path.write_text(text, encoding="utf-8")
+        result = run("solve", FIVE, "--targets", str(path))
+        assert isinstance(result.exception, DualmechError) and message in str(result.exception)
+
+    @pytest.mark.parametrize(
+        ("message", "arguments"),
+        [
+            ("every record costs the same", ("solve", FIVE, "--refine")),
+            ("judge takes tables of at most 4096 cells", ("judge", FIVE, "--covariance", "mine.npy")),
+            ("need no matrix", ("explain", SIXTY)),
+            ("need no matrix", ("solve", SIXTY, "--problem", "weighting")),
+            ("cannot be read", ("solve", FIVE, "--targets", "missing.csv")),
+        ],
+    )
+    def test_what_does_not_go_together_is_said(self, message: str, arguments: tuple[str, ...]) -> None:
+        result = run(*arguments)
+        assert isinstance(result.exception, DualmechError) and message in str(result.exception)
+
+
+class TestFiles:
+    @pytest.mark.parametrize("kind", [dm.MarginalFitness, dm.MarginalVariance])
+    def test_a_solution_comes_back_and_is_judged_anew(self, kind: Any, tmp_path: Path) -> None:
+        path = tmp_path / "answer.npz"
+        workload = dm.workloads.marginals({"age": 1000, "sex": 2, "race": 63, "place": 10**9}, ways=(0, 2))
+        answer = fast.solve(kind(workload, np.arange(1.0, 1 + len(workload.axes))))
+        dm.save_solution(answer, path)
+        again = dm.load_solution(path)
+        assert type(again.problem) is kind and again.problem.workload.sets == workload.sets
+        assert again.certificate == answer.certificate and again.mechanism.noise == answer.mechanism.noise
+
+    def test_a_file_that_lies_is_found_out(self, tmp_path: Path) -> None:
+        path = tmp_path / "answer.npz"
+        dm.save_solution(fast.solve(dm.MarginalFitness(dm.workloads.marginals([3, 4], ways=(1, 2)))), path)
+        arrays = dm.files.read_npz(path, "dualmech.solution", (1,))
+        claims = {key: value for key, value in arrays.items() if key not in ("schema", "version")}
+        claims["primal"] = 2 * claims["primal"]
+        dm.files.write_npz(path, "dualmech.solution", 1, **claims)
+        with pytest.warns(dm.UncertifiedWarning):
+            assert not dm.load_solution(path).certificate.feasible
+        del claims["workload_set_axes"]
+        dm.files.write_npz(path, "dualmech.solution", 1, **claims)
+        with pytest.raises(dm.FileFormatError, match="needs the array 'workload_set_axes'"):
+            dm.load_solution(path)

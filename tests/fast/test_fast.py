@@ -1,0 +1,344 @@
+"""The fast solver of fitness for use: certified on nasty cases, within its budgets, honest when it fails."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.fast.engine import fixed_point
+from dualmech.fast.engine.fidelity import decompose
+from dualmech.fast.reductions.dense import Reduction
+from dualmech.validate import Array
+
+METHODS = ("auto", "newton", "fixed_point")
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+TALL = normal(8, 5)
+DEFICIENT = normal(9, 3) @ normal(3, 7, seed=1)
+ZEROS = TALL * np.array([1, 1, 0, 1, 1, 1, 1, 1])[:, None] * np.array([1, 0, 1, 1, 1])
+GRADED = dm.workloads.prefix(8).dense() * 10.0 ** np.linspace(0, 6, 8)[:, None]
+PREFIX = dm.workloads.prefix(6).dense()
+UNITS = np.array([1e-6, 1e5, 1e2, 1.0, 1e-3, 1e6])
+HILBERT = 1 / (np.arange(8)[:, None] + np.arange(8) + 1)
+
+
+def scaled(matrix: Array, index: Any, factor: float) -> Array:
+    copy = matrix.copy()
+    copy[index] *= factor
+    return copy
+
+
+def problem(matrix: Array, targets: Any = 1.0, basis: Any = None, moves: Any = None) -> dm.FitnessForUse:
+    return dm.FitnessForUse(dm.Workload(matrix), targets, basis=basis, neighbours=moves)
+
+
+GENTLE: dict[str, tuple[Any, ...]] = {
+    "tall": (TALL,),
+    "wide": (TALL.T,),
+    "rank-deficient": (DEFICIENT,),
+    "rank-deficient, own rows as basis": (DEFICIENT, 1.0, DEFICIENT[:3]),
+    "one row": (TALL[:1],),
+    "one column": (TALL[:, :1],),
+    "one number": (np.array([[3.0]]), 2.0),
+    "rank one": (np.ones((4, 6)),),
+    "rows asked twice": (np.vstack([TALL, TALL[:3], -TALL[:1]]),),
+    "columns twice": (np.hstack([TALL, TALL[:, :2], -TALL[:, :1]]),),
+    "zero row and column": (ZEROS,),
+    "orthogonal": (np.kron(np.kron([[1, 1], [1, -1]], [[1, 1], [1, -1]]), [[1, 1], [1, -1]]).astype(float),),
+    "unequal targets": (TALL, np.linspace(1, 9, 8)),
+    "another basis": (TALL, 1.0, normal(5, 5, seed=3)),
+    "signs": (dm.workloads.random_signs(10, 30, rng=0).dense(),),
+    "ranges": (dm.workloads.random_range(12, 40, rng=0).dense(),),
+    "marginals": (dm.workloads.marginals(dm.Domain({"a": 2, "b": 3, "c": 2}), ways=(1, 2)).dense(),),
+    "one replaced": (PREFIX, 1.0, None, dm.neighbours.replace_one(6)),
+    "one replaced, identity and total": (
+        dm.workloads.identity_total(6).dense(),
+        np.arange(1.0, 8.0),
+        None,
+        dm.neighbours.replace_one(6),
+    ),
+    "one replaced, another basis": (
+        dm.workloads.prefix(6).dense(),
+        1.0,
+        normal(6, 6, seed=4),
+        dm.neighbours.replace_one(6),
+    ),
+    "one replaced, rank-deficient": (DEFICIENT, 1.0, None, dm.neighbours.replace_one(7)),
+    "one replaced, marginals": (
+        dm.workloads.marginals((2, 3, 2), ways=2).dense(),
+        1.0,
+        None,
+        dm.neighbours.replace_one(12),
+    ),
+    "one replaced, cells alike": (np.hstack([TALL, TALL[:, :2]]), 1.0, None, dm.neighbours.replace_one(7)),
+    "one replaced, cells alike, ranges": (
+        np.repeat(dm.workloads.random_range(6, 20, rng=0).dense(), 2, axis=1),
+        1.0,
+        None,
+        dm.neighbours.replace_one(12),
+    ),
+    "household": (DEFICIENT, 1.0, None, dm.neighbours.household(7, 3)),
+    "compositions": (TALL, 1.0, None, dm.neighbours.compositions(5, [(0, 1), (2,), (3, 4, 4)])),
+    "any neighbours": (PREFIX, 1.0, None, normal(6, 9, seed=5)),
+    "few neighbours": (PREFIX, 1.0, None, normal(6, 3, seed=6)),
+}
+
+HARSH: dict[str, tuple[Any, ...]] = {
+    "graded rows, themselves as basis": (GRADED, 1.0, GRADED),
+    "graded columns": (GRADED.T,),
+    "Hilbert matrix, itself as basis": (HILBERT, 1.0, HILBERT),
+    "Vandermonde matrix": (np.vander(np.linspace(0.1, 1, 8)),),
+    "basis in many units": (TALL, 1.0, np.diag(UNITS[:5])),
+    "one replaced, basis in many units": (PREFIX, 1.0, np.diag(UNITS), dm.neighbours.replace_one(6)),
+    "few neighbours, basis in many units": (PREFIX, 1.0, np.diag(UNITS), normal(6, 3, seed=6)),
+    "one replaced, on top of a large total": (PREFIX + 100, 1.0, None, dm.neighbours.replace_one(6)),
+}
+for _factor in (1e-6, 1e6):
+    HARSH |= {
+        f"row times {_factor:g}": (scaled(TALL, 0, _factor),),
+        f"column times {_factor:g}": (scaled(TALL, (slice(None), 0), _factor),),
+        f"target times {_factor:g}": (TALL, scaled(np.ones(8), 0, _factor)),
+        f"all targets times {_factor:g}": (TALL, _factor),
+        f"workload times {_factor:g}": (_factor * TALL,),
+        f"rank-deficient, row times {_factor:g}": (scaled(DEFICIENT, 0, _factor),),
+        f"basis row times {_factor:g}": (TALL, 1.0, scaled(normal(5, 5, seed=3), 0, _factor)),
+        f"neighbour times {_factor:g}": (TALL, 1.0, None, scaled(normal(5, 7), (slice(None), 0), _factor)),
+    }
+
+
+def stated(case: tuple[Any, ...], sparse: bool) -> dm.FitnessForUse:
+    return problem(sp.csr_array(case[0]) if sparse else case[0], *case[1:])
+
+
+def check(answer: dm.Solution, tol: float) -> None:
+    assert answer.status is dm.Status.CERTIFIED, answer.certificate
+    assert answer.certificate.feasible and answer.certificate.certifies(tol)
+    first, last = answer.dual
+    assert first.sum() == pytest.approx(1) and last @ answer.problem.targets == pytest.approx(1)
+    assert first.min() >= 0 <= last.min()
+
+
+class TestNastyCases:
+    @pytest.mark.parametrize("method", ["auto", "newton"])
+    @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+    @pytest.mark.parametrize("case", GENTLE)
+    def test_well_conditioned_to_1e_9(self, case: str, sparse: bool, method: str) -> None:
+        check(fast.solve(stated(GENTLE[case], sparse), tol=1e-9, method=method), 1e-9)
+
+    @pytest.mark.parametrize("method", ["auto", "newton"])
+    @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+    @pytest.mark.parametrize("case", HARSH)
+    def test_badly_scaled_to_1e_6(self, case: str, sparse: bool, method: str) -> None:
+        check(fast.solve(stated(HARSH[case], sparse), method=method), 1e-6)
+
+    @pytest.mark.parametrize("method", ["auto", "newton"])
+    @pytest.mark.parametrize("seed", range(30))
+    def test_random_workloads_to_1e_9(self, seed: int, method: str) -> None:
+        rng = np.random.default_rng(seed)
+        matrix = rng.standard_normal(tuple(rng.integers(2, 10, 2)))
+        check(fast.solve(problem(matrix), tol=1e-9, method=method), 1e-9)
+        if matrix.shape[1] > 2:
+            moves = dm.neighbours.replace_one(matrix.shape[1])
+            check(fast.solve(problem(matrix, moves=moves), tol=1e-8, method=method), 1e-8)
+
+    @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+    @pytest.mark.parametrize("ratio", [1e12, 1e16, 1e20, 1e40])
+    def test_targets_worlds_apart_end_with_an_honest_status(self, ratio: float) -> None:
+        answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2), [ratio, 1 / ratio]))
+        assert answer.certificate.certifies(1e-6) is (answer.status is dm.Status.CERTIFIED)
+
+    @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+    @pytest.mark.parametrize("case", [*GENTLE, *HARSH])
+    def test_the_covariance_of_one_method_never_beats_the_bound_of_another(self, case: str) -> None:
+        stated = problem(*(GENTLE | HARSH)[case])
+        answers = [fast.solve(stated, tol=tol, method=method) for method in METHODS for tol in (1e-3, 1e-6)]
+        assert all(each.certificate.feasible for each in answers)
+        for one in answers:
+            for two in answers:
+                judged = stated.certify(one.primal, two.dual)  # CertificateError if it did
+                if judged.feasible:
+                    assert two.lower_bound <= one.objective * (1 + judged.resolution)
+
+    @pytest.mark.parametrize("case", ["tall", "marginals", "one replaced", "rank-deficient"])
+    def test_the_whole_scaled_by_powers_of_two_takes_the_same_steps(self, case: str) -> None:
+        matrix, targets, basis, moves = (
+            (*GENTLE[case], 1.0, None, None)[:4] if len(GENTLE[case]) < 4 else GENTLE[case]
+        )
+        one = fast.solve(problem(matrix, targets, basis, moves))
+        two = fast.solve(problem(2.0**40 * matrix, targets, basis, moves))
+        assert one.iterations == two.iterations
+        assert two.objective == pytest.approx(2.0**80 * one.objective, rel=1e-6)
+
+
+class TestBudgets:
+    """Eigendecompositions at most, and the optimum where it is known."""
+
+    @pytest.mark.parametrize(
+        ("workload", "targets", "tol", "most", "optimum"),
+        [
+            pytest.param(dm.workloads.prefix(64), 1.0, 1e-6, 25, 4.45787, id="prefix 64"),
+            pytest.param(dm.workloads.prefix(64), 1.0, 1e-9, 40, 4.45787, id="prefix 64 to 1e-9"),
+            pytest.param(dm.workloads.pl94(), 1.0, 1e-6, 12, 3.01343, id="PL-94"),
+            pytest.param(dm.workloads.age_pyramid(), 1.0, 1e-6, 30, None, id="age pyramid"),
+            pytest.param(
+                dm.workloads.age_pyramid(adults=False), 1.0, 1e-6, 30, 6.9975, id="age pyramid without 18+"
+            ),
+            pytest.param(dm.workloads.random_range(256, 512, rng=0), 1.0, 1e-6, 150, None, id="512 ranges"),
+            pytest.param(
+                dm.workloads.random_range(256, 512, rng=0),
+                np.random.default_rng(1).uniform(1, 10, 512),
+                1e-6,
+                150,
+                None,
+                id="512 ranges, targets 1 to 10",
+            ),
+        ],
+    )
+    def test_eigendecompositions(
+        self, workload: dm.Workload, targets: Any, tol: float, most: int, optimum: float | None
+    ) -> None:
+        answer = fast.solve(dm.FitnessForUse(workload, targets), tol=tol)
+        check(answer, tol)
+        assert answer.iterations <= most
+        assert answer.iterations == answer.history[-1].iteration >= len(answer.history)
+        if optimum is not None:
+            assert answer.objective == pytest.approx(optimum, rel=2e-6, abs=5e-5 if optimum > 6 else 5e-6)
+
+
+class TestFixedPoint:
+    @pytest.mark.parametrize(
+        "case", ["tall", "rank-deficient", "signs", "ranges", "one replaced", "any neighbours"]
+    )
+    def test_no_step_lowers_the_bound(self, case: str) -> None:
+        program = Reduction.of((stated := problem(*GENTLE[case])).geometry, stated.targets).program
+        neighbours, queries, _ = program.sizes
+        weights = np.append(np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries))
+        state = fixed_point.FixedPointState(decompose(program, weights))
+        for _ in range(40):
+            following = fixed_point.step(program, state)
+            assert following.spectrum.lower_bound >= state.spectrum.lower_bound * (1 - 1e-12)
+            state = following
+
+
+class TestOptions:
+    stated = dm.FitnessForUse(dm.workloads.random_range(10, 25, rng=3), np.linspace(1, 3, 25))
+
+    def test_callback_hears_of_every_step(self) -> None:
+        news: list[dm.Progress] = []
+        answer = fast.solve(self.stated, callback=news.append)
+        assert tuple(news) == answer.history and all(isinstance(each, dm.Progress) for each in news)
+        counts = [each.iteration for each in news]
+        assert counts == sorted(set(counts)) and counts[-1] == answer.iterations
+        assert all(one.objective >= two.objective for one, two in zip(news, news[1:], strict=False))
+        assert all(one.lower_bound <= two.lower_bound for one, two in zip(news, news[1:], strict=False))
+        assert all(one.seconds <= two.seconds for one, two in zip(news, news[1:], strict=False))
+        assert news[-1].gap == pytest.approx(answer.gap, rel=1e-3) and answer.seconds >= news[-1].seconds
+        assert news[-1].objective == pytest.approx(answer.objective, rel=1e-12)
+
+    @pytest.mark.parametrize("case", ["row times 1e+06", "rank-deficient, row times 1e+06"])
+    def test_callback_hears_of_a_second_try(self, case: str) -> None:
+        news: list[dm.Progress] = []
+        answer = fast.solve(problem(*HARSH[case]), callback=news.append)
+        counts = [each.iteration for each in news]
+        assert counts == sorted(set(counts)) and counts[-1] == answer.iterations
+        assert tuple(news) == answer.history
+        with pytest.warns(dm.UncertifiedWarning):
+            assert fast.solve(problem(*HARSH[case]), max_iterations=8).iterations < 16
+
+    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize("steps", [1, 2, 5])
+    def test_when_steps_run_out_the_gap_is_honest(self, method: str, steps: int) -> None:
+        with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED"):
+            answer = fast.solve(self.stated, method=method, max_iterations=steps)
+        optimum = fast.solve(self.stated, tol=1e-8).objective
+        assert answer.status is dm.Status.STEPS_EXHAUSTED and answer.iterations == steps
+        assert answer.certificate.feasible and answer.gap > answer.tol
+        assert answer.lower_bound <= optimum <= answer.objective
+        assert answer.gap == pytest.approx(answer.objective / answer.lower_bound - 1)
+
+    def test_when_time_runs_out(self) -> None:
+        with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED"):
+            answer = fast.solve(self.stated, time_limit=1e-9)
+        assert answer.iterations == 1 and math.isfinite(answer.gap)
+
+    def test_beyond_double_precision_it_stops_and_says_so(self) -> None:
+        with pytest.warns(dm.UncertifiedWarning):
+            answer = fast.solve(self.stated, tol=1e-18)
+        assert answer.status in (dm.Status.STALLED, dm.Status.ROUNDING)
+        assert answer.gap <= 1e-8 and answer.iterations < 1000
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_warm_start_takes_no_more_steps(self, method: str) -> None:
+        first = fast.solve(self.stated, method=method)
+        nearby = dm.FitnessForUse(self.stated.workload, self.stated.targets * np.linspace(1, 1.01, 25))
+        for following in (self.stated, nearby):
+            cold, warm = (fast.solve(following, method=method, start=start) for start in (None, first))
+            check(warm, 1e-6)
+            assert warm.iterations <= cold.iterations
+
+    def test_warm_start_crosses_problems_of_one_size(self) -> None:
+        first = fast.solve(self.stated)
+        check(
+            fast.solve(dm.PrivacyFirst(self.stated.workload, self.stated.targets, cost=2.0), start=first),
+            1e-6,
+        )
+        signs = dm.FitnessForUse(dm.workloads.random_signs(10, 25, rng=0), 1e6)
+        check(fast.solve(signs, start=first), 1e-6)
+        assert fast.solve(signs).objective == pytest.approx(
+            fast.solve(signs, start=first).objective, rel=2e-6
+        )
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_two_runs_are_identical(self, method: str) -> None:
+        one, two = (fast.solve(self.stated, method=method) for _ in range(2))
+        np.testing.assert_array_equal(one.primal, two.primal)
+        for first, second in zip(one.dual, two.dual, strict=True):
+            np.testing.assert_array_equal(first, second)
+        assert (one.iterations, one.certificate) == (two.iterations, two.certificate)
+
+    def test_keyboard_interrupt_passes_through(self) -> None:
+        def interrupt(progress: dm.Progress) -> None:
+            if progress.iteration == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            fast.solve(self.stated, callback=interrupt)
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            *({"tol": value} for value in (0, -1e-6, np.nan, np.inf, "small", None, [1e-6])),
+            *({"max_iterations": value} for value in (0, -1, 1.5, True, None, "many")),
+            *({"time_limit": value} for value in (0, -1.0, np.nan, np.inf, "long")),
+            *({"method": value} for value in ("quick", "", None, 1)),
+            *({"start": value} for value in (1, "warm")),
+            {"callback": 3},
+        ],
+        ids=lambda options: f"{next(iter(options))}={str(next(iter(options.values())))[:20]}",
+    )
+    def test_options_out_of_range_are_refused(self, options: dict[str, Any]) -> None:
+        with pytest.raises(dm.DualmechError, match=next(iter(options))) as error:
+            fast.solve(self.stated, **options)
+        assert isinstance(error.value, ValueError | TypeError)
+
+    def test_a_start_of_another_size_is_refused(self) -> None:
+        other = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0))
+        with pytest.raises(dm.InvalidInputError, match="start"):
+            fast.solve(self.stated, start=other)
+
+    @pytest.mark.parametrize(
+        "other", [None, 3, dm.workloads.prefix(3), np.eye(2)], ids=lambda o: type(o).__name__
+    )
+    def test_other_problems_are_refused(self, other: Any) -> None:
+        with pytest.raises(dm.InputTypeError, match="problem"):
+            fast.solve(other)

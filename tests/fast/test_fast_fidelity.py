@@ -1,0 +1,189 @@
+"""The dual function of the fast layer: value, gradient, Hessian and primal point, against differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import dualmech as dm
+from dualmech.fast.engine.fidelity import Program, Spectrum, decompose
+from dualmech.fast.reductions.dense import Reduction
+from dualmech.linalg import to_dense
+from dualmech.validate import Array
+
+
+def draws(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+PROGRAMS = {
+    "identity": Program(draws(0).standard_normal((7, 4)), None),
+    "wide": Program(draws(1).standard_normal((4, 4)), draws(2).standard_normal((4, 9))),
+    "sparse": Program(
+        draws(3).standard_normal((6, 3)),
+        sp.csc_array(np.hstack([np.eye(3), draws(4).standard_normal((3, 2))])),
+    ),
+    "one": Program(np.array([[2.0]]), None),
+}
+programs = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+smoothings = pytest.mark.parametrize("smoothing", [0.0, 1e-3, 0.3, 10.0])
+
+
+def weights_for(program: Program, seed: int = 5) -> Array:
+    neighbours, queries, _ = program.sizes
+    return draws(seed).uniform(0.2, 1, neighbours + queries)
+
+
+def dense_moves(program: Program) -> Array:
+    return np.eye(program.sizes[2]) if program.moves is None else to_dense(program.moves)
+
+
+def squares(program: Program, weights: Array) -> tuple[Array, Array]:
+    """Return P and Q."""
+    neighbours, moves = program.sizes[0], dense_moves(program)
+    first = moves * weights[:neighbours] @ moves.T
+    return first, program.queries.T * weights[neighbours:] @ program.queries
+
+
+def smoothed_value(program: Program, weights: Array, smoothing: float) -> float:
+    """Return G: with ``s²`` the eigenvalues of P Q and ``n² + τ n = s²``, it is ``Σ 2 n + τ log(τ n)``."""
+    first, last = squares(program, weights)
+    values = np.sqrt(np.linalg.eigvals(first @ last).real)
+    if not smoothing:
+        return float(2 * values.sum())
+    mean = (np.sqrt(smoothing**2 + 4 * values**2) - smoothing) / 2
+    return float(np.sum(2 * mean + smoothing * np.log(smoothing * mean)))
+
+
+def at(program: Program, weights: Array, smoothing: float) -> Spectrum:
+    spectrum = decompose(program, weights)
+    return spectrum.smoothed(smoothing) if smoothing else spectrum
+
+
+@programs
+def test_fidelity_is_the_trace_norm(program: Program) -> None:
+    weights = weights_for(program)
+    neighbours, moves = program.sizes[0], dense_moves(program)
+    matrix = np.sqrt(weights[neighbours:, None]) * (program.queries @ moves) * np.sqrt(weights[:neighbours])
+    assert decompose(program, weights).fidelity == pytest.approx(np.linalg.norm(matrix, "nuc"), rel=1e-12)
+    assert smoothed_value(program, weights, 0) == pytest.approx(
+        2 * decompose(program, weights).fidelity, rel=1e-10
+    )
+
+
+@programs
+@smoothings
+def test_gradient_against_differences(program: Program, smoothing: float) -> None:
+    weights, h = weights_for(program), 1e-6
+    differences = [
+        (
+            smoothed_value(program, weights + h * e, smoothing)
+            - smoothed_value(program, weights - h * e, smoothing)
+        )
+        / (2 * h)
+        for e in np.eye(len(weights))
+    ]
+    np.testing.assert_allclose(at(program, weights, smoothing).gradient(), differences, rtol=1e-6)
+
+
+@programs
+@smoothings
+def test_hessian_against_differences(program: Program, smoothing: float) -> None:
+    weights, h = weights_for(program), 1e-5
+    spectrum = at(program, weights, smoothing)
+    differences = np.array(
+        [
+            (
+                at(program, weights + h * e, smoothing).gradient()
+                - at(program, weights - h * e, smoothing).gradient()
+            )
+            / (2 * h)
+            for e in np.eye(len(weights))
+        ]
+    )
+    expected = -weights * differences * weights[:, None]
+    lower = np.tril(spectrum.curvature(np.arange(len(weights))))
+    # The kernel's quadrature is good to 3e-3: twice |Γ(1 + 2πi / NODE_SPACING)|.
+    np.testing.assert_allclose(lower, np.tril(expected), rtol=5e-3, atol=5e-3 * np.abs(expected).max())
+    np.testing.assert_allclose(spectrum.curvature_diagonal(), np.diag(lower), rtol=1e-12)
+    chosen = np.arange(0, len(weights), 2)
+    part = spectrum.curvature(chosen)
+    np.testing.assert_allclose(np.tril(part), np.tril(lower[np.ix_(chosen, chosen)]), rtol=1e-12)
+
+
+@programs
+@pytest.mark.parametrize("smoothing", [1e-3, 0.3, 10.0])
+def test_smoothed_value_is_a_maximum_over_n(program: Program, smoothing: float) -> None:
+    weights = weights_for(program)
+    first, last = squares(program, weights)
+    spectrum = at(program, weights, smoothing)
+    rank = len(first)
+
+    def value(middle: Array) -> float:
+        eigenvalues = np.linalg.eigvalsh(np.block([[last, middle], [middle.T, first]]))
+        if eigenvalues[0] <= 0:
+            return -np.inf
+        return float(2 * np.trace(middle) + smoothing * np.log(eigenvalues).sum())
+
+    best: Any = np.linalg.solve(spectrum.root.T, spectrum.mean[:, None] * spectrum.root.T)
+    assert value(best) == pytest.approx(smoothed_value(program, weights, smoothing), rel=1e-9, abs=1e-9)
+    for seed in range(20):
+        step = draws(seed).standard_normal((rank, rank)) * 1e-4 * np.abs(best).max()
+        assert value(best + step) <= value(best) + 1e-12
+
+
+@programs
+@smoothings
+def test_primal_point_has_the_gains(program: Program, smoothing: float) -> None:
+    weights = weights_for(program)
+    moves, spectrum = dense_moves(program), at(program, weights, smoothing)
+    covariance = spectrum.covariance()
+    costs = np.diag(moves.T @ np.linalg.inv(covariance) @ moves)
+    variances = np.diag(program.queries @ covariance @ program.queries.T)
+    np.testing.assert_allclose(spectrum.gains, np.append(costs, variances), rtol=1e-9)
+    assert spectrum.objective == pytest.approx(costs.max() * variances.max(), rel=1e-9)
+    if not smoothing:  # P = Σ Q Σ, the matrix geometric mean of P and the inverse of Q
+        first, last = squares(program, weights)
+        np.testing.assert_allclose(covariance @ last @ covariance, first, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_solver_and_judge_agree_on_both_sides_of_any_weights(seed: int) -> None:
+    rng = draws(seed)
+    cells = int(rng.integers(2, 6))
+    matrix = rng.integers(-2, 3, (int(rng.integers(1, 7)), cells)).astype(float)
+    matrix[0, 0] = 3  # not all zero, and no multiple of the total
+    moves = None if seed % 2 else dm.neighbours.replace_one(cells)
+    problem = dm.FitnessForUse(dm.Workload(matrix), rng.uniform(1, 3, len(matrix)), neighbours=moves)
+    reduction = Reduction.of(problem.geometry, problem.targets)
+    neighbours, queries, _ = reduction.program.sizes
+    spectrum = decompose(reduction.program, rng.uniform(0, 1, neighbours + queries))
+    dual = reduction.spread(spectrum.weights, problem.targets)
+    judged = problem.certify(problem.feasible(reduction.covariance(spectrum.covariance())), dual)
+    assert judged.lower_bound == pytest.approx(spectrum.lower_bound, rel=1e-9)
+    assert judged.objective == pytest.approx(spectrum.objective, rel=1e-9)
+    gathered = reduction.gather(dual, problem.targets)
+    first, last = gathered[:neighbours], gathered[neighbours:]
+    np.testing.assert_allclose(first, spectrum.weights[:neighbours] / spectrum.weights[:neighbours].sum())
+    np.testing.assert_allclose(last, spectrum.weights[neighbours:] / spectrum.weights[neighbours:].sum())
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-8, 1e-16])
+def test_weights_that_differ_widely_lose_little_accuracy(spread: float) -> None:
+    """Squaring loses digits of the small singular values, EPS / GRADED² at most; beyond that factors are used."""
+    program = PROGRAMS["wide"]
+    weights = weights_for(program) * np.where(np.arange(13) % 3, 1.0, spread)
+    neighbours = program.sizes[0]
+    matrix = (
+        np.sqrt(weights[neighbours:, None])
+        * (program.queries @ dense_moves(program))
+        * np.sqrt(weights[:neighbours])
+    )
+    spectrum = decompose(program, weights)
+    expected = np.sort(np.linalg.svd(matrix, compute_uv=False)[:4])
+    np.testing.assert_allclose(spectrum.values, expected, rtol=3e-6, atol=1e-14)
+    assert spectrum.fidelity == pytest.approx(expected.sum(), rel=1e-11)
+    assert np.all(np.isfinite(spectrum.gains))

@@ -1,0 +1,206 @@
+"""Tied weights and blocks of rank one: the dual function's derivatives against differences and against each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import scipy.sparse as sp
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.fast.engine import orbits
+from dualmech.fast.engine.diagonal import DiagonalProgram
+from dualmech.fast.engine.fidelity import Program
+from dualmech.fast.engine.orbits import OrbitProgram, OrbitSpectrum, Part
+from dualmech.linalg import to_dense
+from dualmech.validate import Array
+
+Groups = npt.NDArray[np.intp]
+
+
+def draws(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def diagonal(seed: int, neighbours: int, queries: int, blocks: int, fixed: bool = False) -> DiagonalProgram:
+    """Blocks that see some neighbours and some queries each, at least one."""
+    squares = draws(seed).uniform(0.1, 2, (queries, blocks)) * (
+        draws(seed + 1).random((queries, blocks)) < 0.6
+    )
+    reach = draws(seed + 2).uniform(0.1, 2, (neighbours, blocks)) * (
+        draws(seed + 3).random((neighbours, blocks)) < 0.6
+    )
+    squares[0], reach[0] = 1.0, 0.5
+    own = squares.sum(axis=0)[None, :] if fixed else squares
+    return DiagonalProgram(sp.csr_array(own), sp.csr_array(reach), fixed)
+
+
+def part(
+    seed: int, queries: int, rank: int, groups: list[int], shares: bool = False, fixed: bool = False
+) -> Part:
+    """A program of as many neighbours as there are groups, less the queries."""
+    neighbours = len(groups) - (0 if fixed else queries)
+    moves = None if neighbours == rank else draws(seed).standard_normal((rank, neighbours))
+    program = Program(draws(seed + 1).standard_normal((queries, rank)), moves, fixed=fixed)
+    numbers: Groups = np.array(groups)
+    each = 1 / np.bincount(numbers)[numbers] if shares else np.ones(len(groups))
+    return Part(program, numbers, each)
+
+
+PROGRAMS = {
+    "blocks": OrbitProgram(
+        (part(0, 5, 3, [0, 2, 3, 4, 5, 6, 7, 8]), part(3, 2, 2, [1, 2, 0, 8, 4])), diagonal(7, 4, 6, 5), 4, 6
+    ),
+    "tied": OrbitProgram((part(10, 6, 4, [0, 1, 1, 0, 2, 2, 3, 4, 2, 3], shares=True),), None, 2, 3),
+    "tied, wide": OrbitProgram((part(20, 4, 3, [0, 1, 1, 0, 1, 2, 3, 2, 2], shares=True),), None, 2, 2),
+    "rank one": OrbitProgram((), diagonal(30, 3, 4, 6), 3, 4),
+    "fixed": OrbitProgram(
+        (part(40, 6, 3, [0, 1, 1], shares=True, fixed=True),), diagonal(44, 2, 3, 4, True), 2, 0, True
+    ),
+    "fixed, distinct": OrbitProgram((part(50, 5, 3, [2, 0, 1], fixed=True),), None, 3, 0, True),
+}
+programs = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+smoothings = pytest.mark.parametrize("smoothing", [0.0, 1e-3, 0.3, 10.0])
+ways = pytest.mark.parametrize("by_members", [True, False])
+
+
+def weights_for(program: OrbitProgram) -> Array:
+    return draws(5).uniform(0.2, 1, program.neighbours + program.queries)
+
+
+def singular_values(program: OrbitProgram, weights: Array) -> Array:
+    """Of ``diag(√μ) V D diag(√λ)`` of every part and of every block of rank one, from matrices."""
+    found = []
+    for each in program.parts:
+        own, neighbours = np.sqrt(weights[each.groups] * each.shares), each.program.sizes[0]
+        moves = np.eye(each.program.sizes[2]) if each.program.moves is None else to_dense(each.program.moves)
+        rows = each.program.queries if program.fixed else own[neighbours:, None] * each.program.queries
+        found.append(np.linalg.svd(rows @ moves * own[:neighbours], compute_uv=False)[: len(moves)])
+    if program.diagonal is not None:
+        first, last = (
+            weights[: program.neighbours],
+            np.ones(1) if program.fixed else weights[program.neighbours :],
+        )
+        products = (program.diagonal.reach.toarray().T @ first) * (
+            program.diagonal.squares.toarray().T @ last
+        )
+        found.append(np.sqrt(products))
+    return np.concatenate(found)
+
+
+def smoothed_value(program: OrbitProgram, weights: Array, smoothing: float) -> float:
+    """Return G: with ``n² + τ n = s²``, it is ``Σ 2 n + τ log(τ n)``."""
+    values = singular_values(program, weights)
+    if not smoothing:
+        return float(2 * values.sum())
+    mean = (np.sqrt(smoothing**2 + 4 * values**2) - smoothing) / 2
+    return float(np.sum(2 * mean + smoothing * np.log(smoothing * mean)))
+
+
+def at(program: OrbitProgram, weights: Array, smoothing: float) -> OrbitSpectrum:
+    spectrum = program.at(weights)
+    return spectrum.smoothed(smoothing) if smoothing else spectrum
+
+
+@programs
+@smoothings
+def test_gradient_and_values_against_differences(program: OrbitProgram, smoothing: float) -> None:
+    weights, h = weights_for(program), 1e-6
+    spectrum = at(program, weights, smoothing)
+    np.testing.assert_allclose(spectrum.values, np.sort(singular_values(program, weights)), rtol=1e-9)
+    steps = h * np.eye(len(weights))
+    ends = [[smoothed_value(program, weights + sign * step, smoothing) for step in steps] for sign in (1, -1)]
+    np.testing.assert_allclose(spectrum.gradient(), (np.array(ends[0]) - ends[1]) / (2 * h), rtol=1e-6)
+    assert spectrum.fidelity == pytest.approx(singular_values(program, weights).sum(), rel=1e-10)
+    if smoothing:
+        later, sooner = (at(program, weights, smoothing * (1 + sign * 1e-5)).gradient() for sign in (1, -1))
+        expected = (later - sooner) / (2e-5 * smoothing)
+        np.testing.assert_allclose(spectrum.gradient_slope(), expected, rtol=1e-5, atol=1e-7)
+
+
+@programs
+@smoothings
+@ways
+def test_hessian_against_differences(
+    program: OrbitProgram, smoothing: float, by_members: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orbits.Part, "by_members", property(lambda each: each.distinct or by_members))
+    monkeypatch.setattr(orbits, "SLAB_ENTRIES", 20)
+    weights, h = weights_for(program), 1e-5
+    spectrum = at(program, weights, smoothing)
+    ends = [
+        [at(program, weights + sign * step, smoothing).gradient() for step in h * np.eye(len(weights))]
+        for sign in (1, -1)
+    ]
+    expected = -weights * (np.array(ends[0]) - ends[1]) / (2 * h) * weights[:, None]
+    whole = np.tril(spectrum.curvature(np.arange(len(weights))))
+    # The kernel's quadrature is good to 3e-3, as in `test_fast_fidelity`.
+    np.testing.assert_allclose(whole, np.tril(expected), rtol=5e-3, atol=5e-3 * np.abs(expected).max())
+    bounds = spectrum.curvature_diagonal() / np.diag(whole)
+    assert np.all(bounds >= 1 - 5e-3)
+    if all(each.distinct for each in program.parts):
+        np.testing.assert_allclose(bounds, 1, rtol=5e-3)
+    chosen = np.arange(0, len(weights), 2)
+    own = np.tril(spectrum.curvature(chosen))
+    np.testing.assert_allclose(own, np.tril(whole[np.ix_(chosen, chosen)]), rtol=1e-9, atol=1e-12)
+
+
+@smoothings
+def test_blocks_of_rank_one_are_parts_of_rank_one(smoothing: float) -> None:
+    program = PROGRAMS["rank one"]
+    assert program.diagonal is not None
+    reach, squares = program.diagonal.reach.toarray().T, program.diagonal.squares.toarray().T
+    parts = []
+    for moved, seen in zip(reach, squares, strict=True):
+        first, last = np.flatnonzero(moved), np.flatnonzero(seen)
+        own = Program(np.sqrt(seen[last])[:, None], np.sqrt(moved[first])[None, :])
+        parts.append(Part(own, np.concatenate([first, 3 + last]), np.ones(len(first) + len(last))))
+    weights = weights_for(program)
+    one, two = (at(each, weights, smoothing) for each in (program, OrbitProgram(tuple(parts), None, 3, 4)))
+    for name in ("values", "gains", "fidelity", "lower_bound", "objective"):
+        np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=1e-10)
+    for name in ("gradient", "gradient_slope"):
+        np.testing.assert_allclose(getattr(one, name)(), getattr(two, name)(), rtol=1e-9, atol=1e-12)
+    levels, covariances = one.covariance()[0], two.covariance()[1]
+    np.testing.assert_allclose(levels, np.concatenate(covariances).ravel(), rtol=1e-10)
+    everything = np.arange(7)
+    np.testing.assert_allclose(one.curvature_diagonal(), two.curvature_diagonal(), rtol=5e-3)
+    np.testing.assert_allclose(
+        np.tril(one.curvature(everything)), np.tril(two.curvature(everything)), rtol=5e-3
+    )
+    beside = [each.smoothed(0.7).barrier - each.smoothed(0.2).barrier for each in (one, two)]
+    assert beside[0] == pytest.approx(beside[1], rel=1e-9)
+
+
+@programs
+def test_primal_point_has_the_gains(program: OrbitProgram) -> None:
+    weights = weights_for(program)
+    spectrum = program.at(weights)
+    costs, seen = np.zeros(program.neighbours), np.zeros(program.queries)
+    levels, covariances = spectrum.covariance()
+    if program.diagonal is not None:
+        costs += program.diagonal.reach @ (1 / levels)
+        seen += 0 if program.fixed else program.diagonal.squares @ levels
+    for each, covariance in zip(program.parts, covariances, strict=True):
+        neighbours = each.program.sizes[0]
+        moves = np.eye(len(covariance)) if each.program.moves is None else to_dense(each.program.moves)
+        forms = np.einsum("ki,ki->i", moves, np.linalg.solve(covariance, moves))
+        np.add.at(costs, each.groups[:neighbours], each.shares[:neighbours] * forms)
+        if not program.fixed:
+            forms = np.einsum("jk,jk->j", each.program.queries @ covariance, each.program.queries)
+            np.add.at(seen, each.groups[neighbours:] - program.neighbours, each.shares[neighbours:] * forms)
+    np.testing.assert_allclose(spectrum.gains, np.append(costs, seen), rtol=1e-9)
+
+
+def test_an_ascent_starts_where_another_ended() -> None:
+    tables: Any = {"ages": {"age": dm.workloads.prefix(8)}, "both": ["age", "sex"], "sexes": ["sex"]}
+    workload = dm.workloads.union({"age": 8, "sex": 3}, tables)
+    for problem in (dm.UnionFitness(workload, [1.0, 2.0, 3.0]), dm.UnionVariance(workload)):
+        answer = fast.solve(problem, tol=1e-8)
+        again = fast.solve(problem, tol=1e-6, start=answer)
+        assert again.status is dm.Status.CERTIFIED and again.iterations < answer.iterations
+        for method in ("fixed_point", "newton"):
+            assert fast.solve(problem, method=method, tol=1e-4).status is dm.Status.CERTIFIED

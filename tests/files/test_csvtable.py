@@ -1,0 +1,93 @@
+"""What a CSV file may look like, and what is said of one that may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dualmech import files
+from dualmech.errors import FileFormatError
+from dualmech.files import csv
+
+
+def parse(folder: Path, content: bytes | str) -> csv.Table:
+    path = folder / "table.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return csv.read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "names", "groups"),
+    [
+        ("1,0\n1,1\n", None, None),
+        ("1,0\r\n\r\n1,1", None, None),
+        ("\ufeff1,0\n1,1\n", None, None),
+        (" 1 , 0.0\n1e0,+1\n", None, None),
+        ("left,right\n1,0\n1,1\n", None, None),
+        ("query,left,right\na,1,0\nb,1,1\n", ("a", "b"), None),
+        ("Query , GROUP,x0,x1\na,g,1,0\nb,h,1,1\n", ("a", "b"), ("g", "h")),
+        ("query,0,1\na,1,0\nb,1,1\n", ("a", "b"), None),
+        ('\ufeff"query","group",,\n"a,\n""b""",,1,0\n12, g,1,1\n', ('a,\n"b"', "12"), ("", " g")),
+    ],
+)
+def test_read(tmp_path: Path, content: str, names: object, groups: object) -> None:
+    table = parse(tmp_path, content)
+    np.testing.assert_array_equal(table.values, [[1, 0], [1, 1]])
+    assert (table.names, table.groups) == (names, groups)
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ("", "no row of numbers"),
+        ("\n \n", "no row of numbers"),
+        ("left,right\n", "no row of numbers"),
+        ("query\na\n", "line 2: has no column of numbers"),
+        ("query,group\na,g\n", "line 2: has no column of numbers"),
+        ("1,0\n1\n", "line 2: has 1 fields where the first line has 2"),
+        ("x,y\n\n1,0\n1,0,0\n", "line 4: has 3 fields"),
+        ("query,x\na,1\nb\n", "line 3: has 1 fields"),
+        ("1,O\n1,1\n", "line 1: 'O' is not a number .*header"),
+        ("left,1,0\n", "line 1: 'left' is not a number .*header"),
+        (",a,b\n0,1,0\n", "line 1: the header has an empty field"),
+        ("a,b\n1,\n", "line 2: '' is not a number"),
+        ("1,0\n1,1_0\n", "line 2: '1_0' is not a number$"),
+        ("1;0\n1;1\n", "line 2: '1;1' is not a number"),
+        ("1,0\nnan,1\n", "line 2: numbers must be finite, got 'nan'"),
+        ("1,0\n1,1e999\n", "line 2: numbers must be finite, got '1e999'"),
+        ("1,0\n1,-inf\n", "line 2: numbers must be finite"),
+        ('query,x\n"a,1\n', "is not CSV"),
+        ('query,x\n"a"b,1\n', "line 2: is not CSV"),
+        (b"query,x\n\xff\xfe,1\n", "is not UTF-8 text"),
+        ("1,0\n1,1\n".encode("utf-16"), "table.csv: "),
+        (b"\x00\x01\x02", "table.csv: "),
+        ("query,x\n" + "a" * 200_000 + ",1\n", "line 2: is not CSV"),
+    ],
+)
+def test_refused(tmp_path: Path, content: bytes | str, match: str) -> None:
+    with pytest.raises(FileFormatError, match=match) as caught:
+        parse(tmp_path, content)
+    assert str(caught.value).startswith(f"{tmp_path}/table.csv: ") and "\n" not in str(caught.value)
+
+
+def test_numbers_keep_every_bit(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((20, 7)) * 10.0 ** rng.integers(-300, 300, (20, 7))
+    values[0] = [0.0, -0.0, 5e-324, 1.7976931348623157e308, 1 / 3, 1e22, -2.0]
+    texts = [f"q{j}" for j in range(20)]
+    read = parse(tmp_path, csv.format_table(values, texts, texts)).values
+    np.testing.assert_array_equal(read, values)
+    np.testing.assert_array_equal(np.signbit(read), np.signbit(values))
+
+
+def test_whole_numbers_are_written_short() -> None:
+    text = csv.format_table(np.array([[1.0, -2.0, 0.5]]), ["total, all"], ["a"])
+    assert text == b'query,group,x0,x1,x2\n"total, all",a,1,-2,0.5\n'
+
+
+def test_a_workload_takes_names_and_groups(tmp_path: Path) -> None:
+    parse(tmp_path, "query,a,b\nleft,1,0\n")
+    workload = files.read_workload(tmp_path / "table.csv")
+    assert workload.names == ("left",) and workload.groups == ("queries",)

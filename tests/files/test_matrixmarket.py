@@ -1,0 +1,104 @@
+"""Matrix Market files are read as scipy reads them, where they are whole, and refused where they are not."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import scipy.io
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dualmech.errors import FileFormatError
+from dualmech.files.matrixmarket import format_matrix_market, read_matrix_market
+from dualmech.linalg import to_dense
+
+COORDINATE = "%%MatrixMarket matrix coordinate real general\n"
+ARRAY = "%%MatrixMarket matrix array real general\n"
+
+
+def parse(content: bytes | str) -> npt.NDArray[np.float64]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.mtx"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return to_dense(read_matrix_market(path))
+
+
+@pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric"])
+@pytest.mark.parametrize(("layout", "field"), [("sparse", "real"), ("sparse", "integer"), ("dense", "real")])
+def test_reads_what_scipy_writes(tmp_path: Path, layout: str, field: str, symmetry: str) -> None:
+    rng = np.random.default_rng(3)
+    matrix = rng.integers(-4, 5, (5, 5)).astype(float) * (rng.random((5, 5)) < 0.6)
+    matrix = {"general": matrix, "symmetric": matrix + matrix.T, "skew-symmetric": matrix - matrix.T}[
+        symmetry
+    ]
+    path = tmp_path / "m.mtx"
+    written: Any = sp.coo_array(matrix) if layout == "sparse" else matrix
+    scipy.io.mmwrite(path, written, comment="from scipy", field=field, symmetry=symmetry)
+    read = read_matrix_market(path)
+    assert sp.issparse(read) == (layout == "sparse")
+    np.testing.assert_array_equal(to_dense(read), matrix)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 99), st.booleans())
+def test_keeps_every_bit(rows: int, columns: int, seed: int, sparse: bool) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = rng.standard_normal((rows, columns)) * 10.0 ** rng.integers(-300, 300, (rows, columns))
+    matrix *= rng.random((rows, columns)) < 0.5
+    again = parse(format_matrix_market(sp.csr_array(matrix) if sparse else matrix))
+    np.testing.assert_array_equal(again, matrix)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (COORDINATE.upper() + "% a comment\n\n2 2 3\n1 1 1\n1 1 2\n2 1 -1e0\n", [[3, 0], [-1, 0]]),
+        ("%%MatrixMarket matrix coordinate pattern symmetric\n2 2 2\n1 1\n2 1\n", [[1, 1], [1, 0]]),
+        (COORDINATE + "1 2 0\n", [[0, 0]]),
+        (ARRAY + "2 2\n1\n2\n3\n4", [[1, 3], [2, 4]]),
+        (ARRAY + "2 2\n1 2 3 4\n", [[1, 3], [2, 4]]),
+    ],
+)
+def test_layouts(content: str, expected: list[list[float]]) -> None:
+    np.testing.assert_array_equal(parse(content), expected)
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ("", "line 1: must be '%%MatrixMarket matrix'"),
+        ("1 0\n0 1\n", "line 1: must be"),
+        ("%%MatrixMarket vector coordinate real general\n", "line 1: must be"),
+        ("%%MatrixMarket matrix list real general\n", "line 1: layout"),
+        ("%%MatrixMarket matrix array complex general\n", "line 1: field"),
+        ("%%MatrixMarket matrix array pattern general\n", "line 1: field"),
+        ("%%MatrixMarket matrix array real hermitian\n", "line 1: symmetry"),
+        (COORDINATE, "3 sizes, got nothing"),
+        (COORDINATE + "2 2\n", "line 2: must hold 3 sizes, got 2 2"),
+        (COORDINATE + "0 2 0\n", "line 2: must hold 3 sizes"),
+        (COORDINATE + "2 -2 0\n", "line 2: '-2' is not a whole number"),
+        (COORDINATE.replace("general", "symmetric") + "2 3 0\n", "line 2: a symmetric matrix must be square"),
+        (COORDINATE + "2 2 1\n%\n3 1 1\n", r"line 4: entry \(3, 1\) lies outside 2 x 2"),
+        (COORDINATE + "2 2 1\n0 1 1\n", r"line 3: entry \(0, 1\)"),
+        (COORDINATE + "2 2 1\n1 1\n", "line 3: must hold 3 numbers, got 1 1"),
+        (COORDINATE + "2 2 1\n1 1 x\n", "line 3: 'x' is not a number"),
+        (COORDINATE + "2 2 1\n1.0 1 1\n", "line 3: '1.0' is not a whole number"),
+        (COORDINATE + "2 2 2\n1 1 1\n", "must have 2 entries, got 1"),
+        (COORDINATE + "2 2 0\n1 1 1\n", "must have 0 entries, got 1"),
+        (ARRAY + "2 2\n1\n2\n3\n", "must have 4 entries, got 3"),
+        (ARRAY + "2 2\n1\n2_0\n", "line 4: '2_0' is not a number"),
+        (ARRAY.encode() + b"1 1\n\xff\n", "not text"),
+    ],
+)
+def test_refused(tmp_path: Path, content: bytes | str, match: str) -> None:
+    path = tmp_path / "m.mtx"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(FileFormatError, match=match) as caught:
+        read_matrix_market(path)
+    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)

@@ -1,0 +1,173 @@
+"""Each neighbour matrix costs what the brute force over all data sets costs that it stands for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dualmech import neighbours
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.validate import Array
+
+quick = settings(max_examples=30)
+seeds = st.integers(0, 10_000)
+
+
+def cost_matrix(d: int, seed: int) -> Array:
+    rng = np.random.default_rng(seed)
+    factor = rng.standard_normal((rng.integers(1, d + 1), d))
+    return factor.T @ factor
+
+
+def cost(matrix: Array, moves: Iterable[Array]) -> float:
+    return max(float(move @ matrix @ move) for move in moves)
+
+
+def columns(matrix: sp.csc_array) -> list[Array]:
+    return list(matrix.toarray().T)
+
+
+def counts(cells: Sequence[int], d: int) -> Array:
+    return np.bincount(np.array(cells, dtype=int), minlength=d).astype(np.float64)
+
+
+def data_sets(d: int, most: int) -> list[Array]:
+    """All multisets of at most `most` records, as data vectors."""
+    chosen = (c for n in range(most + 1) for c in itertools.combinations_with_replacement(range(d), n))
+    return [counts(cells, d) for cells in chosen]
+
+
+@quick
+@given(st.integers(1, 4), seeds)
+def test_add_or_remove(d: int, seed: int) -> None:
+    matrix = cost_matrix(d, seed)
+    pairs = [x - y for x in data_sets(d, 3) for y in data_sets(d, 3) if np.abs(x - y).sum() == 1]
+    assert cost(matrix, columns(neighbours.add_or_remove(d))) == pytest.approx(cost(matrix, pairs))
+    assert sp.issparse(neighbours.add_or_remove(d))
+    np.testing.assert_array_equal(neighbours.add_or_remove(d).toarray(), np.eye(d))
+
+
+@quick
+@given(st.integers(2, 4), seeds)
+def test_replace_one(d: int, seed: int) -> None:
+    matrix = cost_matrix(d, seed)
+    tables = list(itertools.product(range(d), repeat=3))
+    pairs = [
+        counts(a, d) - counts(b, d)
+        for a in tables
+        for b in tables
+        if sum(left != right for left, right in zip(a, b, strict=True)) == 1
+    ]
+    assert cost(matrix, columns(neighbours.replace_one(d))) == pytest.approx(cost(matrix, pairs))
+
+
+@quick
+@given(st.integers(2, 9))
+def test_replace_one_lists_every_pair_once(d: int) -> None:
+    matrix = neighbours.replace_one(d)
+    assert matrix.shape == (d, d * (d - 1) // 2)
+    seen = [(int(np.flatnonzero(c == 1)[0]), int(np.flatnonzero(c == -1)[0])) for c in columns(matrix)]
+    assert seen == [(u, v) for u in range(d) for v in range(d) if u < v]
+    assert not np.any(matrix.sum(axis=0)), "the total does not move"
+
+
+@quick
+@given(st.integers(1, 4), st.integers(1, 3), seeds)
+def test_household_joins_or_leaves(d: int, members: int, seed: int) -> None:
+    matrix = cost_matrix(d, seed)
+    joins = data_sets(d, members)
+    mixed = [x - y for x in joins for y in joins if np.abs(x - y).sum() <= members]
+    reduced = columns(neighbours.household(d, members))
+    assert cost(matrix, reduced) == pytest.approx(cost(matrix, joins))
+    assert cost(matrix, reduced) == pytest.approx(cost(matrix, mixed))
+    assert len(reduced) == d
+
+
+@quick
+@given(st.integers(2, 3), st.integers(1, 3), seeds)
+def test_household_replaces(d: int, members: int, seed: int) -> None:
+    matrix = cost_matrix(d, seed)
+    tables = list(itertools.product(range(d), repeat=members))
+    moves = [counts(a, d) - counts(b, d) for a in tables for b in tables]
+    reduced = columns(neighbours.household(d, members, replace=True))
+    assert cost(matrix, reduced) == pytest.approx(cost(matrix, moves))
+
+
+@quick
+@given(st.integers(1, 6), st.integers(1, 9))
+def test_households_scale_single_records(d: int, members: int) -> None:
+    single = neighbours.add_or_remove(d).toarray()
+    np.testing.assert_array_equal(neighbours.household(d, members).toarray(), members * single)
+    if d > 1:
+        swaps = neighbours.replace_one(d).toarray()
+        np.testing.assert_array_equal(
+            neighbours.household(d, members, replace=True).toarray(), members * swaps
+        )
+
+
+@quick
+@given(st.integers(1, 6), st.data())
+def test_compositions_count_records(d: int, data: st.DataObject) -> None:
+    group = st.lists(st.integers(0, d - 1), min_size=1, max_size=6)
+    groups = data.draw(st.lists(group, min_size=1, max_size=6))
+    expected = np.array([[float(members.count(cell)) for members in groups] for cell in range(d)])
+    matrix = neighbours.compositions(d, groups)
+    np.testing.assert_array_equal(matrix.toarray(), expected)
+    np.testing.assert_array_equal(neighbours.compositions(d, iter(map(np.array, groups))).toarray(), expected)
+    assert np.all(matrix.data != 0)
+
+
+def test_a_part_of_a_household_can_cost_more_than_the_whole() -> None:
+    # Opposite effects cancel when both members leave: this is why the docstring asks to list the parts.
+    matrix = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    assert cost(matrix, columns(neighbours.compositions(2, [(0, 1)]))) == 0
+    assert cost(matrix, columns(neighbours.compositions(2, [(0, 1), (0,)]))) == 1
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.0, "3", None, True, 10**12])
+@pytest.mark.parametrize(
+    "build",
+    [neighbours.add_or_remove, neighbours.replace_one, lambda d: neighbours.household(d, 2)],
+)
+def test_sizes_are_checked(build: Callable[[object], sp.csc_array], wrong: object) -> None:
+    with pytest.raises((InvalidInputError, InputTypeError), match="d must|too many"):
+        build(wrong)
+
+
+def test_one_cell_has_nothing_to_replace() -> None:
+    for build in (neighbours.replace_one, lambda d: neighbours.household(d, 3, replace=True)):
+        with pytest.raises(InvalidInputError, match="at least 2"):
+            build(1)
+
+
+@pytest.mark.parametrize("wrong", [0, -2, 1.5, None, False, 10**400])
+def test_members_are_checked(wrong: object) -> None:
+    with pytest.raises((InvalidInputError, InputTypeError), match="members"):
+        neighbours.household(3, wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("groups", "match"),
+    [
+        ([], "at least one household"),
+        ([(0,), ()], r"groups\[1\] must have at least one record"),
+        ([(0, 3)], r"groups\[0\] must hold cells from 0 to 2, got 3"),
+        ([(0,), (-1,)], r"groups\[1\]"),
+        ([(0.0,)], "integers"),
+        ([(True,)], "integers"),
+        ([("0",)], "integers"),
+        ([0, 1], r"groups\[0\]"),
+        (["01"], r"groups\[0\]"),
+        ("01", "groups"),
+        (None, "groups"),
+    ],
+)
+def test_compositions_refuse(groups: object, match: str) -> None:
+    with pytest.raises((InvalidInputError, InputTypeError), match=match):
+        neighbours.compositions(3, groups)  # type: ignore[arg-type]

@@ -1,0 +1,124 @@
+"""Extremal patterns: they generate every private row, and the oracle prices all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech.geometry.local import patterns
+from dualmech.geometry.local.relaxation import Relaxation
+
+quick = settings(max_examples=40)
+seeds = st.integers(0, 10_000)
+epsilons = st.sampled_from([0.01, 0.5, 1.0, 4.0, 10.0])
+
+
+class TestPatterns:
+    @given(st.integers(2, 6), epsilons)
+    @quick
+    def test_are_private_and_sum_to_one(self, size: int, epsilon: float) -> None:
+        rows = patterns.rows(patterns.all_sets(size), epsilon)
+        assert len(rows) == 2**size - 2
+        np.testing.assert_allclose(rows.sum(axis=1), 1, rtol=1e-12)
+        np.testing.assert_allclose(rows.max(axis=1) / rows.min(axis=1), np.exp(epsilon), rtol=1e-12)
+
+    @given(seeds, st.integers(2, 6), epsilons)
+    @quick
+    def test_every_private_row_is_a_chain_of_them(self, seed: int, size: int, epsilon: float) -> None:
+        rng = np.random.default_rng(seed)
+        strategy = 1 + patterns.gain(epsilon) * rng.integers(0, 4, (3, size)) / 3
+        weights, sets = patterns.split(strategy, epsilon)
+        assert np.all(weights > 0) and np.all(sets.any(axis=1)) and not np.any(sets.all(axis=1))
+        assert len(weights) <= len(strategy) * (size + 2)
+        parts = weights[:, None] * patterns.rows(sets, epsilon)
+        np.testing.assert_allclose(parts.sum(axis=0), strategy.sum(axis=0), rtol=1e-10)
+
+    @given(seeds, st.integers(2, 6), epsilons)
+    @quick
+    def test_splitting_never_hurts(self, seed: int, size: int, epsilon: float) -> None:
+        # Lemma 4: q q' / 1'q of a sum is below the sum of the parts'.
+        rng = np.random.default_rng(seed)
+        row = 1 + patterns.gain(epsilon) * rng.random((1, size))
+        weights, sets = patterns.split(row, epsilon)
+        rows = patterns.rows(sets, epsilon)
+        difference = (rows.T * weights) @ rows - row.T @ row / row.sum()
+        assert np.linalg.eigvalsh(difference)[0] >= -1e-12 * row.sum()
+
+    def test_too_many_are_not_listed(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="size must be at most 20"):
+            patterns.all_sets(21)
+
+
+class TestPricing:
+    @given(seeds, st.integers(2, 9), epsilons)
+    @quick
+    def test_agrees_with_enumeration(self, seed: int, size: int, epsilon: float) -> None:
+        rng = np.random.default_rng(seed)
+        matrix = rng.standard_normal((size, size))
+        matrix = matrix + matrix.T
+        worst, allowance = patterns.worst_by_size(matrix, epsilon)
+        sets = np.vstack([np.zeros((1, size), bool), patterns.all_sets(size), np.ones((1, size), bool)])
+        vectors = 1 + patterns.gain(epsilon) * sets
+        values = np.einsum("su,uv,sv->s", vectors, matrix, vectors)
+        counts = sets.sum(axis=1)
+        expected = [values[counts == count].max() for count in range(size + 1)]
+        assert np.abs(worst - expected).max() <= allowance
+        assert allowance <= 1e-10 * np.abs(matrix).sum() * np.exp(2 * epsilon)
+
+    def test_blocks_name_their_sets(self) -> None:
+        matrix = np.diag(np.arange(1.0, 8))
+        for block in patterns.forms(matrix, 1.0):
+            chosen = np.arange(block.values.size)
+            vectors = 1 + patterns.gain(1.0) * block.sets(chosen)
+            np.testing.assert_allclose(block.values.ravel(), vectors**2 @ np.arange(1.0, 8), rtol=1e-12)
+            np.testing.assert_array_equal(block.sizes.ravel(), block.sets(chosen).sum(axis=1))
+
+    def test_single_precision_allows_for_itself(self) -> None:
+        rng = np.random.default_rng(0)
+        matrix = rng.standard_normal((25, 25))
+        worst, allowance = patterns.worst_by_size(matrix + matrix.T, 0.1)
+        # Sets of one or of all but one member are few enough to be listed.
+        for count, sets in ((1, np.eye(25)), (24, 1 - np.eye(25))):
+            vectors = 1 + patterns.gain(0.1) * sets
+            exact = np.einsum("su,uv,sv->s", vectors, matrix + matrix.T, vectors).max()
+            assert abs(worst[count] - exact) <= allowance
+
+    def test_too_many_are_not_priced(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="up to 32 user types"):
+            patterns.worst_by_size(np.eye(33), 1.0)
+
+
+class TestRelaxation:
+    @given(seeds, st.integers(2, 7), epsilons)
+    @quick
+    def test_bounds_every_proper_subset(self, seed: int, size: int, epsilon: float) -> None:
+        rng = np.random.default_rng(seed)
+        multipliers = Relaxation.of(
+            size,
+            rng.standard_normal(size),
+            both=rng.random((size, size)),
+            one=rng.random((size, size)),
+            neither=rng.random((size, size)),
+            sizes=rng.random(max(size - 2, 0)),
+            products=rng.random((4, size)),
+        )
+        sets = patterns.all_sets(size)
+        lifted = np.hstack([np.ones((len(sets), 1)), sets])
+        values = np.einsum("su,uv,sv->s", lifted, multipliers.form(), lifted)
+        assert values.min() >= -1e-9 * np.abs(multipliers.form()).sum()
+        matrix = rng.standard_normal((size, size))
+        matrix = matrix + matrix.T
+        divisors = (size + patterns.gain(epsilon) * np.arange(size + 1.0)) ** 2
+        excess = multipliers.excess(matrix, epsilon, divisors)
+        worst, _ = patterns.worst_by_size(matrix, epsilon)
+        assert excess >= (worst / divisors)[1:-1].max()
+
+    def test_bad_multipliers_are_refused_or_cut(self) -> None:
+        assert Relaxation.of(3, both=-np.ones((3, 3))).both.max() == 0
+        with pytest.raises(dm.InvalidInputError, match=r"both must have shape \(3, 3\)"):
+            Relaxation.of(3, both=np.ones((2, 2)))
+        with pytest.raises(dm.InvalidInputError, match="squares must be finite"):
+            Relaxation.of(2, np.array([np.nan, 0]))

@@ -1,0 +1,46 @@
+"""Everything that the documents show is run: Python examples, and commands with their output."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+import warnings
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dualmech.crosscheck.command.main import app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+CONSOLE = re.compile(r"^```console\n\$ dualmech (.*?)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_examples_run_as_they_stand(page: Path) -> None:
+    blocks = "\n".join(block for block in PYTHON.findall(page.read_text(encoding="utf-8")) if ">>>" in block)
+    example = doctest.DocTestParser().get_doctest(blocks, {}, page.name, str(page), 0)
+    report: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example, out=report.append)
+    assert not report, "".join(report)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_print_what_the_page_shows(page: Path) -> None:
+    for command, shown in CONSOLE.findall(page.read_text(encoding="utf-8")):
+        printed = CliRunner().invoke(app, shlex.split(command)).output
+        assert [line.rstrip() for line in printed.splitlines()] == [
+            line.rstrip() for line in shown.splitlines()
+        ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target

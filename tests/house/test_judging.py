@@ -1,0 +1,157 @@
+"""The judge for outsiders, beyond fitness for use: it finds a bound of its own for every kind of answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import crosscheck, fast
+from dualmech.crosscheck import rivals
+
+WEIGHTINGS = {
+    privacy: dm.QueryWeighting(dm.workloads.all_range(4), dm.workloads.identity_total(4), privacy)
+    for privacy in ("approximate", "pure")
+}
+VARIANCE = dm.TotalVariance(dm.workloads.prefix(4), [1.0, 0.0, 2.0, 3.0])
+
+
+class TestQueryWeights:
+    @pytest.mark.parametrize("privacy", WEIGHTINGS)
+    @given(weights=st.lists(st.floats(0.01, 100), min_size=5, max_size=5), factor=st.floats(1e-3, 1e3))
+    @settings(max_examples=10)
+    def test_shape_and_units_are_told_apart(self, privacy: str, weights: list[float], factor: float) -> None:
+        problem = WEIGHTINGS[privacy]
+        verdict = crosscheck.judge(problem, weights)
+        rescaled = crosscheck.judge(problem, factor * np.array(weights))
+        assert verdict.lower_bound == rescaled.lower_bound <= verdict.scaled.objective
+        assert rescaled.scaled.objective == pytest.approx(verdict.scaled.objective, rel=1e-12)
+        assert verdict.scaled.feasible
+        assert verdict.feasible == (problem.certify(weights, np.ones(4)).violation <= 1e-9)
+
+    @pytest.mark.parametrize("privacy", WEIGHTINGS)
+    def test_an_optimum_is_certified_by_a_bound_of_the_judges_own(self, privacy: str) -> None:
+        answer = fast.solve(WEIGHTINGS[privacy], tol=1e-8)
+        verdict = crosscheck.judge(WEIGHTINGS[privacy], answer.primal)
+        assert verdict.certifies(1e-7)
+        assert set(verdict.binding) <= set(range(4)) and not len(verdict.loose)
+
+    @pytest.mark.parametrize(
+        "weights", [[1.0] * 4, [1, 1, -1, 1, 1], [1, 1, np.nan, 1, 1], np.eye(5), "many"]
+    )
+    def test_what_is_none_is_refused(self, weights: object) -> None:
+        with pytest.raises(dm.DualmechError, match="weights"):
+            crosscheck.judge(WEIGHTINGS["approximate"], weights)  # type: ignore[arg-type]
+
+    def test_nothing_for_what_is_needed_is_infinitely_bad(self) -> None:
+        verdict = crosscheck.judge(WEIGHTINGS["approximate"], np.zeros(5))
+        assert not verdict.feasible and verdict.gap == np.inf and not len(verdict.binding)
+
+
+class TestTotalVariance:
+    @given(entries=st.lists(st.floats(-1, 1), min_size=16, max_size=16))
+    @settings(max_examples=10)
+    def test_no_strategy_beats_the_bound(self, entries: list[float]) -> None:
+        strategy = np.vstack([np.eye(4), np.reshape(entries, (4, 4))])
+        covariance = crosscheck.covariance_of_strategy(VARIANCE, strategy)
+        verdict = crosscheck.judge(VARIANCE, VARIANCE.feasible(covariance))
+        assert verdict.feasible and verdict.objective >= verdict.lower_bound
+        assert verdict.objective == pytest.approx(crosscheck.judge(VARIANCE, covariance).scaled.objective)
+
+    def test_a_strategy_is_worth_what_the_matrix_mechanism_says(self) -> None:
+        problem = dm.TotalVariance(dm.workloads.all_range(4))
+        tree = rivals.hierarchical_matrix(4).toarray()
+        verdict = crosscheck.judge(problem, crosscheck.covariance_of_strategy(problem, tree))
+        expected = dm.strategies.total_variance(tree, problem.workload)
+        assert verdict.scaled.objective == pytest.approx(expected)
+
+
+class TestSoftMaxima:
+    def test_any_covariance_is_feasible_and_none_beats_the_bound(self) -> None:
+        problem = dm.SoftmaxFitness(dm.workloads.prefix(4), 1.0, 20, 20)
+        verdict = crosscheck.judge(problem, np.eye(4))
+        assert verdict.feasible and verdict.scaled.objective == verdict.objective > verdict.lower_bound
+        assert crosscheck.judge(problem, fast.solve(problem, tol=1e-8).primal).certifies(1e-7)
+
+
+class TestCommonMechanisms:
+    CELLS = (
+        dm.LinearGaussianMechanism(np.eye(2), np.diag([1.0, 4.0])),
+        dm.LinearGaussianMechanism(np.eye(2), np.diag([2.0, 1.0])),
+    )
+
+    def test_a_rival_is_judged_by_trace_and_by_maximality(self) -> None:
+        problem = dm.CommonMechanism(self.CELLS)
+        best = crosscheck.judge(problem, dm.LinearGaussianMechanism(np.eye(2), np.diag([2.0, 4.0])))
+        assert best.certifies(1e-9) and best.maximality
+        worse = crosscheck.judge(problem, dm.LinearGaussianMechanism(np.eye(2), np.diag([3.0, 4.0])))
+        assert worse.feasible and worse.gap == pytest.approx(1 / 6) and not worse.maximality
+        # Another maximal one: its trace is larger, but nothing common tells more.
+        both = dm.CommonMechanism(self.CELLS, decisions=dm.Workload([[1, 1]]))
+        assert crosscheck.judge(problem, fast.solve(both).mechanism).maximality
+
+    def test_what_is_none_is_told(self) -> None:
+        problem = dm.CommonMechanism(self.CELLS)
+        lie = crosscheck.judge(
+            problem, np.diag([1.0, 4.0]) if np.allclose(problem.basis, np.eye(2)) else np.eye(2)
+        )
+        assert not lie.feasible and lie.maximality is None and lie.scaled.feasible
+        with pytest.raises(dm.InvalidInputError, match="the rival must answer all 2 queries"):
+            crosscheck.judge(problem, dm.LinearGaussianMechanism([[1, 1]], [[9.0]]))
+
+
+def test_a_mechanism_is_as_good_as_its_covariance() -> None:
+    problem = dm.FitnessForUse(dm.workloads.prefix(3), 1.0)
+    mechanism = dm.LinearGaussianMechanism([[1, 1, 0], [0, 1, 1], [0, 0, 2]], np.eye(3) / 4)
+    verdict = crosscheck.judge(problem, mechanism)
+    same = crosscheck.judge(problem, mechanism.covariance(dm.workloads.identity(3)))
+    assert verdict.objective == pytest.approx(same.objective) and verdict.gap == pytest.approx(same.gap)
+
+
+class TestUnions:
+    ASKED = dm.workloads.union(
+        {"age": 4, "sex": 2, "one": 1},
+        {"ages": {"age": dm.workloads.prefix(4), "sex": None}, "sexes": ["sex"], "runs": {"age": None}},
+    )
+
+    def test_plain_noise_is_judged_like_its_matrices(self) -> None:
+        problem, plain = dm.UnionFitness(self.ASKED, 1.0), dm.UnionMechanism.of_tables(self.ASKED)
+        verdict = crosscheck.judge(problem, plain)
+        assert verdict.feasible and verdict.objective == plain.squared_privacy_cost
+        dense = crosscheck.judge(dm.FitnessForUse(dm.Workload(self.ASKED.matrix), 1.0), plain.dense())
+        assert verdict.gap == pytest.approx(dense.gap, abs=1e-6)
+        assert verdict.scaled.objective == pytest.approx(dense.scaled.objective)
+        assert verdict.loose.tolist() == [0, 1, 2] and len(verdict.binding)
+        assert not crosscheck.judge(problem, plain.scaled(10.0)).feasible
+        variance = crosscheck.judge(dm.UnionVariance(self.ASKED), plain)
+        assert not variance.feasible and variance.scaled.feasible and not len(variance.loose)
+
+    def test_an_optimum_is_certified_by_a_bound_of_the_judges_own(self) -> None:
+        answer = fast.solve(dm.UnionFitness(self.ASKED, [1.0, 2.0, 3.0]), tol=1e-8)
+        assert crosscheck.judge(answer.problem, answer.primal).certifies(1e-7)
+        # The same tables in another order: blocks come in another, on bases of their own.
+        tables = {table.name: dict(table.queries) for table in reversed(self.ASKED.tables)}
+        names = self.ASKED.domain.names  # type: ignore[union-attr]
+        turned = dm.workloads.union(
+            self.ASKED.domain,  # type: ignore[arg-type]
+            {key: {names[axis]: own for axis, own in asked.items()} for key, asked in tables.items()},
+        )
+        problem = dm.UnionFitness(turned, [3.0, 2.0, 1.0])
+        assert crosscheck.judge(problem, answer.mechanism).certifies(1e-7)
+
+    @pytest.mark.parametrize(
+        ("message", "given"),
+        [
+            ("with the same symmetry", {"age": dm.workloads.prefix(2), "sex": None}),
+            ("the blocks that the problem's tables need", {"age": dm.workloads.prefix(4)}),
+        ],
+    )
+    def test_other_blocks_are_refused(self, message: str, given: dict[str, dm.Workload | None]) -> None:
+        size = given["age"].shape[1]  # type: ignore[union-attr]
+        other = dm.workloads.union({"age": size, "sex": 2, "one": 1}, {"ages": given})
+        with pytest.raises(dm.InvalidInputError, match=message):
+            crosscheck.judge(dm.UnionFitness(self.ASKED), dm.UnionMechanism.of_tables(other))
+        with pytest.raises(dm.InputTypeError, match="noise on blocks, a dualmech.UnionPoint"):
+            crosscheck.judge(dm.UnionFitness(self.ASKED), np.eye(3))

@@ -1,0 +1,247 @@
+"""Mechanisms of marginal tables in order: subspace by subspace what matrices say on domains that they can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.validate import Array
+
+quick = settings(max_examples=25)
+seeds = st.integers(0, 10_000)
+
+SUBSETS = [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
+
+
+def random_mechanisms(seed: int, count: int) -> list[dm.MarginalMechanism]:
+    """Mechanisms on one domain of three attributes; all measure the total, so that something is common."""
+    rng = np.random.default_rng(seed)
+    domain = dm.Domain([(f"a{axis}", int(size)) for axis, size in enumerate(rng.integers(1, 4, 3))])
+    return [
+        dm.MarginalMechanism(
+            domain,
+            {axes: float(np.exp(rng.normal())) for axes in SUBSETS if not axes or rng.random() < 0.7},
+        )
+        for _ in range(count)
+    ]
+
+
+def assert_same(first: dm.LinearGaussianMechanism, second: dm.LinearGaussianMechanism) -> None:
+    scale = max(first.squared_privacy_cost, second.squared_privacy_cost, 1e-300)
+    np.testing.assert_allclose(first.cost_matrix / scale, second.cost_matrix / scale, atol=1e-7)
+
+
+class TestAgainstMatrices:
+    @quick
+    @given(seeds)
+    def test_written_out_it_costs_and_answers_the_same(self, seed: int) -> None:
+        (mechanism,) = random_mechanisms(seed, 1)
+        dense = mechanism.dense()
+        np.testing.assert_allclose(dense.profile, mechanism.squared_privacy_cost, rtol=1e-9)
+        workload = dm.workloads.marginals(mechanism.domain, ways=0)
+        np.testing.assert_allclose(dense.variances(workload), mechanism.variances(workload), rtol=1e-9)
+        assert mechanism.epsilon(1e-6) == pytest.approx(dense.epsilon(1e-6), rel=1e-9)
+
+    @quick
+    @given(seeds, st.integers(2, 3))
+    def test_the_common_mechanism_is_that_of_their_matrices(self, seed: int, count: int) -> None:
+        mechanisms = random_mechanisms(seed, count)
+        common = mechanisms[0].common_with(*mechanisms[1:])
+        problem = dm.CommonMechanism([each.dense() for each in mechanisms])
+        answer = fast.solve(problem, tol=1e-6)
+        written = common.dense()
+        assert written.rank == len(problem.basis)
+        covariance = written.covariance(dm.Workload(problem.basis))
+        low, high = answer.certificate.interval
+        assert low * (1 - 1e-9) <= np.trace(covariance) <= high * (1 + 1e-9)
+        assert problem.maximality(covariance)
+        for each in mechanisms:
+            assert common.is_answerable_from(each)
+
+    @quick
+    @given(seeds)
+    def test_residuals_are_those_of_their_matrices(self, seed: int) -> None:
+        first, second = random_mechanisms(seed, 2)
+        common = first.common_with(second)
+        for mechanism in (first, second):
+            left = mechanism.residual(common)
+            assert_same(left.dense(), dm.residual(mechanism.dense(), common.dense()))
+            assert_same(common.compose(left).dense(), mechanism.dense())
+            cost = common.squared_privacy_cost + left.squared_privacy_cost
+            assert cost == pytest.approx(mechanism.squared_privacy_cost, rel=1e-8)
+
+    @quick
+    @given(seeds)
+    def test_answerability_is_that_of_their_matrices(self, seed: int) -> None:
+        first, second = random_mechanisms(seed, 2)
+        composed = first.compose(second)
+        assert_same(composed.dense(), first.dense().compose(second.dense()))
+        pairs = ((first, second), (second, first), (first, composed), (composed, first))
+        for wanted, source in pairs:
+            ours, theirs = (
+                wanted.is_answerable_from(source),
+                wanted.dense().is_answerable_from(source.dense()),
+            )
+            assert bool(ours) is bool(theirs)
+            assert ours.excess == pytest.approx(theirs.excess, rel=1e-6, abs=1e-9)
+            assert (ours.attributes is None) is bool(ours)
+
+    @pytest.mark.parametrize(("sizes", "ways"), [([2] * 4, 2), ([3, 2, 4], (1, 2)), ([5, 3], (0, 2))])
+    def test_noise_on_every_cell_is_the_gaussian_mechanism(
+        self, sizes: list[int], ways: int | tuple[int, ...]
+    ) -> None:
+        workload = dm.workloads.marginals(sizes, ways=ways)
+        levels = np.arange(1.0, 1 + len(workload.axes))
+        noise = np.diag(np.repeat(levels, workload.table_cells.astype(int)))
+        plain = dm.LinearGaussianMechanism(workload.dense(), noise)
+        assert_same(dm.MarginalMechanism.of_tables(workload, levels).dense(), plain)
+
+
+class TestAtScale:
+    def test_sixty_attributes_choose_between_one_way_and_two_way_tables(self) -> None:
+        domain = dm.Domain([(f"a{axis}", 10) for axis in range(60)])
+        first, second = (
+            dm.MarginalMechanism.of_tables(workload, float(len(workload.axes)))
+            for workload in (dm.workloads.marginals(domain, ways=ways) for ways in (1, 2))
+        )
+        assert first.squared_privacy_cost == pytest.approx(1) == second.squared_privacy_cost
+        common = first.common_with(second)
+        # 1/τ of the total is 1/10 from one-way tables and 1/100 from two-way ones; of one attribute 1/600 and 1/3000.
+        assert common.squared_privacy_cost == pytest.approx(1 / 100 + 60 * 9 / 3000)
+        for each in (first, second):
+            left = each.residual(common)
+            assert left.squared_privacy_cost == pytest.approx(1 - common.squared_privacy_cost)
+            assert each.is_answerable_from(common.compose(left)) and common.compose(left).is_answerable_from(
+                each
+            )
+
+    @pytest.mark.parametrize(
+        ("sizes", "ways", "printed"), [([2] * 7, 7, 0.0625), ([2] * 7, 2, 0.75), ([101, 2], 2, 0.505)]
+    )
+    def test_the_papers_savings(self, sizes: list[int], ways: int, printed: float) -> None:
+        """Sections 7.3 and 7.4 of CMN: the share of the budget that is common, which it prints as %PLB saved."""
+        first, second = (
+            dm.MarginalMechanism.of_tables(workload, float(len(workload.axes)))
+            for workload in (dm.workloads.marginals(sizes, ways=each) for each in (1, ways))
+        )
+        # The third is printed with three digits.
+        assert first.common_with(second).squared_privacy_cost == pytest.approx(printed, rel=1e-3)
+
+
+class TestParts:
+    DOMAIN = dm.Domain({"a": 2, "b": 3, "c": 2})
+
+    def mechanisms(self) -> tuple[dm.MarginalMechanism, dm.MarginalMechanism]:
+        one, two = (
+            dm.MarginalMechanism.of_tables(dm.workloads.marginals(self.DOMAIN, ways=ways)) for ways in (1, 2)
+        )
+        return one, two
+
+    def test_two_parts_recreate_the_whole(self) -> None:
+        workload = dm.workloads.marginals(self.DOMAIN, ways=2)
+        one, two = self.mechanisms()
+        common = one.common_with(two)
+        left = two.residual(common)
+        tables = dm.records.count(np.random.default_rng(0).integers(0, [2, 3, 2], (50, 3)), workload)
+        rng, runs = np.random.default_rng(1), 3000
+        drawn = []
+        for _ in range(runs):
+            known = common.measure(tables, rng)
+            whole = common.combine(known, (left, left.measure(tables, rng)))
+            drawn.append(two.recombine(whole, ["a", "b"]))
+        errors = np.array(drawn) - tables[0, 1]
+        variance = two.variance(["a", "b"])
+        # Five standard errors of a mean and of a variance.
+        assert np.abs(errors.mean(axis=0)).max() < 5 * np.sqrt(variance / runs)
+        assert np.abs(errors.var(axis=0) / variance - 1).max() < 5 * np.sqrt(2 / runs)
+
+    def test_nothing_in_common_and_nothing_left(self) -> None:
+        first, second = (dm.MarginalMechanism(self.DOMAIN, {axes: 1.0}) for axes in ((0,), (1,)))
+        nothing = first.common_with(second)
+        assert nothing.noise == {} and nothing.rho == nothing.epsilon(1e-9) == nothing.delta(1.0) == 0
+        assert nothing.dense().rank == 0 and nothing.is_answerable_from(first)
+        assert first.residual(nothing).noise == first.noise
+        assert first.residual(first).noise == {}
+
+    @pytest.mark.parametrize(
+        ("message", "call"),
+        [
+            ("others must be one or more", lambda one, two: one.common_with()),
+            (r"mechanisms\[1\] must be a MarginalMechanism", lambda one, two: one.common_with(one.dense())),
+            (
+                "must be on the same domain",
+                lambda one, two: one.compose(dm.MarginalMechanism(dm.Domain({"z": 2}), {})),
+            ),
+            ("exceeds its cost by inf, relative, on a x b", lambda one, two: one.residual(two)),
+            (
+                "residuals must hold b, which",
+                lambda one, two: one.combine(
+                    silent(one), (two, {a: t for a, t in silent(two).items() if a != (1,)})
+                ),
+            ),
+            ("tol must be positive", lambda one, two: one.is_answerable_from(two, tol=-1)),
+        ],
+    )
+    def test_bad_input_is_refused_by_name(
+        self, message: str, call: Callable[[dm.MarginalMechanism, dm.MarginalMechanism], object]
+    ) -> None:
+        with pytest.raises(dm.DualmechError, match=message):
+            call(*self.mechanisms())
+
+    def test_too_large_to_write_out(self) -> None:
+        domain = dm.Domain([(f"a{axis}", 10) for axis in range(60)])
+        large = dm.MarginalMechanism(domain, {(): 1.0})
+        with pytest.raises(dm.InvalidInputError, match="1 rows and 1e\\+60 cells is too large"):
+            large.dense()
+
+
+class TestFiles:
+    def test_what_is_saved_comes_back(self, tmp_path: Path) -> None:
+        path = tmp_path / "mine.npz"
+        answer = fast.solve(dm.MarginalFitness(dm.workloads.marginals([10] * 30, ways=(0, 2))))
+        empty = dm.MarginalMechanism(dm.Domain({"a": 2}), {})
+        for mechanism in (answer.mechanism, empty):
+            mechanism.save(path)
+            back = dm.MarginalMechanism.load(path)
+            assert back.domain == mechanism.domain and back.noise == mechanism.noise
+
+    @pytest.mark.parametrize(
+        ("message", "changed"),
+        [
+            ("add up to the 4 entries", {"set_sizes": np.array([0, 1, 1, 1])}),
+            ("increasing positions below 2", {"set_axes": np.array([0, 1, 1, 0])}),
+            ("increasing positions below 2", {"set_axes": np.array([0, 2, 0, 1])}),
+            ("got one twice", {"set_axes": np.array([0, 0, 0, 1])}),
+            ("arrays of integers", {"set_axes": np.array([0.0, 1.0, 0.0, 1.0])}),
+            ("levels must be 4 numbers", {"levels": np.ones(3)}),
+            ("must be positive", {"levels": -np.ones(4)}),
+            ("domain size of 'a'", {"domain_sizes": np.array([0, 2])}),
+        ],
+    )
+    def test_broken_files_are_refused(
+        self, tmp_path: Path, message: str, changed: dict[str, np.ndarray]
+    ) -> None:
+        path = tmp_path / "broken.npz"
+        arrays = {
+            "domain_names": np.array(["a", "b"]),
+            "domain_sizes": np.array([2, 2]),
+            "set_axes": np.array([0, 1, 0, 1]),
+            "set_sizes": np.array([0, 1, 1, 2]),
+            "levels": np.ones(4),
+        }
+        dm.files.write_npz(path, "dualmech.marginal_mechanism", 1, **(arrays | changed))
+        with pytest.raises(dm.FileFormatError, match=message):
+            dm.MarginalMechanism.load(path)
+
+
+def silent(mechanism: dm.MarginalMechanism) -> dict[tuple[int, ...], Array]:
+    """Residuals of no records, without any noise."""
+    sizes = mechanism.domain.shape
+    return {axes: np.zeros(tuple(sizes[axis] for axis in axes)) for axes in mechanism.noise}

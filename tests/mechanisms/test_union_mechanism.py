@@ -1,0 +1,385 @@
+"""The mechanism of a union of tables, against the one written out on the cells, and its noisy tables."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech import fast, linalg
+from dualmech.geometry.attribute_symmetry import Frame
+from dualmech.mechanisms import components
+from dualmech.validate import Array
+
+GROUPS = dm.Workload([[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]])
+SIGNED = dm.Workload([[1, 1, 0, 0, 0], [1, -1, 0, 0, 0]])
+FEW = {"age": dm.Workload([[1, 2, 3, 4], [1, 1, 0, 0]]), "b": dm.Workload([[1, 1, 1], [1, 2, 0]])}
+UNIONS: dict[str, tuple[dict[str, int], dict[str, Any]]] = {
+    "marginals": ({"a": 2, "b": 3, "c": 2}, {"ab": ["a", "b"], "bc": ["b", "c"], "total": []}),
+    "prefixes": (
+        {"age": 5, "sex": 2, "race": 3},
+        {
+            "ages": {"age": dm.workloads.prefix(5), "sex": None},
+            "races": ["race", "sex"],
+            "both": ["age", "race"],
+        },
+    ),
+    "circle": (
+        {"hour": 6, "sex": 2, "age": 4},
+        {
+            "runs": {"hour": dm.workloads.circular_ranges(6), "age": dm.workloads.prefix(4)},
+            "hours": ["hour", "sex"],
+            "ages": ["sex", "age"],
+        },
+    ),
+    "circles": (
+        {"hour": 5, "day": 6},
+        {
+            "waves": {"hour": dm.workloads.circular([[1, 2, 0, 0, -1]]), "day": dm.workloads.differences(6)},
+            "hours": {"hour": dm.workloads.differences(5)},
+            "days": ["day"],
+        },
+    ),
+    "groups": (
+        {"age": 5, "sex": 2},
+        {
+            "groups": {"age": GROUPS},
+            "signs": {"age": SIGNED, "sex": dm.workloads.total(2)},
+            "nothing": {"age": dm.Workload([[0.0] * 5]), "sex": None},
+        },
+    ),
+    "few": ({"age": 4, "b": 3}, {"few": FEW, "b": {"b": None}}),
+    "runs": ({"hour": 6}, {"runs": {"hour": dm.workloads.circular_ranges(6, [3])}}),
+    "differences": ({"hour": 6}, {"differences": {"hour": dm.workloads.differences(6)}}),
+    "single values": ({"a": 1, "b": 1}, {"a": ["a"]}),
+}
+
+
+def union(name: str) -> dm.UnionWorkload:
+    return dm.workloads.union(*UNIONS[name])
+
+
+def mechanism_of(name: str, seed: int = 0) -> dm.UnionMechanism:
+    """Return random noise on the blocks of a union: no solver's."""
+    problem, rng = dm.UnionVariance(union(name)), np.random.default_rng(seed)
+    roots = [rng.normal(size=(len(block.moves), len(block.moves) + 2)) for block in problem.blocks.several]
+    point = dm.UnionPoint(
+        rng.uniform(0.5, 3, len(problem.blocks.keys)), tuple(root @ root.T for root in roots)
+    )
+    return dm.UnionMechanism(problem.workload, problem.blocks, point)
+
+
+def silent(deviation: float, shape: tuple[int, ...]) -> Array:
+    return np.zeros(shape)
+
+
+def product_query(workload: dm.UnionWorkload, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
+    """Return a random combination of a table's queries that is a product, by factors and over the cells."""
+    assert workload.domain is not None
+    table = workload.tables[rng.integers(len(workload.tables))]
+    factors = {}
+    for axis, asked in table.queries:
+        matrix = np.eye(workload.domain.shape[axis]) if asked is None else asked.dense()
+        factors[workload.domain.names[axis]] = rng.normal(size=len(matrix)) @ matrix
+    written = [factors.get(name, np.ones(size))[None, :] for name, size in workload.domain.sizes]
+    return factors, linalg.kronecker(written)[0]
+
+
+def records_of(workload: dm.UnionWorkload) -> tuple[Any, Array]:
+    """Return 40 records, and the cells they fall in."""
+    assert workload.domain is not None
+    shape = workload.domain.shape
+    codes = np.random.default_rng(1).integers(0, shape, (40, len(shape)))
+    counts = np.zeros(shape)
+    np.add.at(counts, tuple(codes.T), 1)
+    return codes, counts.ravel()
+
+
+def all_tables(mechanism: dm.UnionMechanism, coordinates: Any) -> Array:
+    return np.concatenate(
+        [mechanism.recombine(coordinates, name).ravel() for name in mechanism.workload.table_names]
+    )
+
+
+@pytest.mark.parametrize("name", UNIONS)
+class TestAgainstTheCells:
+    def test_costs_and_variances(self, name: str) -> None:
+        mechanism = mechanism_of(name)
+        workload, blocks, dense = mechanism.workload, mechanism.blocks, mechanism.dense()
+        assert workload.domain is not None
+        orbits = np.zeros(workload.domain.cells, dtype=int)
+        for axis in blocks.wide:
+            frame = blocks.frames[axis]
+            orbits = orbits * len(frame.sizes) + frame.labels[workload.domain.codes()[axis]]
+        np.testing.assert_allclose(dense.profile, mechanism.forms.costs[orbits], rtol=1e-9, atol=1e-12)
+        assert mechanism.rho == pytest.approx(dense.rho, rel=1e-9)
+        assert mechanism.epsilon(1e-6) == pytest.approx(dense.epsilon(1e-6), rel=1e-9)
+        found = [mechanism.variances(table) for table in workload.table_names]
+        assert [each.shape for each in found] == [workload.table_shape(table) for table in workload.tables]
+        written = dense.variances(dm.Workload(workload.matrix))
+        np.testing.assert_allclose(
+            np.concatenate([each.ravel() for each in found]), written, rtol=1e-9, atol=1e-9 * written.max()
+        )
+
+    def test_product_queries(self, name: str) -> None:
+        mechanism, rng = mechanism_of(name), np.random.default_rng(2)
+        dense = mechanism.dense()
+        for _ in range(5):
+            (first, one), (second, two) = (product_query(mechanism.workload, rng) for _ in range(2))
+            covariance = dense.covariance(dm.Workload([one, two, one + two]))
+            scale = np.abs(covariance).max()
+            assert mechanism.variance_of(first) == pytest.approx(covariance[0, 0], abs=1e-9 * scale)
+            assert mechanism.covariance_of(first, second) == pytest.approx(covariance[0, 1], abs=1e-9 * scale)
+            assert mechanism.covariance_of(second, first) == pytest.approx(covariance[0, 1], abs=1e-9 * scale)
+
+    def test_plain_noise_on_every_query(self, name: str) -> None:
+        workload = union(name)
+        variances = np.random.default_rng(3).uniform(0.5, 3, len(workload.tables))
+        per_query = np.repeat(
+            variances, [math.prod(workload.table_shape(table)) for table in workload.tables]
+        )
+        matrix = workload.matrix.toarray()
+        asked = np.any(matrix, axis=1)
+        plain = dm.LinearGaussianMechanism(matrix[asked], np.diag(per_query[asked]))
+        found = dm.UnionMechanism.of_tables(workload, variances)
+        np.testing.assert_allclose(found.dense().cost_matrix, plain.cost_matrix, rtol=0, atol=1e-11)
+        assert found.squared_privacy_cost == pytest.approx(plain.squared_privacy_cost, rel=1e-11)
+
+    def test_without_noise_the_tables_are_those_of_the_records(self, name: str) -> None:
+        mechanism = mechanism_of(name)
+        codes, counts = records_of(mechanism.workload)
+        exact = mechanism.workload.matrix @ counts
+        tables = dm.records.count(codes, mechanism.needed)
+        answers = all_tables(mechanism, mechanism.measure(tables, sampler=silent))
+        np.testing.assert_allclose(answers, exact, rtol=0, atol=1e-10)
+        slight = mechanism.scaled(1e-16).simulate(tables, 5)
+        np.testing.assert_allclose(
+            np.concatenate([each.ravel() for each in slight.values()]), exact, atol=1e-5
+        )
+
+
+class TestNoisyTables:
+    @pytest.mark.parametrize("name", ["prefixes", "circles", "few"])
+    def test_are_unbiased_and_as_noisy_as_stated(self, name: str) -> None:
+        """At five standard errors of every mean and covariance one seed in a hundred would fail."""
+        mechanism, runs = mechanism_of(name), 500
+        tables = {axes: np.zeros(shape) for axes, shape in shapes_needed(mechanism)}
+        rng = np.random.default_rng(4)
+        drawn = np.array([all_tables(mechanism, mechanism.measure(tables, rng)) for _ in range(runs)])
+        expected = mechanism.dense().covariance(dm.Workload(mechanism.workload.matrix))
+        variances = np.diagonal(expected)
+        assert np.all(np.abs(drawn.mean(axis=0)) <= 5 * np.sqrt(variances / runs))
+        errors = np.sqrt((np.outer(variances, variances) + expected**2) / runs)
+        assert np.all(np.abs(drawn.T @ drawn / runs - expected) <= 5 * errors)
+
+    def test_agree_with_each_other(self) -> None:
+        mechanism = mechanism_of("prefixes")
+        codes, _ = records_of(mechanism.workload)
+        noisy = mechanism.simulate(dm.records.count(codes, mechanism.needed), 6)
+        assert [*noisy] == ["ages", "races", "both"]
+        np.testing.assert_allclose(noisy["ages"][-1], noisy["races"].sum(axis=1), atol=1e-9)  # by sex
+        np.testing.assert_allclose(noisy["ages"].sum(axis=1), noisy["both"].sum(axis=1).cumsum(), atol=1e-9)
+        np.testing.assert_allclose(noisy["races"].sum(axis=0), noisy["both"].sum(axis=0), atol=1e-9)
+        assert abs(noisy["both"].sum() - 40) > 1e-3
+        again = mechanism.simulate(dm.records.count(codes, mechanism.needed), 6)
+        assert all(np.array_equal(noisy[each], again[each]) for each in noisy)
+
+    def test_other_tables_may_cover_those_needed(self) -> None:
+        mechanism = mechanism_of("prefixes")
+        codes, counts = records_of(mechanism.workload)
+        first = mechanism.measure({(0, 1, 2): counts.reshape(5, 2, 3)}, 7)
+        second = mechanism.measure(dm.records.count(codes, mechanism.needed), 7)
+        for key in first:
+            np.testing.assert_allclose(first[key], second[key], atol=1e-9)
+
+    def test_classes_that_a_block_does_not_tell_apart_are_not_counted(self) -> None:
+        ages = dm.workloads.prefix(5)
+        asked: dict[str, Any] = {
+            "ages": {"age": ages, "sex": None},
+            "heights": {"height": dm.workloads.prefix(4)},
+            "races": ["race"],
+        }
+        workload = dm.workloads.union({"age": 5, "sex": 2, "race": 3, "height": 4}, asked)
+        mechanism = dm.UnionMechanism.of_tables(workload)
+        assert {*mechanism.needed.sets} == {("age", "height"), ("age", "sex"), ("race",)}
+        codes, counts = records_of(workload)
+        answers = all_tables(
+            mechanism, mechanism.measure(dm.records.count(codes, mechanism.needed), sampler=silent)
+        )
+        np.testing.assert_allclose(answers, workload.matrix @ counts, atol=1e-10)
+
+    def test_a_sampler_is_asked_once_a_block(self) -> None:
+        mechanism, asked = mechanism_of("circle"), []
+
+        def sampler(deviation: float, shape: tuple[int, ...]) -> Array:
+            asked.append((deviation, shape))
+            return np.zeros(shape)
+
+        tables = {axes: np.zeros(shape) for axes, shape in shapes_needed(mechanism)}
+        measured = mechanism.measure(tables, sampler=sampler)
+        assert asked == [(1.0, each.shape) for each in measured.values()]
+        assert set(measured) == {*mechanism.blocks.keys, *(block.key for block in mechanism.blocks.several)}
+
+    def test_what_is_missing_or_misshapen_is_refused(self) -> None:
+        mechanism = mechanism_of("prefixes")
+        tables: Any = {axes: np.zeros(shape) for axes, shape in shapes_needed(mechanism)}
+        measured: Any = mechanism.measure(tables)
+        no_tables: Any = [1]
+        no_sampler: Any = 3
+        key = next(iter(measured))
+        for message, call in (
+            ("tables must cover", lambda: mechanism.measure({(1,): np.zeros(2)})),
+            ("tables must map tuples", lambda: mechanism.measure(no_tables)),
+            ("must have shape", lambda: mechanism.measure({(0, 1, 2): np.zeros((2, 2, 2))})),
+            ("sampler must be a function", lambda: mechanism.measure(tables, sampler=no_sampler)),
+            ("coordinates must map tuples", lambda: mechanism.recombine(no_sampler, "both")),
+            ("coordinates must hold the block", lambda: mechanism.recombine({}, "both")),
+            ("must have shape", lambda: mechanism.recombine({**measured, key: np.zeros(9)}, "both")),
+            ("table must be one of 'ages'", lambda: mechanism.recombine(measured, "age")),
+            ("table must be one of 'ages'", lambda: mechanism.variances("age")),
+        ):
+            with pytest.raises(dm.DualmechError, match=message):
+                call()
+
+    def test_tables_too_large_to_count_are_named(self) -> None:
+        high = dm.Workload(np.arange(1000)[None, :] >= 18)
+        domain = {"age": 1000, "income": 1000, "hours": 1000}
+        mechanism = dm.UnionMechanism.of_tables(
+            dm.workloads.union(domain, {each: {each: high} for each in domain})
+        )
+        assert mechanism.squared_privacy_cost == pytest.approx(3)
+        with pytest.raises(
+            dm.InvalidInputError, match=r"age 1000 x income 1000 x hours 1000 has 1e\+09 cells"
+        ):
+            mechanism.needed  # noqa: B018
+        cells = dm.UnionMechanism.of_tables(dm.workloads.union(domain, {"cells": [*domain]}))
+        for call in (lambda: cells.variances("cells"), lambda: cells.recombine({}, "cells")):
+            with pytest.raises(dm.InvalidInputError, match=r"'cells' of 1e\+09 queries is too large"):
+                call()
+
+
+def shapes_needed(mechanism: dm.UnionMechanism) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    assert mechanism.workload.domain is not None
+    sizes = mechanism.workload.domain.shape
+    return [(axes, tuple(sizes[axis] for axis in axes)) for axes in mechanism.needed.axes]
+
+
+class TestWhatIsNotAnswered:
+    @pytest.mark.parametrize(
+        ("name", "query", "message"),
+        [
+            (
+                "marginals",
+                {"a": [1, 0], "c": [1, 0]},
+                "a x c is not answered: .* differences of a x differences of c",
+            ),
+            ("groups", {"age": [0, 0, 1, -1, 0]}, "differences of age among its values 2 … 4"),
+            ("runs", {"hour": [1, 0, 0, 0, 0, 0]}, "query of hour is not answered: .* hour at frequency 2"),
+            ("differences", {"hour": [1, 0, 0, 0, 0, 0]}, "no table asks for sums over whole classes"),
+            ("circles", {"hour": [1.0] * 5, "day": [1, -1, 0, 0, 0, 0], "other": [1]}, "attribute 'other'"),
+            ("circles", {"hour": [1, 2]}, "must have 5 entries"),
+            ("few", {"age": [1, 0, 0, 0]}, "only other sums over age x b are asked for"),
+            ("few", [1], "query must map"),
+        ],
+    )
+    def test_is_refused_by_name(self, name: str, query: Any, message: str) -> None:
+        with pytest.raises(dm.DualmechError, match=message):
+            mechanism_of(name).variance_of(query)
+
+    def test_both_queries_are_checked(self) -> None:
+        mechanism = mechanism_of("marginals")
+        for pair in itertools.permutations([{"a": [1, 0], "c": [1, 0]}, {}]):
+            with pytest.raises(dm.InvalidInputError, match="not answered"):
+                mechanism.covariance_of(*pair)
+
+    def test_a_query_outside_the_span_alone_is_refused(self) -> None:
+        """Of the row space of the only block with no copies, all is answered and nothing else."""
+        mechanism = mechanism_of("few")
+        (block,) = mechanism.blocks.several
+        rows, rng = block.moves, np.random.default_rng(8)
+        for factors in ({"age": rng.normal(size=4), "b": rng.normal(size=3)} for _ in range(5)):
+            vector = np.kron(factors["age"], factors["b"])
+            assert np.linalg.norm(vector - rows.T @ (rows @ vector)) > 1e-3
+            with pytest.raises(dm.InvalidInputError, match="not answered"):
+                mechanism.variance_of(factors)
+        assert mechanism.variance_of({"age": [0, 1, 2, 3], "b": [0, -1, 1]}) > 0
+        assert mechanism.variance_of({"age": [0, 0, 0, 0], "b": [1, 0, 0]}) == 0
+
+
+class TestAsAnAnswer:
+    def test_a_solution_keeps_its_promise(self) -> None:
+        targets = {"ages": 1.0, "races": 2.0, "both": 4.0}
+        answer = fast.solve(dm.UnionFitness(union("prefixes"), targets), tol=1e-8)
+        mechanism = answer.mechanism
+        assert mechanism.squared_privacy_cost == pytest.approx(answer.objective, rel=1e-9)
+        for name, target in targets.items():
+            assert mechanism.variances(name).max() <= target * (1 + 1e-9)
+        assert repr(mechanism) == f"UnionMechanism({len(mechanism.pieces)} blocks, rho={mechanism.rho:.6g})"
+
+    def test_scaled_noise(self) -> None:
+        mechanism = mechanism_of("circle")
+        louder = mechanism.scaled(4)
+        assert louder.privacy_cost == pytest.approx(mechanism.privacy_cost / 2)
+        np.testing.assert_allclose(louder.variances("ages"), 4 * mechanism.variances("ages"))
+        factors: tuple[Any, ...] = (0, -1, np.inf, "2")
+        for factor in factors:
+            with pytest.raises(dm.DualmechError, match="factor"):
+                mechanism.scaled(factor)
+
+    def test_what_is_no_noise_is_refused(self) -> None:
+        mechanism = mechanism_of("few")
+        workload, blocks, (covariance,) = mechanism.workload, mechanism.blocks, mechanism.point.covariances
+        levels = mechanism.point.levels
+        for message, arguments in (
+            ("workload must be", (None, blocks, mechanism.point)),
+            ("blocks must be", (workload, None, mechanism.point)),
+            ("primal must be", (workload, blocks, None)),
+            ("positive definite", (workload, blocks, dm.UnionPoint(levels, (-covariance,)))),
+            ("must have shape", (workload, blocks, dm.UnionPoint(levels, (np.eye(2),)))),
+        ):
+            with pytest.raises(dm.DualmechError, match=message):
+                dm.UnionMechanism(*arguments)
+
+    def test_a_matrix_too_large_is_not_written(self) -> None:
+        asked = dm.workloads.union({"a": 100, "b": 100}, {"a": ["a"], "b": ["b"]})
+        with pytest.raises(dm.InvalidInputError, match="1e\\+04 cells is too large to write out"):
+            dm.UnionMechanism.of_tables(asked).dense()
+
+
+@pytest.mark.parametrize("turning", [False, True])
+@pytest.mark.parametrize("size", [4, 5, 8])
+class TestComponents:
+    def frame(self, size: int, turning: bool) -> Frame:
+        if turning:
+            return Frame.of([dm.workloads.circular_ranges(size)], size)
+        return Frame.of([dm.Workload(np.arange(size)[None, :] < 2), dm.Workload(np.eye(1, size))], size)
+
+    def test_parts_are_those_that_directions_tell(self, size: int, turning: bool) -> None:
+        frame, rng = self.frame(size, turning), np.random.default_rng(size)
+        assert frame.turning == turning
+        one, two = rng.normal(size=(2, size))
+        products = components.inner_products(
+            frame, *(components.parts_of(frame, each[None, :], axis=1)[0] for each in (one, two))
+        )
+        rebuilt = components.over_values(frame, components.class_sums(frame, one))
+        for component, product in enumerate(products):
+            directions = frame.directions(component)
+            assert product == pytest.approx((one @ directions) @ (two @ directions), abs=1e-12)
+            rebuilt = rebuilt + directions @ (one @ directions)
+            if turning:
+                own = components.parts_of(frame, one)[components.places(frame, component)]
+                np.testing.assert_allclose(own, one @ directions, atol=1e-12)
+        np.testing.assert_allclose(rebuilt, one, atol=1e-12)
+
+    def test_there_and_back(self, size: int, turning: bool) -> None:
+        frame = self.frame(size, turning)
+        data = np.random.default_rng(size).normal(size=(3, size, 2))
+        parts, sums = (each(frame, data, 1) for each in (components.parts_of, components.class_sums))
+        assert parts.shape[1] == size - turning
+        assert sums.shape[1] == len(frame.sizes)
+        even = components.over_values(frame, sums, 1)
+        np.testing.assert_allclose(components.from_parts(frame, parts, 1) + even, data, atol=1e-12)

@@ -1,0 +1,146 @@
+"""The sheets on marginal tables at scale: every solver's interval meets, and outsiders' answers are judged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import dualmech as dm
+from dualmech import crosscheck, fast, reference
+from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.command.main import app
+from dualmech.crosscheck.papers.scale import instances, marginals, published
+from dualmech.crosscheck.papers.scale.instances import Case
+from dualmech.crosscheck.papers.sheets import SHEETS
+from dualmech.crosscheck.papers.verdicts import Finding
+
+ELSEWHERE = ("scale/published", "scale/census")
+NAMES = [name for name in SHEETS if name.startswith("scale/") and name not in ELSEWHERE]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_of_a_quick_run_is_certified_by_all_its_solvers(name: str) -> None:
+    for task in SHEETS[name].tasks(True):
+        row: Any = task()
+        assert row.outcome is Agreement.AGREE
+        assert row.gap <= marginals.TOLERANCE
+        assert row.best.lower_bound <= row.consistent * (1 + 1e-9) <= row.plain * (1 + 2e-9)
+
+
+def test_the_command_prints_them_all() -> None:
+    result = CliRunner().invoke(app, ["crosscheck", "scale/adult", "scale/sixty", "--quick"])
+    assert result.exit_code == 0
+    for printed in ("up to 3-way", "20080567", "1e+60", "1234.81865", "yes (CLARABEL)"):
+        assert printed in result.output
+
+
+class TestPublished:
+    @pytest.mark.parametrize("name", ["CPS", "Adult"])
+    def test_printed_errors_are_the_least_ones(self, name: str) -> None:
+        row = published.of_marginals(name)
+        assert row.outcome is Agreement.AGREE and row.gap <= marginals.TOLERANCE
+        assert row.verdict.finding is Finding.AGREES and row.verdict.fitting == tuple(published.WAYS)
+        assert all(entry.largest and entry.least[1] ** 2 <= entry.largest[0] for entry in row.entries)
+
+    def test_printed_errors_of_prefixes_are_the_papers_and_not_the_least(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(published, "FEW", 0)  # to prove the least of one-way tables takes ten seconds
+        row = published.of_prefixes("CPS")
+        assert row.outcome is Agreement.AGREE and row.verdict.fitting == tuple(published.WAYS)
+        assert row.excess > 0.005 and all(
+            0.95 < low / high < 1 for low, high in (each.least for each in row.entries)
+        )
+
+    def test_another_privacy_cost_would_be_found(self) -> None:
+        row = published.of_marginals("CPS")
+        twice = (replace(each, again=(2 * each.again[0], 2 * each.again[1])) for each in row.entries)
+        assert replace(row, entries=tuple(twice)).verdict.finding is not Finding.AGREES
+
+    @pytest.mark.parametrize("ways", [1, (0, 1, 2)])
+    def test_split_noise_and_bound_enclose_the_dense_optimum(self, ways: Any) -> None:
+        asked = dm.workloads.query_tables({"age": 6, "sex": 3}, {"age": dm.workloads.prefix(6)}, ways=ways)
+        problem, count = dm.TableFitness(asked), asked.shape[0]
+        least = fast.solve(dm.TotalVariance(dm.Workload(asked.matrix)), tol=1e-6).certificate.interval
+        found = published.split_error(problem, ("age",), 1.0)
+        assert published.proven_error(problem, ("age",), 1.0, 0.5) ** 2 * count <= least[1]
+        assert least[0] <= found**2 * count <= 1.1 * least[1]
+        low, high = published.certified_error(problem)
+        assert low**2 * count <= least[1] and least[0] <= high**2 * count
+        assert high <= found * (1 + 1e-4) and high / low < 1 + 1e-4
+
+
+def test_domains_are_of_the_stated_sizes() -> None:
+    """The numbers of cells that the publications give, to their digits."""
+    assert instances.CENSUS.cells == 1_227_744
+    sizes = {name: math.prod(shape) for name, shape in instances.PUBLISHED.items()}
+    assert (
+        sizes["CPS"] == 280_000
+        and f"{sizes['Adult']:.2e}" == "6.41e+17"
+        and f"{sizes['Loans']:.1e}" == "8.3e+15"
+    )
+    assert len(instances.growth(quick=False)) == 10 == len(instances.GROWTH)
+
+
+def test_all_tables_of_the_census_need_nothing_but_its_cells() -> None:
+    """Where the table of all attributes is asked for as well, noise on the tables is the best once it is consistent."""
+    row = marginals.solve(Case("all", instances.CENSUS, tuple(range(6))))
+    assert row.consistent == pytest.approx(row.best.objective, rel=1e-8)
+
+
+def test_layers_that_disagree_would_be_found() -> None:
+    case = instances.sixty(quick=True)[0]
+    row = marginals.solve(case)
+    other = reference.solve(Case("", case.domain, (1,)).problem(), backend="CLARABEL")
+    mixed = marginals.Reading(
+        row.answers | {"other": other}, row.plain, row.consistent, 0.0, case, row.counts
+    )
+    assert mixed.outcome is Agreement.DISAGREE
+
+
+class TestJudge:
+    TABLES = dm.workloads.marginals([10] * 40, ways=(1, 2))
+
+    def test_an_outsiders_mechanism_is_judged(self) -> None:
+        problem = dm.MarginalFitness(self.TABLES, {1: 1.0, 2: 4.0})
+        plain = dm.MarginalMechanism.of_tables(self.TABLES, problem.targets)
+        verdict = crosscheck.judge(problem, plain)
+        best = fast.solve(problem, tol=1e-9)
+        assert verdict.feasible and verdict.objective == pytest.approx(plain.squared_privacy_cost)
+        assert verdict.gap == pytest.approx(verdict.objective / best.objective - 1, rel=1e-6)
+        assert len(verdict.loose) == len(self.TABLES.axes)
+        assert 0 < verdict.scaled.gap < verdict.gap
+        exact = crosscheck.judge(problem, best.mechanism)
+        assert exact.gap < 1e-8 and not len(exact.loose)
+        assert crosscheck.judge(dm.MarginalVariance(self.TABLES), best.primal).scaled.gap < 0.5
+
+    @pytest.mark.parametrize(
+        ("message", "noise"),
+        [
+            ("does not measure a0$", {(): 1.0}),
+            ("must be positive", [-1.0] * 821),
+            ("must have 821 levels", [1.0] * 3),
+        ],
+    )
+    def test_what_is_no_answer_is_refused(self, message: str, noise: Any) -> None:
+        given = dm.MarginalMechanism(domain(), noise) if isinstance(noise, dict) else noise
+        with pytest.raises(dm.InvalidInputError, match=message):
+            crosscheck.judge(dm.MarginalFitness(self.TABLES), given)
+
+    def test_answers_to_problems_stated_twice_are_compared(self) -> None:
+        first, second = (dm.MarginalFitness(dm.workloads.marginals([10] * 30, ways=2), 2.0) for _ in range(2))
+        third = dm.MarginalFitness(dm.workloads.marginals([10] * 30, ways=2), 3.0)
+        one, two, other = (fast.solve(each) for each in (first, second, third))
+        assert crosscheck.compare([one, two]).outcome is Agreement.AGREE
+        products = [fast.solve(dm.ProductFitness([each, each])) for each in (first, second)]
+        assert crosscheck.compare(products).outcome is Agreement.AGREE
+        with pytest.raises(dm.InvalidInputError, match="same problem"):
+            crosscheck.compare([one, other])
+
+
+def domain() -> dm.Domain:
+    return dm.Domain([(f"a{axis}", 10) for axis in range(40)])

@@ -1,0 +1,255 @@
+"""The common mechanism's judge: bounds, violations, maximality, intersections, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech.mechanisms.intersections import intersection
+from dualmech.validate import Array
+
+quick = settings(max_examples=30)
+seeds = st.integers(0, 10_000)
+units = st.sampled_from([1e-6, 1.0, 1e6])
+
+
+def on_cells(*covariances: Array) -> dm.CommonMechanism:
+    """Mechanisms that all answer every cell, with noise of these covariances."""
+    return dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(len(each)), each) for each in covariances])
+
+
+def random_covariances(seed: int, count: int = 3, size: int = 4, unit: float = 1.0) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    factors = rng.standard_normal((count, size, size))
+    return [unit * (factor @ factor.T + 0.01 * np.eye(size)) for factor in factors]
+
+
+def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
+    """Theorem 5.4, and the projectors that prove it."""
+    values, vectors = np.linalg.eigh(first - second)
+    positive = (vectors * (values > 0)) @ vectors.T
+    covariance = (first + second + (vectors * np.abs(values)) @ vectors.T) / 2
+    return covariance, np.array([positive, np.eye(len(first)) - positive])
+
+
+class TestJudge:
+    @quick
+    @given(seeds, units)
+    def test_two_mechanisms_in_closed_form(self, seed: int, unit: float) -> None:
+        covariances = random_covariances(seed, count=2, unit=unit)
+        problem = on_cells(*covariances)
+        basis = problem.basis
+        covariance, weights = closed_form(*(basis @ each @ basis.T for each in covariances))
+        judged = problem.certify(problem.feasible(covariance), dm.CommonDual(weights))
+        assert judged.certifies(1e-9)
+        assert problem.maximality(problem.feasible(covariance))
+        mechanism = problem.mechanism(problem.feasible(covariance))
+        assert all(mechanism.is_answerable_from(each) for each in problem.mechanisms)  # type: ignore[arg-type]
+        assert problem.prices(weights).sum() == pytest.approx(1)
+
+    @quick
+    @given(seeds, st.integers(2, 5), units)
+    def test_any_weights_bound_any_common_mechanism(self, seed: int, count: int, unit: float) -> None:
+        problem, rng = on_cells(*random_covariances(seed, count, unit=unit)), np.random.default_rng(seed)
+        covariance = problem.feasible(problem.bounds.sum(axis=0))
+        for weights in (rng.standard_normal((count, 4, 4)), rng.random((count, 1, 1)) * np.eye(4)):
+            judged = problem.certify(covariance, weights)
+            assert judged.violation == 0 and 0 <= judged.lower_bound <= judged.objective
+            rescaled = problem.certify(covariance, 1e3 * weights)
+            assert rescaled.lower_bound == pytest.approx(judged.lower_bound, rel=1e-12)
+
+    @quick
+    @given(seeds)
+    def test_a_lying_solver_is_never_certified(self, seed: int) -> None:
+        covariances = random_covariances(seed, count=2)
+        problem = on_cells(*covariances)
+        covariance, weights = closed_form(*problem.bounds)
+        honest = problem.certify(problem.feasible(covariance), weights)
+        lies = {
+            "scaled": (0.99 * covariance, weights),
+            "indefinite": (covariance - 2 * np.trace(covariance) * np.eye(4), weights),
+            "NaN": (np.full((4, 4), np.nan), weights),
+            "raised dual": (covariance * 1.1, 3 * weights),
+            "negative dual": (covariance * 1.1, -weights),
+            "dual of NaN": (covariance, np.full((2, 4, 4), np.nan)),
+            "one outcome": (covariance * 1.1, np.array([weights[0] * 5, weights[1] * 0])),
+        }
+        for lie in lies.values():
+            judged = problem.certify(*lie)
+            assert not judged.certifies(1e-3)
+            assert judged.lower_bound <= honest.objective * (1 + 1e-9)
+
+    def test_violation_is_relative_in_every_direction(self) -> None:
+        problem = on_cells(np.diag([1.0, 1e-9]), np.diag([1.0, 1e-9]))
+        order = np.diag(problem.basis @ np.diag([1.0, 1e-9]) @ problem.basis.T)
+        # Half the noise where there is least of it: nothing against the trace, everything against privacy.
+        half = np.diag(np.where(order < 0.5, order / 2, order))
+        assert problem.certify(half, np.ones((2, 1, 1)) * np.eye(2)).violation == pytest.approx(1, rel=1e-6)
+        assert problem.certify(problem.feasible(half), np.ones((2, 1, 1)) * np.eye(2)).feasible
+
+    @pytest.mark.parametrize("power", [10, 20, 26])
+    def test_rounding_of_ill_conditioned_rows_is_stated(self, power: int) -> None:
+        # b = 3 r_1 - 2 r_2 exactly, with r_1 and r_2 nearly parallel; the optimum is 16.
+        small, common = 2.0**-power * np.array([1, 5, -1.0]), np.array([1.0, 2, 3])
+        close = dm.LinearGaussianMechanism([common + 2 * small, common + 3 * small], [[2, 0.5], [0.5, 1]])
+        other = dm.LinearGaussianMechanism(np.array([common, [0.0, 1, 1]]), np.diag([2.0, 3]))
+        problem = dm.CommonMechanism([close, other], basis=[common])
+        judged = problem.certify(problem.feasible([[16.0]]), [[[1.0]], [[0.0]]])
+        assert judged.interval[0] <= 16 <= judged.interval[1]
+        assert judged.resolution < 1e-13 * 2**power
+
+    @pytest.mark.parametrize("condition", [1e4, 1e8, 1e12])
+    def test_ill_conditioned_mechanisms(self, condition: float) -> None:
+        rng = np.random.default_rng(1)
+        spectrum = np.geomspace(1, condition, 12)
+        rotations = [np.linalg.qr(rng.standard_normal((12, 12)))[0] for _ in range(2)]
+        problem = on_cells(*((rotation * spectrum) @ rotation.T for rotation in rotations))
+        covariance, weights = closed_form(*problem.bounds)
+        judged = problem.certify(problem.feasible(covariance), weights)
+        assert judged.violation == 0 and judged.certifies(1e-9)
+
+
+class TestMaximality:
+    def test_the_worst_of_several_nested_noises_is_the_only_one(self) -> None:
+        problem = on_cells(np.diag([1.0, 4.0]), np.diag([2.0, 1.0]), np.diag([1.5, 1.5]))
+        best = problem.basis @ np.diag([2.0, 4.0]) @ problem.basis.T
+        assert problem.maximality(problem.feasible(best), tol=1e-9)
+        more = problem.maximality(best + 0.3 * np.eye(2))
+        assert not more and 0.3 / 3.3 <= more.improvement <= 0.35
+        rival = dm.LinearGaussianMechanism(np.eye(2), np.diag([2.0, 4.0]))
+        assert problem.maximality(rival)
+        assert not problem.maximality(dm.LinearGaussianMechanism([[1, 0]], [[2.0]]))
+        assert problem.maximality(dm.LinearGaussianMechanism([[1, 0]], [[2.0]])).improvement == np.inf
+
+    @quick
+    @given(seeds)
+    def test_another_trace_picks_another_that_is_maximal_too(self, seed: int) -> None:
+        covariances, rng = random_covariances(seed, count=2), np.random.default_rng(seed)
+        skewed = rng.standard_normal((4, 4)) + 2 * np.eye(4)
+        plain = on_cells(*covariances)
+        other = dm.CommonMechanism(plain.mechanisms, basis=skewed)
+        found = other.mechanism(other.feasible(closed_form(*other.bounds)[0]))
+        assert plain.maximality(found, tol=1e-6)
+        best = plain.certify(closed_form(*plain.bounds)[0], closed_form(*plain.bounds)[1])
+        trace = np.trace(found.covariance(dm.Workload(plain.basis)))
+        assert trace >= best.lower_bound * (1 - 1e-9)
+
+    def test_what_is_not_common_is_refused_by_name(self) -> None:
+        problem = on_cells(np.diag([1.0, 4.0]), np.diag([2.0, 1.0]))
+        with pytest.raises(dm.InvalidInputError, match=r"mechanisms\[0\] cannot answer it"):
+            problem.maximality(dm.LinearGaussianMechanism(np.eye(2), np.diag([2.0, 3.0])))
+        total = dm.LinearGaussianMechanism([[1, 1]], [[5.0]])
+        narrow = dm.CommonMechanism([total, problem.mechanisms[0]])
+        with pytest.raises(dm.InvalidInputError, match="outside the intersection"):
+            narrow.maximality(dm.LinearGaussianMechanism(np.eye(2), 9 * np.eye(2)))
+
+
+class TestIntersection:
+    @quick
+    @given(seeds)
+    def test_finds_the_planted_directions(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        shared = np.eye(4, 12)[: rng.integers(1, 5)] + rng.integers(-2, 3, (1, 12)) / 8
+        spaces = []
+        for _ in range(3):
+            own = rng.standard_normal((2, 12))
+            mixing = rng.standard_normal((len(shared) + 2,) * 2)
+            spaces.append(mixing @ np.vstack([shared, own]) * rng.uniform(1e-3, 1e3, (len(mixing), 1)))
+        found = intersection(spaces)
+        assert len(found.rows) == len(shared)
+        np.testing.assert_allclose(found.rows @ found.rows.T, np.eye(len(shared)), atol=1e-10)
+        inside = found.rows.T @ found.rows
+        np.testing.assert_allclose(shared @ inside, shared, atol=1e-7)
+
+    @pytest.mark.parametrize("angle", [1e-3, 1e-6, 1e-7, 3e-9])
+    def test_small_angles_are_seen_and_kept_apart(self, angle: float) -> None:
+        first = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0]])
+        second = np.array([[1.0, 0, 0, 0], [0, np.cos(angle), np.sin(angle), 0]])
+        found = intersection([first, second])
+        assert len(found.rows) == 1
+        np.testing.assert_allclose(found.angles, [0, angle], rtol=1e-5, atol=1e-15)
+
+    def test_below_the_tolerance_they_are_one(self) -> None:
+        turned = np.array([[1.0, 0, 0], [0, 1, 1e-11]])
+        assert len(intersection([np.eye(2, 3), turned]).rows) == 2
+
+    def test_nothing_in_common(self) -> None:
+        cells = [dm.LinearGaussianMechanism(np.eye(4)[rows], np.eye(2)) for rows in ([0, 1], [2, 3])]
+        problem = dm.CommonMechanism(cells)
+        assert problem.trivial and problem.basis.shape == (0, 4)
+        judged = problem.certify(np.zeros((0, 0)), np.zeros((2, 0, 0)))
+        assert judged.gap == judged.objective == 0 and judged.certifies(1e-12)
+        assert problem.mechanism(np.zeros((0, 0))).rho == 0
+        assert problem.maximality(np.zeros((0, 0)))
+        nothing = dm.LinearGaussianMechanism(np.zeros((0, 4)), np.zeros((0, 0)))
+        assert dm.CommonMechanism([cells[0], nothing]).trivial
+
+
+class TestStatement:
+    def test_example_3_12(self) -> None:
+        first = dm.LinearGaussianMechanism(np.kron(np.eye(3), np.ones((1, 3))), np.eye(3))
+        second = dm.LinearGaussianMechanism(np.kron(np.ones((1, 3)), np.eye(3)), np.eye(3))
+        problem = dm.CommonMechanism([first, second], basis=np.ones((1, 9)))
+        np.testing.assert_allclose(problem.bounds.ravel(), [3, 3], rtol=1e-12)
+        assert problem.maximality([[3.0]]) and not problem.maximality([[4.0]])
+
+    def test_the_basis_only_restates_what_is_known(self) -> None:
+        rng = np.random.default_rng(0)
+        covariances = random_covariances(0)
+        skewed = rng.standard_normal((4, 4))
+        problem = dm.CommonMechanism(on_cells(*covariances).mechanisms, basis=skewed)
+        for bound, covariance in zip(problem.bounds, covariances, strict=True):
+            np.testing.assert_allclose(bound, skewed @ covariance @ skewed.T, rtol=1e-8)
+
+    def test_decisions_count_more_than_what_nobody_asks(self) -> None:
+        covariances = random_covariances(3, count=2)
+        mechanisms = on_cells(*covariances).mechanisms
+        asked = dm.Workload([[1, 0, 0, 0], [1, 1, 0, 0]])
+        variances = []
+        for problem in (dm.CommonMechanism(mechanisms), dm.CommonMechanism(mechanisms, decisions=asked)):
+            covariance = problem.feasible(closed_form(*problem.bounds)[0])
+            variances.append(problem.mechanism(covariance).variances(asked).sum())
+            assert problem.maximality(covariance)
+        assert variances[1] < variances[0]
+
+    @pytest.mark.parametrize(
+        ("message", "arguments"),
+        [
+            ("sequence of two or more", {"mechanisms": "cells"}),
+            ("two or more, got 1", {"mechanisms": ["cells"]}),
+            (r"mechanisms\[1\] must be a LinearGaussianMechanism", {"mechanisms": ["cells", None]}),
+            (r"mechanisms\[1\] releases some queries exactly", {"mechanisms": ["cells", "exact"]}),
+            ("same cells", {"mechanisms": ["cells", "wide"]}),
+            ("same neighbours", {"mechanisms": ["cells", "replaced"]}),
+            ("basis must have 2 independent rows", {"basis": [[1, 0]]}),
+            ("basis must have 2 independent rows", {"basis": [[1, 1], [2, 2]]}),
+            ("either basis or decisions", {"basis": np.eye(2), "decisions": dm.workloads.total(2)}),
+            ("must be a dualmech.Workload", {"decisions": np.eye(2)}),
+            ("decisions must have 2 cells", {"decisions": dm.workloads.total(3)}),
+            ("'q0' lies outside", {"mechanisms": ["cells", "total"], "decisions": dm.Workload([[1, 0]])}),
+        ],
+    )
+    def test_bad_input_is_refused_by_name(self, message: str, arguments: dict[str, Any]) -> None:
+        known = {
+            "cells": dm.LinearGaussianMechanism(np.eye(2), np.eye(2)),
+            "exact": dm.LinearGaussianMechanism(np.eye(2), np.diag([1.0, 0])),
+            "wide": dm.LinearGaussianMechanism(np.eye(3), np.eye(3)),
+            "total": dm.LinearGaussianMechanism([[1, 1]], [[1]]),
+            "replaced": dm.LinearGaussianMechanism(np.eye(2), np.eye(2), dm.neighbours.replace_one(2)),
+        }
+        given = arguments.get("mechanisms", ["cells", "cells"])
+        mechanisms = known[given] if isinstance(given, str) else [known.get(each) for each in given]
+        with pytest.raises(dm.DualmechError, match=message):
+            dm.CommonMechanism(**{**arguments, "mechanisms": mechanisms})
+
+    def test_points_of_the_wrong_shape_are_refused(self) -> None:
+        problem = on_cells(np.eye(2), 2 * np.eye(2))
+        with pytest.raises(dm.InvalidInputError, match=r"covariance must have shape \(2, 2\)"):
+            problem.certify(np.eye(3), np.ones((2, 2, 2)))
+        with pytest.raises(dm.InvalidInputError, match=r"dual weights must have shape \(2, 2, 2\)"):
+            problem.certify(np.eye(2), np.ones((3, 2, 2)))

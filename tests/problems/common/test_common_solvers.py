@@ -1,0 +1,418 @@
+"""Common mechanisms solved: both layers against each other, closed forms, degenerate families, laws, options."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import fast, reference
+from dualmech.crosscheck.benchmarks import common as benchmark
+from dualmech.fast.common import fixed_point as fixed_point
+from dualmech.reference.common import FORMULATIONS
+from dualmech.validate import Array
+
+quick = settings(max_examples=25)
+seeds = st.integers(0, 10_000)
+units = st.sampled_from([1e-6, 1.0, 1e6])
+
+
+def on_cells(*covariances: Array) -> dm.CommonMechanism:
+    """Mechanisms that all answer every cell, with noise of these covariances."""
+    return dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(len(each)), each) for each in covariances])
+
+
+def axes(size: int, rng: np.random.Generator) -> Array:
+    return np.asarray(np.linalg.qr(rng.standard_normal((size, size)))[0])
+
+
+def wishart(size: int, rng: np.random.Generator, degrees: int | None = None) -> Array:
+    factor = rng.standard_normal((size, degrees or 2 * size))
+    return np.asarray(factor @ factor.T / size)
+
+
+def turned(values: Array, rng: np.random.Generator) -> Array:
+    basis = axes(len(values), rng)
+    product = (basis * values) @ basis.T
+    return np.asarray((product + product.T) / 2)
+
+
+def random_family(seed: int, count: int, size: int, unit: float = 1.0) -> list[Array]:
+    """Covariances at different scales, from nearly singular to well conditioned."""
+    rng = np.random.default_rng(seed)
+    degrees = int(rng.integers(size, 3 * size + 1))
+    return [
+        unit * rng.uniform(0.3, 3) * (wishart(size, rng, degrees) + 1e-6 * np.eye(size)) for _ in range(count)
+    ]
+
+
+def meet(first: dm.Solution, second: dm.Solution) -> bool:
+    (low, high), (floor, ceiling) = first.certificate.interval, second.certificate.interval
+    return max(low, floor) <= min(high, ceiling)
+
+
+class TestBothLayers:
+    @quick
+    @given(seeds, st.integers(2, 5), st.integers(1, 5), units)
+    def test_their_certified_intervals_meet(self, seed: int, count: int, size: int, unit: float) -> None:
+        problem = on_cells(*random_family(seed, count, size, unit))
+        answer, same = fast.solve(problem), reference.solve(problem)
+        assert answer.status is same.status is dm.Status.CERTIFIED
+        assert answer.gap <= 1e-6 and same.gap <= 1e-5 and meet(answer, same)
+
+    @pytest.mark.parametrize("formulation", FORMULATIONS)
+    @pytest.mark.parametrize("backend", ["CLARABEL", "SCS"])
+    def test_every_statement_is_certified_by_every_backend(self, formulation: str, backend: str) -> None:
+        problem = on_cells(*random_family(3, 3, 6))
+        same = reference.solve(problem, backend=backend, formulation=formulation)
+        assert same.status is dm.Status.CERTIFIED and meet(fast.solve(problem), same)
+        assert same.solver == f"reference:{backend}:{formulation}"
+
+    def test_rows_columns_and_pairs_of_a_table(self) -> None:
+        """Row spaces that meet in the total alone, answered with the noise of the noisiest."""
+        rows = np.kron(np.eye(2), np.ones(3))
+        columns = np.kron(np.ones(2), np.eye(3))
+        mechanisms = [
+            dm.LinearGaussianMechanism(queries, noise * np.eye(len(queries)))
+            for queries, noise in ((rows, 1.0), (columns, 1.5), (np.vstack([rows[:1] + rows[1:]]), 4.0))
+        ]
+        problem = dm.CommonMechanism(mechanisms)
+        for answer in (fast.solve(problem), reference.solve(problem)):
+            assert answer.status is dm.Status.CERTIFIED
+            total = answer.mechanism.variances(dm.workloads.total(6))
+            assert total == pytest.approx([4.5], rel=1e-5)
+
+    def test_decisions_of_very_different_weight(self) -> None:
+        mechanisms = [
+            dm.LinearGaussianMechanism(np.eye(4), covariance) for covariance in random_family(1, 3, 4)
+        ]
+        queries = dm.Workload(np.array([[1e4, 0, 0, 0], [0, 1, 1, 0]]))
+        problem = dm.CommonMechanism(mechanisms, decisions=queries)
+        answer, same = fast.solve(problem), reference.solve(problem)
+        assert answer.status is same.status is dm.Status.CERTIFIED and meet(answer, same)
+        plain = fast.solve(dm.CommonMechanism(mechanisms))
+        asked = [each.mechanism.variances(queries).sum() for each in (answer, plain)]
+        assert asked[0] <= asked[1] * (1 + 1e-5)
+
+
+class TestClosedForms:
+    @quick
+    @given(seeds, st.integers(1, 12), units)
+    def test_two_mechanisms(self, seed: int, size: int, unit: float) -> None:
+        """Theorem 5.4: ``(P + Q)/2 + |P - Q|/2``, by the closed form and by the fixed point."""
+        problem = on_cells(*random_family(seed, 2, size, unit))
+        first, second = problem.bounds
+        expected = (np.trace(first + second) + np.abs(np.linalg.eigvalsh(first - second)).sum()) / 2
+        exact, found = fast.solve(problem), fast.solve(problem, method="fixed_point")
+        assert exact.gap <= 1e-11 and exact.iterations == 1
+        assert exact.objective == pytest.approx(expected, rel=1e-11)
+        assert found.status is dm.Status.CERTIFIED and meet(exact, found)
+
+    def test_two_graded_mechanisms(self) -> None:
+        """Coordinates from 1 to 1e-10 in standard deviation: every one is raised in its own units."""
+        grades = np.geomspace(1, 1e-10, 20)
+        scale = grades * grades[:, None]
+        rng = np.random.default_rng(0)
+        answer = fast.solve(on_cells(*(wishart(20, rng) * scale for _ in range(2))), tol=1e-9)
+        assert answer.status is dm.Status.CERTIFIED
+
+    @pytest.mark.parametrize("count", [3, 5, 8])
+    def test_equally_spaced_directions(self, count: int) -> None:
+        """Pure states at angles π i / p in the plane: ``Y_i = (2/p) P_i`` and Σ = I; noise in all is added to it."""
+        turns = np.pi * np.arange(count) / count
+        states = np.stack([np.cos(turns), np.sin(turns)], axis=1)
+        problem = on_cells(*(np.outer(state, state) + 0.1 * np.eye(2) for state in states))
+        answer = fast.solve(problem, tol=1e-9)
+        assert answer.status is dm.Status.CERTIFIED
+        assert answer.objective == pytest.approx(2.2, rel=1e-8)
+        assert problem.maximality(answer.primal)
+
+    @quick
+    @given(seeds, st.integers(3, 6), st.integers(1, 10))
+    def test_commuting_covariances(self, seed: int, count: int, size: int) -> None:
+        rng = np.random.default_rng(seed)
+        values, basis = rng.uniform(0.1, 2, (count, size)), axes(size, rng)
+        answer = fast.solve(on_cells(*((basis * each) @ basis.T for each in values)))
+        assert answer.status is dm.Status.CERTIFIED
+        assert answer.objective == pytest.approx(values.max(axis=0).sum(), rel=2e-6)
+
+    @quick
+    @given(seeds, st.integers(3, 5))
+    def test_one_above_all_others_is_common(self, seed: int, count: int) -> None:
+        others = random_family(seed, count, 5)
+        problem = on_cells(*others, sum(others) + np.eye(5))
+        answer = fast.solve(problem, tol=1e-9)
+        assert answer.status is dm.Status.CERTIFIED
+        assert answer.primal == pytest.approx(problem.bounds[-1], abs=1e-7 * answer.objective)
+        assert answer.prices == pytest.approx(np.append(np.zeros(count), 1), abs=1e-6)
+
+
+def near_equal(rng: np.random.Generator, count: int, size: int, apart: float) -> list[Array]:
+    common = wishart(size, rng, size) + np.eye(size)
+    return [common + apart * wishart(size, rng, size) for _ in range(count)]
+
+
+def ill_conditioned(rng: np.random.Generator, count: int, size: int, condition: float) -> list[Array]:
+    return [turned(np.geomspace(1, 1 / condition, size), rng) for _ in range(count)]
+
+
+def ill_conditioned_alike(rng: np.random.Generator, count: int, size: int, condition: float) -> list[Array]:
+    lift = axes(size, rng) * np.geomspace(1, condition**-0.5, size)
+    return [lift @ wishart(size, rng) @ lift.T for _ in range(count)]
+
+
+def graded(rng: np.random.Generator, count: int, size: int, condition: float) -> list[Array]:
+    grades = np.geomspace(1, condition**-0.5, size)
+    return [wishart(size, rng) * grades * grades[:, None] for _ in range(count)]
+
+
+def duplicates(rng: np.random.Generator, count: int, size: int, copies: int) -> list[Array]:
+    drawn = [wishart(size, rng) for _ in range(count + 1 - copies)]
+    return [*drawn, *[drawn[0]] * (copies - 1)]
+
+
+def blocks(rng: np.random.Generator, count: int, size: int, parts: int) -> list[Array]:
+    mask = np.kron(np.eye(parts), np.ones((size // parts, size // parts)))
+    return [wishart(size, rng) * mask for _ in range(count)]
+
+
+def low_rank_apart(rng: np.random.Generator, count: int, size: int, degrees: int) -> list[Array]:
+    common = wishart(size, rng)
+    return [common + wishart(size, rng, degrees) for _ in range(count)]
+
+
+def nearly_singular(rng: np.random.Generator, count: int, size: int, floor: float) -> list[Array]:
+    return [wishart(size, rng, size // count) + floor * np.eye(size) for _ in range(count)]
+
+
+def few_values(rng: np.random.Generator, count: int, size: int, largest: float) -> list[Array]:
+    return [turned(rng.choice([1.0, 2.0, largest], size), rng) for _ in range(count)]
+
+
+def scales(rng: np.random.Generator, count: int, size: int, step: float) -> list[Array]:
+    return [step**place * wishart(size, rng) for place in range(count)]
+
+
+DEGENERATE: dict[str, Callable[[np.random.Generator, int, int], list[Array]]] = {
+    "near-equal, 1e-2": partial(near_equal, apart=1e-2),
+    "near-equal, 1e-4": partial(near_equal, apart=1e-4),
+    "near-equal, 1e-10": partial(near_equal, apart=1e-10),
+    "condition 1e8": partial(ill_conditioned, condition=1e8),
+    "condition 1e12": partial(ill_conditioned, condition=1e12),
+    "condition 1e8 alike": partial(ill_conditioned_alike, condition=1e8),
+    "condition 1e12 alike": partial(ill_conditioned_alike, condition=1e12),
+    "graded 1e8": partial(graded, condition=1e8),
+    "graded 1e20": partial(graded, condition=1e20),
+    "all equal": lambda rng, count, size: duplicates(rng, count, size, count),
+    "two equal": partial(duplicates, copies=2),
+    "blocks": partial(blocks, parts=4),
+    "low rank apart": partial(low_rank_apart, degrees=2),
+    "nearly singular": partial(nearly_singular, floor=1e-8),
+    "few values": partial(few_values, largest=5.0),
+    "scales": partial(scales, step=1e4),
+}
+
+
+class TestDegenerateFamilies:
+    @pytest.mark.parametrize("name", DEGENERATE)
+    @pytest.mark.parametrize(("count", "size"), [(3, 24), (4, 12), (8, 8)])
+    @pytest.mark.parametrize("tol", [1e-6, 1e-9])
+    def test_are_certified(self, name: str, count: int, size: int, tol: float) -> None:
+        problem = on_cells(*DEGENERATE[name](np.random.default_rng(count), count, size))
+        answer = fast.solve(problem, tol=tol)
+        assert answer.status is dm.Status.CERTIFIED and answer.certificate.violation == 0
+
+    @pytest.mark.parametrize("name", DEGENERATE)
+    def test_are_certified_by_a_backend(self, name: str) -> None:
+        problem = on_cells(*DEGENERATE[name](np.random.default_rng(3), 3, 8))
+        same = reference.solve(problem)
+        assert same.status is dm.Status.CERTIFIED and meet(fast.solve(problem, tol=1e-9), same)
+
+    @pytest.mark.parametrize("name", ["random", *benchmark.KINDS])
+    def test_sizes_that_count(self, name: str) -> None:
+        drawn = benchmark.KINDS.get(name, lambda rng, size, count: random_family(0, count, size))
+        answer = fast.solve(on_cells(*drawn(np.random.default_rng(1), 96, 3)))
+        assert answer.status is dm.Status.CERTIFIED
+
+    @pytest.mark.parametrize("count", [2, 3, 8])
+    def test_one_cell(self, count: int) -> None:
+        answer = fast.solve(on_cells(*(np.array([[1.0 + i % 5]]) for i in range(count))), tol=1e-9)
+        assert answer.status is dm.Status.CERTIFIED
+        assert answer.objective == pytest.approx(min(count, 5), rel=1e-9)
+
+    def test_nothing_in_common(self) -> None:
+        problem = dm.CommonMechanism(
+            [dm.LinearGaussianMechanism(row[None], [[1.0]]) for row in np.eye(3)[:, :3]]
+        )
+        for answer in (fast.solve(problem), reference.solve(problem)):
+            assert answer.status is dm.Status.CERTIFIED and answer.iterations == 0
+            assert "trivial" in answer.message and answer.mechanism.query_matrix.shape == (0, 3)
+        with pytest.raises(dm.InvalidInputError, match="trivial"):
+            reference.formulate(problem)
+
+
+class TestLaws:
+    @quick
+    @given(seeds, st.integers(3, 6), st.integers(1, 6))
+    def test_the_order_of_mechanisms_does_not_matter(self, seed: int, count: int, size: int) -> None:
+        family = random_family(seed, count, size)
+        order = np.random.default_rng(seed).permutation(count)
+        answer, other = (
+            fast.solve(on_cells(*each), tol=1e-9) for each in (family, [family[i] for i in order])
+        )
+        assert answer.status is other.status is dm.Status.CERTIFIED and meet(answer, other)
+        assert answer.objective == pytest.approx(other.objective, rel=2e-9)
+
+    @quick
+    @given(seeds, st.integers(3, 5), st.sampled_from([1e-6, 1e6]))
+    def test_the_unit_of_noise_does_not_matter(self, seed: int, count: int, unit: float) -> None:
+        plain, scaled = (fast.solve(on_cells(*random_family(seed, count, 5, each))) for each in (1.0, unit))
+        assert plain.status is scaled.status is dm.Status.CERTIFIED
+        assert scaled.objective == pytest.approx(unit * plain.objective, rel=2e-6)
+
+    @quick
+    @given(seeds, st.integers(2, 4))
+    def test_one_more_mechanism_leaves_less_in_common(self, seed: int, count: int) -> None:
+        family = random_family(seed, count + 1, 5)
+        fewer, more = fast.solve(on_cells(*family[:-1])), fast.solve(on_cells(*family))
+        assert fewer.lower_bound <= more.objective
+        assert all(more.mechanism.is_answerable_from(each) for each in fewer.problem.mechanisms)
+
+    @quick
+    @given(seeds, st.integers(3, 5))
+    def test_the_answer_is_common_and_maximal(self, seed: int, count: int) -> None:
+        problem = on_cells(*random_family(seed, count, 5))
+        answer = fast.solve(problem, tol=1e-10)
+        assert all(answer.mechanism.is_answerable_from(each) for each in problem.mechanisms)
+        assert problem.maximality(answer.primal, tol=1e-3)
+
+    @quick
+    @given(seeds, st.integers(3, 6), st.integers(1, 6))
+    def test_the_value_never_falls(self, seed: int, count: int, size: int) -> None:
+        problem = on_cells(*random_family(seed, count, size))
+        program = fixed_point.Program.of(problem.bounds)
+        state = fixed_point.start(program)
+        for _ in range(4):
+            later = fixed_point.step(program, state)
+            assert later.spectrum.lower_bound >= state.spectrum.lower_bound * (1 - 1e-13)
+            judged = problem.certify(problem.feasible(later.spectrum.covariance), later.weights)
+            assert judged.lower_bound == pytest.approx(later.spectrum.lower_bound, rel=1e-9)
+            assert judged.objective == pytest.approx(later.spectrum.objective, rel=1e-9)
+            state = later
+
+
+class TestAnotherField:
+    @pytest.mark.parametrize(("count", "size"), [(2, 3), (3, 2), (3, 4), (5, 3)])
+    def test_minimum_error_discrimination(self, count: int, size: int) -> None:
+        """The covariances as quantum states, with their traces as prior: the optimum is the chance to tell which."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            state_opt = pytest.importorskip("toqito.state_opt")
+        problem = on_cells(*random_family(size, count, size))
+        traces = np.trace(problem.bounds, axis1=1, axis2=2)
+        states = [bound / trace for bound, trace in zip(problem.bounds, traces, strict=True)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            chance, _ = state_opt.state_distinguishability(states, list(traces / traces.sum()))
+        answer = fast.solve(problem, tol=1e-9)
+        assert answer.objective / traces.sum() == pytest.approx(chance, rel=1e-6)
+
+
+class TestStatements:
+    def test_the_primal_is_equation_1(self) -> None:
+        problem = on_cells(*random_family(0, 3, 2))
+        program = reference.formulate(problem)
+        assert [each.label for each in program.constraints] == ["common[0]", "common[1]", "common[2]"]
+        assert list(program.var_dict) == ["Sigma"]
+        assert str(program.objective) == "minimize Trace(Sigma)"
+
+    def test_the_dual_measures_states(self) -> None:
+        problem = on_cells(*random_family(0, 3, 2))
+        program = reference.formulate(problem, formulation="dual")
+        assert sorted(program.var_dict) == ["Y_0", "Y_1", "Y_2"]
+        assert program.constraints[-1].label == "complete"
+        low, high = fast.solve(problem).certificate.interval
+        assert low * (1 - 1e-6) <= float(program.solve(solver="CLARABEL")) <= high * (1 + 1e-6)
+
+    @pytest.mark.parametrize("formulation", ["schur", 3])
+    def test_others_are_refused(self, formulation: Any) -> None:
+        problem = on_cells(*random_family(0, 3, 2))
+        for call in (reference.formulate, reference.solve):
+            with pytest.raises(dm.InvalidInputError, match="formulation must be one of primal, dual"):
+                call(problem, formulation=formulation)
+
+
+class TestOptions:
+    def test_a_run_that_is_cut_short_says_what_it_proved(self) -> None:
+        problem = on_cells(*random_family(0, 3, 16))
+        for options in ({"max_iterations": 1}, {"time_limit": 1e-9}):
+            with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED"):
+                answer = fast.solve(problem, **options)
+            assert answer.status is dm.Status.STEPS_EXHAUSTED and 1e-6 < answer.gap < np.inf
+            assert answer.certificate.feasible
+
+    @pytest.mark.parametrize("formulation", FORMULATIONS)
+    def test_a_backend_that_is_cut_short(self, formulation: str) -> None:
+        problem = on_cells(*random_family(0, 3, 12))
+        with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED"):
+            answer = reference.solve(problem, formulation=formulation, time_limit=1e-6)
+        assert answer.certificate.feasible and answer.gap < np.inf
+
+    def test_what_rounding_forbids_is_not_claimed(self) -> None:
+        problem = on_cells(*random_family(0, 3, 16))
+        with pytest.warns(dm.UncertifiedWarning):
+            answer = fast.solve(problem, tol=1e-16)
+        assert answer.status in (dm.Status.ROUNDING, dm.Status.STALLED, dm.Status.STEPS_EXHAUSTED)
+        assert answer.gap <= 1e-11
+
+    def test_progress_is_reported(self) -> None:
+        news: list[dm.Progress] = []
+        answer = fast.solve(on_cells(*random_family(0, 3, 8)), callback=news.append)
+        assert tuple(news) == answer.history and news[-1].iteration == answer.iterations
+        assert all(later.gap <= earlier.gap for earlier, later in zip(news, news[1:], strict=False))
+
+    def test_an_earlier_solution_is_a_start(self) -> None:
+        problem = on_cells(*random_family(0, 3, 24))
+        cold = fast.solve(problem, tol=1e-8)
+        for start in (cold, reference.solve(problem)):
+            warm = fast.solve(problem, tol=1e-8, start=start)
+            assert warm.status is dm.Status.CERTIFIED and meet(cold, warm)
+        assert fast.solve(problem, tol=1e-8, start=cold).iterations < cold.iterations
+
+    def test_same_input_same_answer(self) -> None:
+        first, second = (fast.solve(on_cells(*random_family(2, 3, 8))) for _ in range(2))
+        assert np.array_equal(first.primal, second.primal)
+        assert np.array_equal(first.dual.weights, second.dual.weights)
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"method": "newton"}, "method must be one of auto, closed_form, fixed_point"),
+            ({"method": "closed_form"}, "for two mechanisms, got 3"),
+            ({"tol": 0}, "tol must be positive"),
+            ({"max_iterations": 0}, "max_iterations"),
+            (
+                {"start": fast.solve(on_cells(np.eye(2), np.eye(2)))},
+                "for 3 mechanisms and a basis of 4 queries",
+            ),
+            ({"start": "warm"}, "start must be a solution"),
+        ],
+    )
+    def test_what_cannot_be_meant_is_refused(self, options: dict[str, Any], said: str) -> None:
+        with pytest.raises(dm.InvalidInputError, match=said):
+            fast.solve(on_cells(*random_family(0, 3, 4)), **options)
+
+
+def test_the_benchmark_certifies_every_contender() -> None:
+    assert len(benchmark.CONTESTS) == len(benchmark.KINDS) * len(benchmark.COUNTS)
+    for contest in benchmark.CONTESTS.values():
+        entries = dataclasses.replace(contest, sizes=(4,), repeats=1).measure()
+        assert [each["status"] for each in entries] == ["CERTIFIED"] * 3

@@ -1,0 +1,222 @@
+"""Closed forms as oracles: the identity-and-sum workload, equivalences and floors that the paper proves.
+
+Theorems are those of Xiao, Ding, Wang, Zhang and Kifer, PVLDB 14(10), 2021. By symmetry their covariances have
+the form ``a I + b 1 1'``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import dualmech as dm
+from dualmech import fast, reference
+from dualmech.crosscheck import rivals
+from dualmech.validate import Array
+
+quick = settings(max_examples=30)
+SIZES = (2, 3, 4, 5, 8, 33, 128, 500)
+TIGHT = 1e-8
+
+
+def symmetric(cells: int, a: float, b: float) -> Array:
+    return a * np.eye(cells) + b * np.ones((cells, cells))
+
+
+def squared_cost(cells: int, a: float, b: float) -> float:
+    """The diagonal of ``(a I + b 1 1')⁻¹``."""
+    return (a + (cells - 1) * b) / (a * (a + cells * b))
+
+
+def fit(cells: int, k: float, gamma: float) -> tuple[float, float]:
+    """Fitness for use with targets γ on cells and k γ on the sum, ``0 < k < d``; else ``Σ = γ I``."""
+    if k >= cells:
+        return gamma, 0.0
+    below = (cells - 1) * cells
+    return gamma * (cells**2 - k) / below, gamma * (k - cells) / below
+
+
+def least_squares(cells: int, weight: float, cost: float) -> tuple[float, float]:
+    """Least sum of squared errors with a weight on the sum, at a squared cost."""
+    a = ((cells - 1) + np.sqrt(1 + weight * cells)) / (cells * cost)
+    return float(a), float((a / np.sqrt(1 + weight * cells) - a) / cells)
+
+
+def printed(cells: int, w: float, cost: float) -> tuple[float, float]:
+    """The same as the full version of the paper prints it, weight 1/w² on the sum; w = 1 is Theorem 6."""
+    d, root = cells, w * np.sqrt(cells + w**2)
+    top, bottom = np.float64(-1 + (d - 2) * w**2), (d - 1) * w**2 - root
+    with np.errstate(invalid="ignore", divide="ignore"):
+        a = top / bottom / cost
+        b = (1 + w**2 - root) / bottom * top / (-d - w**2 + (d - 1) * root) / cost
+    return float(a), float(b)
+
+
+def largest_ratio(cells: int) -> float:
+    """Theorem 8: variance of the sum over its target under least squares, at the cost of the best fit."""
+    return float((cells + 1 + (cells - 1) * np.sqrt(cells + 1)) / (2 * cells))
+
+
+def contains(certificate: dm.Certificate, value: float) -> bool:
+    low, high = certificate.interval
+    return low * (1 - 1e-12) <= value <= high * (1 + 1e-12)
+
+
+class TestTheorem7FitnessForUse:
+    @pytest.mark.parametrize(("cells", "gamma"), [(d, 1.0) for d in SIZES] + [(7, 1e-6), (7, 1e6)])
+    def test_solver_and_closed_form_meet(self, cells: int, gamma: float) -> None:
+        problem = dm.FitnessForUse(dm.workloads.identity_total(cells), gamma)
+        answer = fast.solve(problem, tol=TIGHT)
+        assert contains(answer.certificate, 2 * cells / (1 + cells) / gamma)
+        closed = symmetric(cells, (cells + 1) / cells * gamma, -gamma / cells)
+        judged = problem.certify(closed, answer.dual)
+        assert judged.feasible and judged.gap <= TIGHT
+        np.testing.assert_allclose(answer.primal, closed, atol=1e-3 * gamma)
+
+    def test_it_is_the_gaussian_mechanism_with_least_squares(self) -> None:
+        mechanism = rivals.gaussian_mechanism(dm.workloads.identity_total(12), cost=2 * 12 / 13)
+        np.testing.assert_allclose(mechanism.covariance(), symmetric(12, 13 / 12, -1 / 12), atol=1e-12)
+
+    @pytest.mark.parametrize("cells", [2, 3, 5])
+    def test_reference(self, cells: int) -> None:
+        answer = reference.solve(dm.FitnessForUse(dm.workloads.identity_total(cells), 1.0))
+        assert contains(answer.certificate, 2 * cells / (1 + cells))
+
+
+class TestAppendixUnequalTargets:
+    @pytest.mark.parametrize("gamma", [1.0, 100.0])
+    @pytest.mark.parametrize("share", [1e-3, 0.1, 0.5, 0.9, 1.0, 1.5, 40.0])
+    @pytest.mark.parametrize("cells", [2, 3, 7, 64, 256])
+    def test_solver_and_closed_form_meet(self, cells: int, share: float, gamma: float) -> None:
+        k = share * cells
+        targets = np.append(np.full(cells, gamma), k * gamma)
+        problem = dm.FitnessForUse(dm.workloads.identity_total(cells), targets)
+        answer, closed = fast.solve(problem, tol=1e-7), symmetric(cells, *fit(cells, k, gamma))
+        judged = problem.certify(closed, answer.dual)
+        assert judged.feasible and judged.gap <= 1e-7
+        d = cells
+        expected = 1.0 if k >= d else (2 * k * d - d**2 - k * d**2) / (k * (k - d**2))
+        assert judged.objective == pytest.approx(expected / gamma, rel=1e-9)
+
+    def test_a_loose_sum_costs_nothing_extra(self) -> None:
+        answer = fast.solve(dm.FitnessForUse(dm.workloads.identity_total(9), [1.0] * 9 + [20.0]))
+        assert answer.prices[-1] < 1e-5
+        assert contains(answer.certificate, 1.0)
+
+
+class TestTheorem5:
+    """Problem 2 is Problem 1 rescaled: the factor times the cost allowed is the cost of unit targets."""
+
+    @pytest.mark.parametrize("cost", [1e-6, 0.3, 1e6])
+    @pytest.mark.parametrize("cells", [2, 16, 128])
+    def test_at_the_closed_form(self, cells: int, cost: float) -> None:
+        workload, alpha = dm.workloads.identity_total(cells), 2 * cells / (1 + cells)
+        problem = dm.PrivacyFirst(workload, 1.0, cost)
+        answer = fast.solve(problem, tol=TIGHT)
+        assert contains(answer.certificate, alpha / cost)
+        closed = alpha / cost * symmetric(cells, (cells + 1) / cells, -1 / cells)
+        assert problem.certify(closed, answer.dual).gap <= TIGHT
+
+    @pytest.mark.parametrize("layer", [fast.solve, reference.solve], ids=["fast", "reference"])
+    def test_on_prefixes_and_back(self, layer: object) -> None:
+        workload, targets, cost = dm.workloads.prefix(6), [1, 2, 3, 1, 2, 3], 0.7
+        one = layer(dm.FitnessForUse(workload, targets))  # type: ignore[operator]
+        two = layer(dm.PrivacyFirst(workload, targets, cost))  # type: ignore[operator]
+        (low, high), (least, most) = one.certificate.interval, two.certificate.interval
+        assert max(low, cost * least) <= min(high, cost * most)
+        # A solution of either is one of the other, by one number.
+        there = two.problem.certify(one.objective / cost * one.primal, two.dual)
+        back = one.problem.certify(two.primal / two.objective, one.dual)
+        assert there.feasible and there.gap <= 2e-5 and back.feasible and back.gap <= 2e-5
+
+
+class TestTheorem6TotalVariance:
+    @pytest.mark.parametrize("w", [1.0, 1.5, 10.0])
+    @pytest.mark.parametrize("cells", [5, 6, 17, 500])
+    def test_restored_form_is_the_printed_one(self, cells: int, w: float) -> None:
+        np.testing.assert_allclose(printed(cells, w, 0.7), least_squares(cells, 1 / w**2, 0.7), rtol=1e-10)
+
+    def test_printed_form_is_undefined_at_three_cells_and_the_restored_one_is_not(self) -> None:
+        assert np.all(np.isnan(printed(3, 1.0, 1.0)))
+        a, b = least_squares(3, 1.0, 1.0)
+        assert (a, b) == pytest.approx((4 / 3, -2 / 9))
+
+    @pytest.mark.parametrize("weight", [1.0, 0.25, 1 / 16, 9.0, 1e-4, 1e4])
+    @pytest.mark.parametrize("cells", [2, 3, 5, 33, 256])
+    def test_solver_and_closed_form_meet(self, cells: int, weight: float) -> None:
+        weights = np.append(np.ones(cells), weight)
+        problem = dm.TotalVariance(dm.workloads.identity_total(cells), weights)
+        answer, closed = fast.solve(problem, tol=1e-7), symmetric(cells, *least_squares(cells, weight, 1.0))
+        judged = problem.certify(closed, answer.dual)
+        assert judged.feasible and judged.gap <= 1e-7
+        assert squared_cost(cells, *least_squares(cells, weight, 3.0)) == pytest.approx(3.0, rel=1e-9)
+
+
+class TestTheorem8:
+    @pytest.mark.parametrize("gamma", [1.0, 1e3])
+    @pytest.mark.parametrize("cells", [2, 3, 5, 16, 64, 256])
+    def test_ratio_at_equal_cost(self, cells: int, gamma: float) -> None:
+        workload, cost = dm.workloads.identity_total(cells), 2 * cells / (1 + cells) / gamma
+        ratios = rivals.total_variance(workload, cost).variances(workload) / gamma
+        assert ratios.max() == pytest.approx(largest_ratio(cells), rel=1e-4)
+        best = dm.LinearGaussianMechanism(np.eye(cells), symmetric(cells, *fit(cells, 1.0, gamma)))
+        assert best.squared_privacy_cost == pytest.approx(cost, rel=1e-9)
+        np.testing.assert_allclose(best.variances(workload), gamma, rtol=1e-9)
+
+    def test_growth_is_half_the_root_of_the_cells(self) -> None:
+        sizes = 4.0 ** np.arange(1, 12)
+        shares = np.array([largest_ratio(int(d)) for d in sizes]) / np.sqrt(sizes)
+        assert np.all(np.diff(shares) < 0) and np.all(shares > 0.5)
+        assert shares[-1] == pytest.approx(0.5, rel=1e-3)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> dm.FitnessForUse:
+    """Random problems, of any rank, on the default basis or on a mixed one."""
+    shape = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    matrix = draw(arrays(np.float64, shape, elements=st.integers(-3, 3).map(float)))
+    assume(np.any(matrix))
+    rng = np.random.default_rng(draw(st.integers(0, 10_000)))
+    plain = dm.FitnessForUse(dm.Workload(matrix), 10 ** rng.uniform(-2, 2, shape[0]))
+    if draw(st.booleans()):
+        return plain
+    rank = plain.geometry.rank
+    mix = np.linalg.qr(rng.standard_normal((rank, rank)))[0] * rng.uniform(0.3, 3, rank)
+    return dm.FitnessForUse(plain.workload, plain.targets, basis=mix @ plain.basis)
+
+
+def eigenvalue_floor(problem: dm.FitnessForUse) -> float:
+    """The χ of Theorem 10's proof, ``(χ_B / d) min_j(c_j / ‖ℓ_j‖²) / max_i ‖b_i‖²``.
+
+    χ_B is the least eigenvalue of ``B B'``, the ℓ_j are the rows of L and the b_i the columns of B. The proof
+    shows it of every covariance that costs no more than the best feasible multiple of the identity.
+    """
+    basis, norms = problem.basis, (problem.geometry.representation**2).sum(axis=1)
+    asked = norms > 0
+    multiple = (problem.targets[asked] / norms[asked]).min()
+    least = np.linalg.eigvalsh(basis @ basis.T)[0]
+    return float(least / basis.shape[1] * multiple / (basis**2).sum(axis=0).max())
+
+
+class TestTheorem10:
+    @quick
+    @given(problems())
+    def test_optimal_covariances_keep_above_the_floor(self, problem: dm.FitnessForUse) -> None:
+        answer = fast.solve(problem)
+        assert np.linalg.eigvalsh(answer.primal)[0] >= eigenvalue_floor(problem) * (1 - 1e-9)
+
+    @quick
+    @given(problems())
+    def test_the_cost_itself_gives_a_higher_floor(self, problem: dm.FitnessForUse) -> None:
+        answer, basis = fast.solve(problem), problem.basis
+        by_cost = np.linalg.eigvalsh(basis @ basis.T)[0] / basis.shape[1] / answer.objective
+        assert by_cost >= eigenvalue_floor(problem) * (1 - 1e-9)
+        assert np.linalg.eigvalsh(answer.primal)[0] >= by_cost * (1 - 1e-9)
+
+    def test_one_cell_attains_it(self) -> None:
+        problem = dm.FitnessForUse(dm.Workload([[2.0]]), 3.0)
+        assert eigenvalue_floor(problem) == pytest.approx(0.75)
+        assert fast.solve(problem).primal[0, 0] == pytest.approx(0.75)

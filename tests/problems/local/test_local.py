@@ -1,0 +1,269 @@
+"""Local privacy's judge and mechanisms: closed forms, weak duality, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech.geometry.local import patterns
+from dualmech.validate import Array
+
+quick = settings(max_examples=40)
+seeds = st.integers(0, 10_000)
+epsilons = st.sampled_from([0.01, 0.5, 1.0, 4.0, 10.0])
+HISTOGRAM = dm.workloads.identity
+
+
+def randomised_response(size: int, epsilon: float) -> Array:
+    matrix = 1 + patterns.gain(epsilon) * np.eye(size)
+    return np.asarray(matrix / matrix.sum(axis=0))
+
+
+def subset_selection(size: int, epsilon: float) -> tuple[Array, float]:
+    """The strategy, and its objective ``1 + (n-1)² / max_k τ_k``."""
+    excess, counts = patterns.gain(epsilon), np.arange(1, size)
+    traces = counts * (size - counts) * (excess / (size + counts * excess)) ** 2
+    best = int(counts[np.argmax(traces)])
+    sets = np.array(
+        [[u in chosen for u in range(size)] for chosen in itertools.combinations(range(size), best)]
+    )
+    return patterns.rows(sets, epsilon) * (size / len(sets)), float(1 + (size - 1) ** 2 / traces.max())
+
+
+def random_problem(seed: int) -> tuple[dm.LocalStrategy, dm.LocalPoint]:
+    """Any criterion, prior, and rank, with a strategy that can answer it."""
+    rng = np.random.default_rng(seed)
+    size, epsilon = int(rng.integers(2, 7)), float(rng.choice([0.05, 1, 3]))
+    workload = dm.Workload(rng.integers(-1, 3, (int(rng.integers(1, 9)), size)) + 0.1)
+    criterion = str(rng.choice(["average", "worst"]))
+    prior = rng.dirichlet(np.ones(size)) if criterion == "average" and rng.random() < 0.5 else None
+    problem = dm.LocalStrategy(workload, epsilon, criterion, prior)
+    rows = np.vstack([rng.random((12, size)), randomised_response(size, epsilon)])
+    return problem, problem.feasible(dm.LocalPoint(rows, problem.prior))
+
+
+class TestJudge:
+    @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0, 10.0])
+    @pytest.mark.parametrize("size", [2, 5, 8])
+    def test_subset_selection_is_optimal_on_histograms(self, size: int, epsilon: float) -> None:
+        strategy, expected = subset_selection(size, epsilon)
+        for criterion in ("average", "worst"):
+            problem = dm.LocalStrategy(HISTOGRAM(size), epsilon, criterion)
+            judged = problem.certify(strategy, problem.dual_at(strategy))
+            assert judged.certifies(1e-10)
+            value = judged.objective if criterion == "average" else judged.objective * size + size
+            assert value == pytest.approx(expected, rel=1e-9)
+
+    @given(seeds)
+    @quick
+    def test_weak_duality(self, seed: int) -> None:
+        problem, point = random_problem(seed)
+        rng = np.random.default_rng(seed + 1)
+        size, rank = problem.user_types, len(problem.root)
+        suggested = problem.dual_at(point)
+        random = dm.LocalDual(
+            rng.standard_normal((size, rank)), rng.standard_normal(size), rng.dirichlet(np.ones(size))
+        )
+        for dual in (suggested, random):
+            judged = problem.certify(point, dual)
+            assert judged.feasible and judged.lower_bound <= judged.objective and judged.gap >= 0
+        scaled = dm.LocalDual(1e3 * suggested.matrix, 1e6 * suggested.costs, suggested.prior)
+        bounds = [problem.certify(point, dual).lower_bound for dual in (suggested, scaled)]
+        assert bounds[0] == pytest.approx(bounds[1], rel=1e-9, abs=1e-9 * np.abs(problem.root).max() ** 2)
+
+    @given(seeds)
+    @quick
+    def test_objectives_are_those_of_the_mechanism(self, seed: int) -> None:
+        problem, point = random_problem(seed)
+        mechanism = problem.mechanism(point)
+        judged = problem.certify(point, problem.dual_at(point))
+        squares = np.linalg.norm(problem.workload.dense(), axis=0) ** 2
+        second = problem.user_types * float(point.prior @ (mechanism.user_variances + squares))
+        expected = mechanism.worst_variance() if problem.criterion == "worst" else second
+        assert judged.objective == pytest.approx(expected, rel=1e-8, abs=1e-8 * second)
+        assert len(problem.binding(point, 1e-6)) >= 1
+        assert problem.prices(problem.dual_at(point)).shape == (problem.user_types,)
+
+    @given(seeds, epsilons)
+    @quick
+    def test_the_trace_bound_is_one(self, seed: int, epsilon: float) -> None:
+        rng = np.random.default_rng(seed)
+        size = int(rng.integers(2, 7))
+        problem = dm.LocalStrategy(dm.Workload(rng.standard_normal((4, size))), epsilon)
+        nothing = dm.LocalDual(np.zeros((size, len(problem.root))), np.zeros(size))
+        judged = problem.certify(randomised_response(size, epsilon), nothing)
+        nuclear = float(np.linalg.svd(problem.root, compute_uv=False).sum())
+        assert (
+            nuclear**2 / np.exp(epsilon) * (1 - 1e-9) <= judged.lower_bound <= judged.objective * (1 + 1e-9)
+        )
+
+    def test_a_singular_optimum_is_judged(self) -> None:
+        # One-way marginals of three binary attributes: the six half-cubes, G of rank 4 of 8.
+        cells = np.array(list(itertools.product([0, 1], repeat=3)))
+        halves = np.vstack([cells.T == 1, cells.T == 0])
+        problem = dm.LocalStrategy(dm.workloads.marginals(dm.Domain({"a": 2, "b": 2, "c": 2}), ways=1), 1.0)
+        strategy = patterns.rows(halves, 1.0) * (8 / 6)
+        judged = problem.certify(strategy, problem.dual_at(strategy))
+        assert np.linalg.matrix_rank(strategy) == 4
+        assert judged.objective == pytest.approx(180.5770, abs=1e-4) and judged.certifies(1e-9)
+
+    def test_a_lying_solver_is_never_certified(self) -> None:
+        strategy, _ = subset_selection(8, 1.0)
+        problem = dm.LocalStrategy(HISTOGRAM(8), 1.0)
+        honest = problem.dual_at(strategy)
+        lies: dict[str, tuple[Any, dm.LocalDual]] = {
+            "less private": (randomised_response(8, 1.1), honest),
+            "scaled": (1.01 * strategy, honest),
+            "negative": (strategy - 0.1, honest),
+            "NaN": (strategy * np.nan, honest),
+            "cannot answer": (np.full((3, 8), 1 / 3), honest),
+            "raised dual": (randomised_response(8, 1.0), dm.LocalDual(honest.matrix, honest.costs / 2)),
+            "NaN dual": (randomised_response(8, 1.0), dm.LocalDual(honest.matrix * np.nan, honest.costs)),
+        }
+        for strategy, dual in lies.values():
+            judged = problem.certify(strategy, dual)
+            assert not judged.certifies(1e-3)
+            assert judged.lower_bound <= problem.certify(subset_selection(8, 1.0)[0], honest).objective
+
+    @given(seeds, epsilons)
+    @quick
+    def test_repair_makes_any_matrix_private(self, seed: int, epsilon: float) -> None:
+        rng = np.random.default_rng(seed)
+        problem = dm.LocalStrategy(HISTOGRAM(4), epsilon)
+        repaired = problem.feasible(rng.random((9, 4)) ** 4).strategy
+        dm.LocalMechanism(
+            np.vstack([repaired / 2, randomised_response(4, epsilon) / 2]), epsilon, HISTOGRAM(4)
+        )
+        exact = randomised_response(4, epsilon)
+        np.testing.assert_allclose(problem.feasible(exact).strategy, exact, rtol=1e-12)
+
+    @pytest.mark.parametrize(
+        ("message", "arguments"),
+        [
+            ("must be a dualmech.Workload", {"workload": np.eye(2)}),
+            ("at least two cells", {"workload": HISTOGRAM(1)}),
+            ("not all zero", {"workload": dm.Workload(np.zeros((2, 2)))}),
+            ("epsilon must be positive", {"epsilon": 0.0}),
+            ("epsilon must be from 1e-06 to 100, got 101", {"epsilon": 101.0}),
+            ("epsilon must be from 1e-06 to 100", {"epsilon": 1e-7}),
+            ("criterion must be one of average, worst", {"criterion": "median"}),
+            ("prior belongs to the average case", {"criterion": "worst", "prior": [0.5, 0.5]}),
+            ("prior must hold 2 numbers", {"prior": [0.5, 0.6]}),
+            ("prior must hold 2 numbers", {"prior": [1.5, -0.5]}),
+        ],
+    )
+    def test_bad_input_is_refused_by_name(self, message: str, arguments: dict[str, Any]) -> None:
+        with pytest.raises(dm.DualmechError, match=message):
+            dm.LocalStrategy(**{"workload": HISTOGRAM(2), "epsilon": 1.0, **arguments})
+
+
+class TestMechanism:
+    def test_randomised_response_in_closed_form(self) -> None:
+        # The paper's example: one user's variance of all counts, and the users it takes.
+        size, epsilon = 6, 1.3
+        mechanism = dm.LocalMechanism(randomised_response(size, epsilon), epsilon, HISTOGRAM(size))
+        excess = patterns.gain(epsilon)
+        expected = (size - 1) * (size / excess**2 + 2 / excess)
+        np.testing.assert_allclose(mechanism.user_variances, expected, rtol=1e-10)
+        assert mechanism.sample_complexity() == pytest.approx(expected / size / 0.01, rel=1e-10)
+        assert mechanism.worst_ratio == pytest.approx(np.exp(epsilon))
+        assert mechanism.average_variance(50) == pytest.approx(50 * expected)
+        assert mechanism.variance(np.arange(size)) == pytest.approx(expected * 15)
+        assert mechanism.objective == pytest.approx(size * expected + size)
+
+    @pytest.mark.parametrize("criterion", ["average", "worst"])
+    def test_simulated_answers_have_the_stated_variance(self, criterion: str) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(3), 1.0, criterion)
+        mechanism = problem.mechanism(problem.feasible(randomised_response(3, 1.0)))
+        x, rng, runs = np.array([40.0, 10.0, 0.0]), np.random.default_rng(7), 4000
+        answers = np.array([mechanism.simulate(x, rng) for _ in range(runs)])
+        errors = answers - dm.workloads.prefix(3).apply(x)
+        variance = mechanism.variance(x)
+        squared = (errors**2).sum(axis=1)
+        assert abs(errors.mean(axis=0)).max() < 5 * np.sqrt(variance / runs)
+        assert abs(squared.mean() - variance) < 5 * squared.std() / np.sqrt(runs)
+
+    def test_a_user_reports_by_the_strategy(self) -> None:
+        mechanism = dm.LocalMechanism(randomised_response(4, 1.0), 1.0, HISTOGRAM(4))
+        rng = np.random.default_rng(0)
+        reports = np.bincount([mechanism.respond(2, rng) for _ in range(4000)], minlength=4)
+        assert abs(reports[2] / 4000 - mechanism.strategy[2, 2]) < 0.04
+        assert mechanism.respond(1, rng=5) == mechanism.respond(1, rng=5)
+        for user, error in ((4, dm.InvalidInputError), (-1, dm.InvalidInputError), (True, dm.InputTypeError)):
+            with pytest.raises(error, match="user must be a type from 0 to 3"):
+                mechanism.respond(user)
+
+    def test_survives_a_file(self, tmp_path: Path) -> None:
+        mechanism = dm.LocalMechanism(randomised_response(3, 1.0), 1.0, dm.workloads.prefix(3))
+        mechanism.save(tmp_path / "local.npz")
+        loaded = dm.LocalMechanism.load(tmp_path / "local.npz")
+        np.testing.assert_array_equal(loaded.strategy, mechanism.strategy)
+        np.testing.assert_array_equal(loaded.user_variances, mechanism.user_variances)
+
+    @pytest.mark.parametrize(
+        ("message", "arguments"),
+        [
+            (
+                "not 1-LDP: an output has probabilities .* for user type 0",
+                {"strategy": randomised_response(3, 1.1)},
+            ),
+            ("columns of sum 1, column 0", {"strategy": 0.9 * randomised_response(3, 1.0)}),
+            ("must not be negative", {"strategy": np.eye(3) - 0.1}),
+            ("not 1-LDP", {"strategy": np.eye(3)}),
+            ("must have 3 columns", {"strategy": randomised_response(2, 1.0)}),
+            ("cannot answer", {"strategy": np.full((2, 3), 0.5)}),
+            (r"reconstruction must have shape \(3, 3\)", {"reconstruction": np.eye(2)}),
+            ("V Q = W", {"reconstruction": np.eye(3)}),
+            ("either a reconstruction or the prior", {"reconstruction": np.eye(3), "prior": [1, 0, 0]}),
+        ],
+    )
+    def test_what_is_not_private_or_biased_is_refused(self, message: str, arguments: dict[str, Any]) -> None:
+        given = {
+            "strategy": randomised_response(3, 1.0),
+            "epsilon": 1.0,
+            "workload": HISTOGRAM(3),
+            **arguments,
+        }
+        with pytest.raises(dm.DualmechError, match=message):
+            dm.LocalMechanism(**given)
+
+    @pytest.mark.parametrize("x", [[1, 2], [1, 2, -3], [1.5, 0, 0], [np.nan, 0, 0]])
+    def test_bad_data_are_refused(self, x: Any) -> None:
+        mechanism = dm.LocalMechanism(randomised_response(3, 1.0), 1.0, HISTOGRAM(3))
+        with pytest.raises(dm.DualmechError, match="x must"):
+            mechanism.simulate(x)
+
+
+class TestSmallVariances:
+    def test_a_known_total_changes_no_variance(self) -> None:
+        plain = dm.LocalStrategy(dm.Workload([[1.0, 0, 0], [0, 1, 0]]), 1.0, "worst")
+        lifted = dm.LocalStrategy(dm.Workload(np.array([[1.0, 0, 0], [0, 1, 0]]) + 1e6), 1.0, "worst")
+        strategy = plain.feasible(randomised_response(3, 1.0))
+        values = [each.certify(strategy, each.dual_at(strategy)) for each in (plain, lifted)]
+        assert values[0].objective == pytest.approx(values[1].objective, rel=1e-9)
+        assert values[0].lower_bound == pytest.approx(values[1].lower_bound, rel=1e-7)
+
+    @pytest.mark.parametrize("epsilon", [20.0, 40.0])
+    def test_no_interval_is_empty_and_no_variance_negative(self, epsilon: float) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(4), epsilon, "worst")
+        strategy = problem.feasible(randomised_response(4, epsilon))
+        judged = problem.certify(strategy, problem.dual_at(strategy))
+        low, high = judged.interval
+        assert 0 <= low <= high
+        mechanism = problem.mechanism(strategy)
+        assert np.all(mechanism.user_variances > 0)
+        # Reports are wrong with probability e^-ε, and off by squares of few.
+        assert mechanism.user_variances.max() < 100 * np.exp(-epsilon)
+
+    def test_a_reconstruction_of_its_own_is_checked_too(self) -> None:
+        honest = randomised_response(4, 1.0)
+        blurred = (1 - 1e-12) * honest.mean(axis=1, keepdims=True) + 1e-12 * honest
+        with pytest.raises(dm.InvalidInputError, match="V Q = W|cannot answer"):
+            dm.LocalMechanism(blurred, 1.0, dm.workloads.prefix(4))

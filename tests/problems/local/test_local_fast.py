@@ -1,0 +1,364 @@
+"""Local privacy's fast solvers: certified optima, the paper's gradient descent, search and bounds for many types."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.fast.engine import loop
+from dualmech.fast.local import (
+    answers,
+    bound,
+    columns,
+    designs,
+    gradient,
+    master,
+    points,
+    search,
+)
+from dualmech.fast.local.projection import columns_within
+from dualmech.geometry.local import patterns, strategies
+from dualmech.validate import Array
+
+quick = settings(max_examples=25)
+seeds = st.integers(0, 10_000)
+CUBE = dm.Domain({"a": 2, "b": 2, "c": 2})
+EPSILONS = (0.5, 1.0, 2.0, 4.0)
+
+KNOWN = {
+    "all range": (dm.workloads.all_range(8), (4960.7000, 1220.1840, 317.7719, 136.8418)),
+    "marginals": (
+        dm.workloads.marginals(CUBE, ways=(0, 1, 2, 3)),
+        (3645.8962, 879.4881, 211.7908, 75.8695),
+    ),
+    "one-way": (dm.workloads.marginals(CUBE, ways=1), (612.1485, 180.5770, 59.5939, 27.8496)),
+}
+"""Optima of L at ε = 0.5, 1, 2, 4 from an independent convex program over all patterns, to four decimals."""
+
+
+def subset_selection(size: int, epsilon: float) -> float:
+    excess, counts = patterns.gain(epsilon), np.arange(1, size)
+    traces = counts * (size - counts) * (excess / (size + counts * excess)) ** 2
+    return float(1 + (size - 1) ** 2 / traces.max())
+
+
+def random_problem(seed: int) -> dm.LocalStrategy:
+    """Any criterion, prior, rank, scale of the queries and ε; duplicated, zero and sparse rows among them."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 9))
+    queries = int(rng.choice([1, 2, size, 3 * size]))
+    matrix = rng.standard_normal((queries, size))
+    kind = rng.integers(6)
+    if kind == 1:
+        matrix = np.outer(rng.standard_normal(queries), rng.standard_normal(size))
+    elif kind == 2:
+        matrix = matrix * 10.0 ** rng.uniform(-6, 6, (queries, 1))
+    elif kind == 3:
+        matrix = np.vstack([matrix, matrix[:1], 0 * matrix[:1]])
+    elif kind == 4:
+        matrix[:, 0] = 0
+    elif kind == 5:
+        matrix = rng.integers(0, 2, (queries, size)) + np.eye(queries, size)
+    epsilon = float(rng.choice([0.01, 0.1, 0.5, 1, 2, 4, 10]))
+    criterion = str(rng.choice(["average", "worst"]))
+    prior = rng.dirichlet(np.ones(size)) if criterion == "average" and rng.random() < 0.5 else None
+    return dm.LocalStrategy(dm.Workload(matrix), epsilon, criterion, prior)
+
+
+def uncertified(problem: dm.LocalStrategy, **options: Any) -> dm.Solution:
+    with pytest.warns(dm.UncertifiedWarning):
+        return fast.solve(problem, **options)
+
+
+class TestExact:
+    @pytest.mark.parametrize("epsilon", range(len(EPSILONS)), ids=EPSILONS)
+    @pytest.mark.parametrize("name", KNOWN)
+    def test_known_optima(self, name: str, epsilon: int) -> None:
+        workload, optima = KNOWN[name]
+        answer = fast.solve(dm.LocalStrategy(workload, EPSILONS[epsilon]))
+        assert answer.status is dm.Status.CERTIFIED and answer.gap <= 1e-6
+        assert answer.objective == pytest.approx(optima[epsilon], abs=6e-5 + 1e-6 * optima[epsilon])
+        assert answer.mechanism.worst_ratio <= np.exp(EPSILONS[epsilon]) * (1 + 1e-9)
+
+    @pytest.mark.parametrize("size", [2, 3, 5, 8, 12])
+    def test_histograms_are_subset_selection(self, size: int) -> None:
+        for epsilon in (0.01, 1.0, 10.0):
+            for criterion in ("average", "worst"):
+                answer = fast.solve(dm.LocalStrategy(dm.workloads.identity(size), epsilon, criterion))
+                optimum = subset_selection(size, epsilon)
+                expected = optimum if criterion == "average" else (optimum - size) / size
+                assert answer.status is dm.Status.CERTIFIED
+                assert answer.objective == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+    def test_the_worst_case_of_a_prefix(self) -> None:
+        answer = fast.solve(dm.LocalStrategy(dm.workloads.prefix(4), 1.0, "worst"), tol=1e-9)
+        assert answer.objective == pytest.approx(6.0759361, abs=1e-7)
+        mean = fast.solve(dm.LocalStrategy(dm.workloads.prefix(4), 1.0))
+        average = (mean.objective - np.square(dm.workloads.prefix(4).dense()).sum()) / 4
+        assert average <= answer.objective <= mean.mechanism.worst_variance() + 1e-9
+
+    @quick
+    @given(seeds)
+    def test_anything_small_is_certified(self, seed: int) -> None:
+        answer = fast.solve(random_problem(seed))
+        assert answer.status is dm.Status.CERTIFIED and answer.certificate.feasible
+
+    @quick
+    @given(seeds)
+    def test_units_and_the_order_of_user_types_do_not_matter(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        matrix, order = rng.standard_normal((4, 5)), rng.permutation(5)
+        first = fast.solve(dm.LocalStrategy(dm.Workload(matrix), 1.0))
+        other = fast.solve(dm.LocalStrategy(dm.Workload(1e3 * matrix[:, order]), 1.0))
+        assert other.objective == pytest.approx(1e6 * first.objective, rel=2e-6)
+
+    def test_sixteen_user_types(self) -> None:
+        answer = fast.solve(dm.LocalStrategy(dm.workloads.prefix(16), 1.0))
+        assert answer.status is dm.Status.CERTIFIED
+        assert answer.objective == pytest.approx(1332.9372, rel=2e-6)
+
+    def test_the_same_input_gives_the_same_strategy(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.all_range(7), 0.7)
+        assert np.array_equal(fast.solve(problem).primal, fast.solve(problem).primal)
+
+    def test_time_and_steps_are_kept_and_news_are_told(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(9), 1.0)
+        news: list[dm.Progress] = []
+        answer = uncertified(problem, max_iterations=3, callback=news.append)
+        assert answer.status is dm.Status.STEPS_EXHAUSTED and answer.certificate.feasible
+        assert [each.iteration for each in news] == [each.iteration for each in answer.history]
+        assert uncertified(problem, time_limit=1e-9).certificate.feasible
+
+
+class TestMaster:
+    @quick
+    @given(seeds, st.booleans())
+    def test_newton_steps_solve_the_linearised_equations(self, seed: int, adversary: bool) -> None:
+        """Halving a short step quarters what it misses: first derivatives are right."""
+        rng = np.random.default_rng(seed)
+        problem = dm.LocalStrategy(
+            dm.Workload(rng.standard_normal((4, 4))), 1.0, "worst" if adversary else "average"
+        )
+        frame = points.Frame.of(problem.root, 1.0, problem.prior, adversary)
+        point = points.start(frame, patterns.all_sets(4), rng.uniform(0.1, 1, 14))
+        view, aim = points.View.of(frame, point), 0.1
+        equations = master.Equations(frame, point, view)
+        change = equations.change(np.full(14, aim), np.full(4, aim))
+        before = master.distance(frame, point, point, view, aim)
+        misses = []
+        for length in (2e-4, 1e-4):
+            moved = points.moved(point, change, length, length)
+            after = master.distance(frame, point, moved, points.View.of(frame, moved), aim)
+            misses.append(abs(after - (1 - length) * before))
+        assert misses[1] <= 0.3 * misses[0] + 1e-11 * before
+
+    @quick
+    @given(seeds)
+    def test_balanced_weights_give_columns_of_sum_one(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        rows = patterns.rows(patterns.all_sets(5), 1.0)
+        weights = rng.uniform(0.8, 1.2, len(rows)) * 5 / len(rows)
+        assert points.balanced(weights, rows) @ rows == pytest.approx(1)
+
+    def test_all_patterns_are_priced(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(6), 1.0)
+        frame = points.Frame.of(problem.root, 1.0, problem.prior, False)
+        point = points.start(frame, columns.intervals(6))
+        view = points.View.of(frame, point)
+        rise, found = columns.priced(frame, point, view, 10)
+        rows = patterns.rows(patterns.all_sets(6), 1.0)
+        excess = np.square(rows @ view.matrix).sum(axis=1) - rows @ point.costs
+        best = patterns.rows(found, 1.0)
+        assert rise == pytest.approx(excess.max())
+        assert np.square(best @ view.matrix).sum(axis=1) - best @ point.costs == pytest.approx(
+            np.sort(excess)[::-1][: len(found)]
+        )
+
+
+class TestGradient:
+    @quick
+    @given(seeds, st.booleans())
+    def test_the_gradient_is_the_slope(self, seed: int, even: bool) -> None:
+        rng = np.random.default_rng(seed)
+        share = np.ones(4) if even else 4 * rng.dirichlet(np.ones(4))
+        task = gradient.Task(np.eye(4) + 0.3, share, np.e)
+        first = gradient.start(task, 12, rng)
+        direction, step = rng.standard_normal((12, 4)), 1e-6
+        ends = [
+            gradient.seen(task, first.strategy + sign * step * direction, first.floor).objective
+            for sign in (1, -1)
+        ]
+        slope = float((first.gradient * direction).sum())
+        assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(slope, rel=1e-4, abs=1e-4 * first.objective)
+
+    @quick
+    @given(seeds)
+    def test_the_floors_gradient_is_the_slope_through_the_projection(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        task = gradient.Task(np.eye(4) + 0.3, np.ones(4), np.e)
+        first = gradient.start(task, 12, rng)
+        given = 3 * rng.uniform(size=(12, 4))
+        direction, step = rng.standard_normal(12) * first.floor, 1e-7
+
+        def value(shift: float) -> gradient.Iterate:
+            floor = first.floor + shift * direction
+            return gradient.seen(task, gradient.projected(given, floor, np.e), floor)
+
+        slope = float(gradient.floor_gradient(value(0.0), np.e) @ direction)
+        assert (value(step).objective - value(-step).objective) / (2 * step) == pytest.approx(
+            slope, rel=1e-3, abs=1e-3 * first.objective
+        )
+
+    def test_it_ends_near_the_optimum_and_the_published_one_farther(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(8), 1.0)
+        best = fast.solve(problem).objective
+        full = [uncertified(problem, method="gradient", rng=seed).objective for seed in range(3)]
+        published = [
+            uncertified(problem, method="published_gradient", rng=seed).objective for seed in range(3)
+        ]
+        assert best < min(full) and np.median(full) < 1.12 * best
+        assert 1.14 * best < np.median(published) < 1.26 * best
+
+    @pytest.mark.parametrize("epsilon", [0.01, 1.0, 10.0])
+    def test_it_never_crashes_and_stays_private(self, epsilon: float) -> None:
+        for workload in (dm.workloads.marginals(CUBE, ways=1), dm.Workload(1e6 * np.eye(5)[:2])):
+            for outputs in (None, workload.shape[1], 3 * workload.shape[1]):
+                answer = uncertified(dm.LocalStrategy(workload, epsilon), method="gradient", outputs=outputs)
+                assert answer.certificate.feasible
+
+    def test_the_worst_case_is_judged_as_such(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(5), 1.0, "worst")
+        answer = uncertified(problem, method="gradient", rng=1)
+        assert answer.objective >= fast.solve(problem).lower_bound
+        assert answer.solver == "fast:gradient"
+
+    def test_steps_are_counted(self) -> None:
+        answer = uncertified(
+            dm.LocalStrategy(dm.workloads.prefix(5), 1.0), method="gradient", max_iterations=7
+        )
+        assert answer.iterations == len(answer.history) == 7
+
+
+@quick
+@given(seeds, st.integers(2, 30), st.integers(1, 8), st.sampled_from([0.01, 1.0, 10.0]))
+def test_columns_are_clipped_to_sum_one(seed: int, outputs: int, size: int, epsilon: float) -> None:
+    rng = np.random.default_rng(seed)
+    floor = rng.dirichlet(np.ones(outputs)) * rng.uniform(np.exp(-epsilon), 1)
+    given = rng.standard_normal((outputs, size)) * 10.0 ** rng.uniform(-3, 2)
+    shift = columns_within(given, floor, np.exp(epsilon) * floor)
+    assert np.clip(given + shift, floor[:, None], np.exp(epsilon) * floor[:, None]).sum(axis=0) == (
+        pytest.approx(1, abs=1e-11)
+    )
+
+
+class TestManyUserTypes:
+    def test_a_search_comes_close_to_the_bound(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(33), 1.0)
+        answer = uncertified(problem, max_iterations=60)
+        assert answer.solver == "fast:restart" and answer.certificate.feasible and answer.gap < 0.06
+        assert answer.objective < 1.06 * strategies.trace_bound(problem.root, 1.0)
+
+    def test_a_search_finds_the_optimum_where_it_is_known(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(12), 1.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            answer = fast.solve(problem, method="restart", tol=1e-5)
+        assert answer.gap <= 1e-3 and answer.solver == "fast:restart"
+        assert answer.lower_bound <= 637.55633 * (1 + 1e-6) and answer.objective >= 637.55632
+
+    def test_multipliers_prove_more_than_the_closed_form(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(16), 1.0)
+        answer = fast.solve(problem)
+        dual = bound.improved(problem, answer.dual)
+        judged = problem.certify(answer.primal, dual)
+        assert dual.relaxation is not None and judged.gap < 0.01
+        assert judged.lower_bound > 1.02 * strategies.trace_bound(problem.root, 1.0)
+
+    @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+    @pytest.mark.parametrize("criterion", ["average", "worst"])
+    def test_histograms_get_a_design(self, criterion: str, epsilon: float) -> None:
+        answer = fast.solve(dm.LocalStrategy(dm.workloads.identity(64), epsilon, criterion))
+        optimum = subset_selection(64, epsilon)
+        assert answer.status is dm.Status.CERTIFIED and answer.solver == "fast:design"
+        assert answer.objective == pytest.approx(
+            optimum if criterion == "average" else (optimum - 64) / 64, rel=1e-9
+        )
+
+    def test_only_workloads_that_treat_all_alike_get_one(self) -> None:
+        assert designs.treats_all_alike(dm.LocalStrategy(dm.workloads.identity_total(5), 1.0))
+        assert not designs.treats_all_alike(dm.LocalStrategy(dm.workloads.prefix(5), 1.0))
+        prior = np.arange(1, 6) / 15
+        assert not designs.treats_all_alike(dm.LocalStrategy(dm.workloads.identity(5), 1.0, prior=prior))
+
+    @quick
+    @given(seeds)
+    def test_climbers_end_where_no_single_move_helps(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        half, share = rng.standard_normal((6, 6)), 6 * rng.dirichlet(np.ones(6))
+        form = half + half.T
+        starts = patterns.all_sets(6)
+        scores, sets = search.climbed(form, share, 1.0, starts)
+
+        def score(members: Array) -> float:
+            vector = 1 + patterns.gain(1.0) * members
+            return float(vector @ form @ vector / (vector.sum() * (vector @ share)))
+
+        for found, value in zip(sets, scores, strict=True):
+            assert value == pytest.approx(score(found))
+            for user in range(6):
+                moved = found ^ (np.arange(6) == user)
+                assert not 0 < moved.sum() < 6 or score(moved) <= value + 1e-7 * (1 + abs(value))
+
+    @quick
+    @given(seeds, st.sampled_from([0.3, 1.0, 2.0]))
+    def test_multipliers_bound_every_pattern(self, seed: int, epsilon: float) -> None:
+        rng = np.random.default_rng(seed)
+        matrix, share = rng.standard_normal((7, 3)), 7 * rng.dirichlet(5 * np.ones(7))
+        matrix = matrix / np.linalg.norm(matrix)
+        costs, relaxation = bound.relaxed(matrix, share, epsilon)
+        rows = patterns.rows(patterns.all_sets(7), epsilon)
+        slack = (rows @ costs) * (rows @ share) - np.square(rows @ matrix).sum(axis=1)
+        assert slack.min() >= -1e-9
+        assert strategies.excess(matrix, costs, share, epsilon, relaxation) <= 1e-6 * costs.sum()
+
+
+class TestAnswers:
+    def test_patterns_of_no_part_are_left_out(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(8), 1.0)
+        frame = points.Frame.of(problem.root, 1.0, problem.prior, False)
+        limits = loop.Limits.checked(1e-8, 1000, None, None)
+        outcome = columns.generate(frame, limits)
+        few, every = answers.strategies(problem, frame, outcome.primal.point)
+        assert len(few.strategy) < len(every.strategy) == len(outcome.primal.point.sets)
+
+    @pytest.mark.parametrize(
+        ("options", "named"),
+        [
+            ({"method": "newton"}, "method"),
+            ({"method": "exact", "outputs": 40}, "outputs"),
+            ({"method": "gradient", "outputs": 3}, "outputs"),
+            ({"rng": -1}, "rng"),
+            ({"tol": 0.0}, "tol"),
+            ({"max_iterations": 0}, "max_iterations"),
+        ],
+    )
+    def test_bad_options_are_named(self, options: dict[str, Any], named: str) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0)
+        with pytest.raises(dm.InvalidInputError, match=named):
+            fast.solve(problem, **options)
+
+    def test_exact_pricing_is_refused_for_too_many_user_types(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="24 user types"):
+            fast.solve(dm.LocalStrategy(dm.workloads.prefix(25), 1.0), method="exact")
+
+    def test_nothing_warns_on_the_way(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fast.solve(dm.LocalStrategy(dm.workloads.marginals(CUBE, ways=1), 0.5, "worst"))

@@ -1,0 +1,356 @@
+"""Local privacy in the reference layer: exact optima, both sides of them, the relaxation, reading, input."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech import reference
+from dualmech.fast.local import strategy as own
+from dualmech.geometry.local import patterns, strategies
+from dualmech.geometry.local.relaxation import Relaxation
+from dualmech.reference.local import strategy as local
+from dualmech.validate import Array
+
+STATEMENTS = [(criterion, name) for criterion, names in local.FORMULATIONS.items() for name in names]
+CUBE = dm.Domain({"a": 2, "b": 2, "c": 2})
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def contains(certificate: dm.Certificate, value: float, slack: float = 1e-12) -> bool:
+    low, high = certificate.interval
+    return low * (1 - slack) <= value <= high * (1 + slack)
+
+
+def agree(first: dm.Certificate, second: dm.Certificate) -> bool:
+    (low, high), (least, most) = first.interval, second.interval
+    return low <= most and least <= high
+
+
+def histogram_optimum(size: int, epsilon: float) -> float:
+    """The objective of subset selection, the best over the sizes of its subsets."""
+    k, growth = np.arange(1, size), np.exp(epsilon)
+    return float(
+        1 + ((size - 1) ** 2 * (k * growth + size - k) ** 2 / (k * (size - k) * (growth - 1) ** 2)).min()
+    )
+
+
+def parity(size: int) -> Array:
+    """The characters of three binary attributes of at most this order, the empty one left out."""
+    sets = [s for order in range(1, size + 1) for s in itertools.combinations(range(3), order)]
+    cells = np.array(list(itertools.product((0, 1), repeat=3)))
+    return np.array([(-1.0) ** cells[:, list(s)].sum(axis=1) for s in sets])
+
+
+class TestKnownOptima:
+    @pytest.mark.parametrize("size", [2, 3, 5, 8])
+    @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+    def test_subset_selection_is_the_best_for_histograms(self, size: int, epsilon: float) -> None:
+        known = histogram_optimum(size, epsilon)
+        answer = reference.solve(dm.LocalStrategy(dm.workloads.identity(size), epsilon), tol=1e-6)
+        assert answer.status is dm.Status.CERTIFIED and contains(answer.certificate, known)
+
+    @pytest.mark.parametrize(
+        ("workload", "values"),
+        [
+            (dm.workloads.all_range(8), (4960.7000, 1220.1840, 317.7719, 136.8418)),
+            (dm.workloads.marginals(CUBE, ways=(0, 1, 2, 3)), (3645.8962, 879.4881, 211.7908, 75.8695)),
+            (dm.workloads.marginals(CUBE, ways=(1,)), (612.1485, 180.5770, 59.5939, 27.8496)),
+        ],
+        ids=["ranges", "marginals", "one-way"],
+    )
+    def test_values_found_once(self, workload: dm.Workload, values: tuple[float, ...]) -> None:
+        """At small ε the optimum for the one-way marginals is singular."""
+        for epsilon, value in zip((0.5, 1.0, 2.0, 4.0), values, strict=True):
+            answer = reference.solve(dm.LocalStrategy(workload, epsilon), tol=1e-6)
+            assert answer.status is dm.Status.CERTIFIED
+            assert contains(answer.certificate, value, slack=0.5e-4 / value)
+
+    @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+    def test_every_small_instance_is_certified(self, epsilon: float) -> None:
+        chains = (dm.workloads.identity, dm.workloads.prefix, dm.workloads.all_range)
+        cases = [build(size) for build in chains for size in range(3, 9)]
+        cases += [dm.workloads.marginals(CUBE, ways=ways) for ways in ((0, 1, 2, 3), (1,), (2,))]
+        cases += [dm.Workload(parity(3)), dm.Workload(parity(2))]
+        for workload in cases:
+            answer = reference.solve(dm.LocalStrategy(workload, epsilon), tol=1e-6)
+            assert answer.status is dm.Status.CERTIFIED
+
+    def test_the_worst_case_of_four_prefixes(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0, "worst")
+        for name in local.FORMULATIONS["worst"]:
+            answer = reference.solve(problem, formulation=name)
+            assert answer.status is dm.Status.CERTIFIED and contains(answer.certificate, 6.0759361, 1e-8)
+
+    def test_worst_is_average_where_user_types_are_alike(self) -> None:
+        answer = reference.solve(dm.LocalStrategy(dm.workloads.identity(5), 1.0, "worst"))
+        assert contains(answer.certificate, (histogram_optimum(5, 1.0) - 5) / 5, 1e-9)
+
+    def test_two_user_types_are_told_apart_by_randomised_response(self) -> None:
+        answer = reference.solve(dm.LocalStrategy(dm.workloads.identity(2), np.log(3)))
+        assert contains(answer.certificate, 5.0)
+
+
+class TestStatements:
+    @pytest.mark.parametrize(("criterion", "name"), STATEMENTS)
+    @pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
+    def test_all_agree(self, criterion: str, name: str, epsilon: float) -> None:
+        problem = dm.LocalStrategy(dm.Workload(normal(7, 5)), epsilon, criterion)
+        first, other = reference.solve(problem), reference.solve(problem, formulation=name)
+        assert other.status is dm.Status.CERTIFIED and other.certificate.feasible
+        assert agree(first.certificate, other.certificate)
+
+    @pytest.mark.parametrize("name", local.FORMULATIONS["average"])
+    def test_with_a_prior(self, name: str) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0, prior=[0.4, 0.3, 0.3, 0.0])
+        answer = reference.solve(problem, formulation=name)
+        assert answer.status is dm.Status.CERTIFIED and contains(answer.certificate, 30.0, 1)
+        uniform = reference.solve(dm.LocalStrategy(dm.workloads.prefix(4), 1.0))
+        assert problem.certify(uniform.primal, answer.dual).objective >= answer.lower_bound
+
+    @pytest.mark.parametrize(("criterion", "name"), STATEMENTS)
+    def test_the_program_itself_has_the_same_optimum(self, criterion: str, name: str) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(3), 1.0, criterion)
+        program = reference.formulate(problem, formulation=name)
+        program.solve(solver="CLARABEL")
+        assert float(program.value) == pytest.approx(reference.solve(problem).objective, rel=1e-5)
+
+    @pytest.mark.parametrize("criterion", ["average", "worst"])
+    @pytest.mark.parametrize(
+        "matrix",
+        [
+            [[1.0, 1, 1]],
+            [[1.0, 0, 0]],
+            [[1.0, 2, 3], [0, 0, 0], [1, 2, 3]],
+            1e6 * np.eye(3),
+            1e-6 * np.eye(3),
+            normal(12, 3),
+            normal(2, 3) + 1e4,
+        ],
+        ids=["constant", "one cell", "repeated", "large", "small", "tall", "far from centred"],
+    )
+    def test_any_workload(self, matrix: Any, criterion: str) -> None:
+        answer = reference.solve(dm.LocalStrategy(dm.Workload(matrix), 1.0, criterion))
+        assert answer.status is dm.Status.CERTIFIED and answer.certificate.feasible
+
+    def test_the_other_backend(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0)
+        first, second = reference.solve(problem), reference.solve(problem, backend="SCS")
+        assert second.status is dm.Status.CERTIFIED and agree(first.certificate, second.certificate)
+
+    def test_what_is_found_can_be_run(self) -> None:
+        answer = reference.solve(dm.LocalStrategy(dm.workloads.prefix(4), 1.0))
+        mechanism: Any = answer.mechanism
+        assert mechanism.worst_ratio <= np.exp(1.0) * (1 + 1e-9)
+        assert mechanism.objective == pytest.approx(answer.objective, rel=1e-9)
+
+
+class TestBothLayers:
+    @pytest.mark.parametrize("criterion", ["average", "worst"])
+    @pytest.mark.parametrize("epsilon", [0.5, 4.0])
+    def test_their_intervals_meet(self, epsilon: float, criterion: str) -> None:
+        for workload in (dm.workloads.prefix(7), dm.Workload(normal(9, 6)), dm.Workload(parity(2))):
+            problem = dm.LocalStrategy(workload, epsilon, criterion)
+            stated, quick = reference.solve(problem), own.solve(problem)
+            assert stated.status is quick.status is dm.Status.CERTIFIED
+            assert agree(stated.certificate, quick.certificate)
+
+
+class TestHonesty:
+    @pytest.mark.parametrize(("criterion", "name"), STATEMENTS)
+    def test_a_limit_leaves_a_judged_answer(self, criterion: str, name: str) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0, criterion)
+        best = reference.solve(problem)
+        for limit in ({"max_iter": 2}, {"time_limit": 1e-9}):
+            with pytest.warns(dm.UncertifiedWarning):
+                answer = reference.solve(problem, formulation=name, **limit)
+            assert answer.status is dm.Status.STEPS_EXHAUSTED and answer.certificate.feasible
+            assert agree(answer.certificate, best.certificate)
+
+    @pytest.mark.parametrize("lie", [None, np.full(14, np.nan), -np.ones(14)])
+    def test_no_weights_at_all(self, monkeypatch: pytest.MonkeyPatch, lie: Array | None) -> None:
+        honest = cp.Problem.solve
+
+        def solve(program: cp.Problem, *arguments: Any, **options: Any) -> Any:
+            result = honest(program, *arguments, **options)
+            program.var_dict["w"].save_value(lie)
+            return result
+
+        monkeypatch.setattr(cp.Problem, "solve", solve)
+        with pytest.raises(dm.BackendError, match="no weights to judge.*CLARABEL"):
+            reference.solve(dm.LocalStrategy(dm.workloads.prefix(4), 1.0))
+
+    def test_false_weights_and_multipliers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0)
+        best, honest = reference.solve(problem), cp.Problem.solve
+
+        def solve(program: cp.Problem, *arguments: Any, **options: Any) -> Any:
+            result = honest(program, *arguments, **options)
+            weights = np.asarray(program.var_dict["w"].value)
+            program.var_dict["w"].save_value(weights[::-1] ** 2)
+            for constraint in program.constraints:
+                constraint.save_dual_value(3 * constraint.dual_value + 0.1)
+            return result
+
+        monkeypatch.setattr(cp.Problem, "solve", solve)
+        with pytest.warns(dm.UncertifiedWarning):
+            answer = reference.solve(problem)
+        assert answer.certificate.feasible and agree(answer.certificate, best.certificate)
+
+
+class TestRelaxation:
+    @pytest.mark.parametrize("size", [2, 3, 6, 9])
+    def test_its_form_is_the_sum_of_what_it_multiplies(self, size: int) -> None:
+        rng = np.random.default_rng(size)
+        parts = {name: rng.random((size, size)) for name in ("both", "one", "neither")}
+        sizes, products = rng.random(max(size - 2, 0)), rng.random((4, size))
+        multipliers = Relaxation.of(size, normal(size), sizes=sizes, products=products, **parts)
+        form = multipliers.form()
+        for s in patterns.all_sets(size).astype(float):
+            o, k = 1 - s, s.sum()
+            expected = s @ parts["both"] @ s + s @ parts["one"] @ o + o @ parts["neither"] @ o
+            expected += sum(sizes[j - 1] * (k - j) * (k - j - 1) for j in range(1, size - 1))
+            expected += (k - 1) * (products[0] @ s + products[2] @ o)
+            expected += (size - 1 - k) * (products[1] @ s + products[3] @ o)
+            lifted = np.append(1.0, s)
+            assert lifted @ form @ lifted == pytest.approx(expected, rel=1e-12, abs=1e-12)
+            assert expected >= 0
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_its_excess_is_none_too_small(self, seed: int) -> None:
+        size, epsilon = 7, [0.1, 1.0, 4.0][seed % 3]
+        rng = np.random.default_rng(seed)
+        multipliers = Relaxation.of(
+            size, 3 * normal(size, seed=seed), both=rng.random((size, size)), sizes=rng.random(size - 2)
+        )
+        form = normal(size, size, seed=seed)
+        form = form + form.T
+        counts = np.arange(size + 1.0) + 1
+        sets = patterns.all_sets(size)
+        vectors = 1 + patterns.gain(epsilon) * sets
+        true = np.einsum("su,uv,sv->s", vectors, form, vectors) / counts[sets.sum(axis=1)]
+        assert true.max() <= multipliers.excess(form, epsilon, counts)
+
+    @pytest.mark.parametrize("criterion", ["average", "worst"])
+    @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0, 20.0])
+    @pytest.mark.parametrize("size", [2, 3, 6])
+    def test_it_bounds_the_optimum_closely(self, size: int, epsilon: float, criterion: str) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(size), epsilon, criterion)
+        best = reference.solve(problem, tol=1e-4)
+        dual = reference.lower_bound(problem)
+        judged = problem.certify(best.primal, dual)
+        assert dual.relaxation is not None
+        assert 0 <= judged.gap <= (0.03 if criterion == "average" else 0.15)
+
+    @pytest.mark.parametrize(("size", "share"), [(10, 0.9935), (16, 0.0)])
+    def test_prefixes_where_enumeration_agrees(self, size: int, share: float) -> None:
+        """Exact pricing of the same Z and y proves at least as much, and hardly more."""
+        problem = dm.LocalStrategy(dm.workloads.prefix(size), 1.0)
+        dual = reference.lower_bound(problem)
+        anything = np.full((1, size), 1.0)
+        relaxed = problem.certify(anything, dual).lower_bound
+        exact = problem.certify(anything, dm.LocalDual(dual.matrix, dual.costs)).lower_bound
+        assert exact * (1 - 1e-4) <= relaxed <= exact * (1 + 1e-12)
+        if share:
+            assert share <= relaxed / 397.95116 <= 1
+
+    def test_it_beats_the_closed_form(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(12), 1.0)
+        bound = problem.certify(np.full((1, 12), 1.0), reference.lower_bound(problem)).lower_bound
+        assert bound > 1.02 * strategies.trace_bound(problem.root, 1.0)
+
+    def test_a_prior_for_the_worst_case(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(5), 1.0, "worst")
+        best = reference.solve(problem)
+        prior = best.primal.prior
+        dual = reference.lower_bound(problem, prior=prior)
+        assert dual.prior is not None
+        np.testing.assert_allclose(dual.prior, prior)
+        assert problem.certify(best.primal, dual).lower_bound <= best.objective
+
+    def test_multipliers_that_are_too_good_prove_less(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(6), 1.0)
+        best, dual = reference.solve(problem), reference.lower_bound(problem)
+        honest = problem.certify(best.primal, dual).lower_bound
+        for factor in (0.0, 0.5, 2.0):
+            relaxation = dual.relaxation
+            assert relaxation is not None
+            lying = replace(relaxation, one=factor * relaxation.one, sizes=factor * relaxation.sizes)
+            changed = dm.LocalDual(dual.matrix, dual.costs, dual.prior, lying)
+            assert problem.certify(best.primal, changed).lower_bound <= honest * (1 + 1e-6)
+
+
+class TestReconstruction:
+    @pytest.mark.parametrize("prior", [None, [0.5, 0.25, 0.15, 0.1]])
+    def test_the_closed_form_is_the_best(self, prior: list[float] | None) -> None:
+        workload = dm.workloads.prefix(4)
+        answer = reference.solve(dm.LocalStrategy(workload, 1.0), tol=1e-4)
+        strategy = answer.primal.strategy
+        found = reference.reconstruct(workload, strategy, prior=prior)
+        chosen = np.full(4, 0.25) if prior is None else np.array(prior)
+        closed = strategies.best_reconstruction(workload.dense(), strategy, chosen)
+        assert closed is not None
+        np.testing.assert_allclose(found, closed.matrix, atol=1e-4 * np.abs(closed.matrix).max())
+        variances = [float((strategy @ chosen) @ np.square(V).sum(axis=0)) for V in (found, closed.matrix)]
+        assert variances[0] == pytest.approx(variances[1], rel=1e-7)
+
+    def test_a_strategy_that_cannot_answer(self) -> None:
+        with pytest.raises(dm.BackendError, match="no reconstruction"):
+            reference.reconstruct(dm.workloads.identity(2), [[0.5, 0.5], [0.5, 0.5]])
+
+    @pytest.mark.parametrize(
+        ("strategy", "named"),
+        [([[1.0, 1.0, 1.0]], "2 columns"), ([[-1.0, 1.0]], "no negative entry"), ([[np.nan, 1.0]], "finite")],
+    )
+    def test_what_is_no_strategy(self, strategy: Any, named: str) -> None:
+        with pytest.raises(dm.InvalidInputError, match=named):
+            reference.reconstruct(dm.workloads.identity(2), strategy)
+
+    def test_what_is_no_workload(self) -> None:
+        with pytest.raises(dm.InputTypeError, match="workload"):
+            reference.reconstruct(np.eye(2), np.eye(2))  # type: ignore[arg-type]
+
+
+class TestInput:
+    @pytest.mark.parametrize("function", [reference.solve, reference.formulate])
+    def test_more_user_types_than_are_listed(self, function: Any) -> None:
+        with pytest.raises(dm.InvalidInputError, match="at most 10 user types.*got 11"):
+            function(dm.LocalStrategy(dm.workloads.prefix(11), 1.0))
+
+    def test_more_user_types_than_are_relaxed(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="at most 32 user types, got 33"):
+            reference.lower_bound(dm.LocalStrategy(dm.workloads.prefix(33), 1.0))
+
+    @pytest.mark.parametrize(("criterion", "name"), [("worst", "sdp"), ("average", "qp"), ("average", 3)])
+    def test_a_statement_that_is_none(self, criterion: str, name: Any) -> None:
+        with pytest.raises(dm.InvalidInputError, match="formulation must be one of .*dual.* for the"):
+            reference.solve(dm.LocalStrategy(dm.workloads.prefix(3), 1.0, criterion), formulation=name)
+
+    def test_a_prior_that_is_not_for_the_average_case(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="prior is for the worst case"):
+            reference.lower_bound(dm.LocalStrategy(dm.workloads.prefix(3), 1.0), prior=np.ones(3) / 3)
+
+    def test_what_is_no_problem(self) -> None:
+        with pytest.raises(dm.InputTypeError, match="problem must be a LocalStrategy"):
+            reference.lower_bound(dm.workloads.prefix(3))  # type: ignore[arg-type]
+
+    def test_a_backend_without_the_cone(self) -> None:
+        with pytest.raises(dm.BackendError, match="cannot do the cones"):
+            reference.lower_bound(dm.LocalStrategy(dm.workloads.prefix(3), 1.0), backend="SCIPY")
+
+
+def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reference.solve(dm.LocalStrategy(dm.workloads.prefix(3), 1.0))
+    assert tuple(capfd.readouterr()) == ("", "")

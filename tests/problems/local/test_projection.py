@@ -1,0 +1,291 @@
+"""Projection onto local strategies: closed cases, both layers against each other, weak duality, lies, input."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import fast, reference
+from dualmech.fast.local import projection as solver
+from dualmech.validate import Array
+
+SHAPES = [(1, 3), (3, 1), (2, 2), (8, 3), (12, 5)]
+
+
+def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> Array:
+    return scale * np.random.default_rng(seed).standard_normal(shape)
+
+
+def floor_for(outputs: int, epsilon: float, seed: int = 0) -> Array:
+    rng = np.random.default_rng(seed)
+    shares = rng.random(outputs) + 0.1
+    return np.asarray(shares / shares.sum() * np.exp(-epsilon * rng.random()))
+
+
+def contains(certificate: dm.Certificate, value: float, slack: float = 1e-12) -> bool:
+    low, high = certificate.interval
+    return low * (1 - slack) <= value <= high * (1 + slack) + slack
+
+
+def agree(first: dm.Certificate, second: dm.Certificate) -> bool:
+    (low, high), (least, most) = first.interval, second.interval
+    return low <= most + 1e-15 and least <= high + 1e-15
+
+
+class TestClosedCases:
+    @pytest.mark.parametrize("epsilon", [0.1, np.log(3), 3.0])
+    def test_the_identity_becomes_randomised_response(self, epsilon: float) -> None:
+        growth = np.exp(epsilon)
+        answer = fast.solve(dm.LocalProjection(np.eye(2), epsilon), tol=1e-10)
+        expected = (np.ones((2, 2)) + (growth - 1) * np.eye(2)) / (1 + growth)
+        np.testing.assert_allclose(answer.primal, expected, atol=1e-7)
+        assert contains(answer.certificate, 2 / (1 + growth) ** 2, 1e-9)
+
+    @pytest.mark.parametrize("layer", [fast, reference])
+    def test_a_strategy_stays_where_it_is(self, layer: Any) -> None:
+        strategy = [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
+        for floor in (None, [0.25, 0.25, 0.25]):
+            answer = layer.solve(dm.LocalProjection(strategy, np.log(2), floor))
+            assert answer.status is dm.Status.CERTIFIED
+            assert answer.objective <= 1e-6 and answer.lower_bound <= answer.objective
+
+    def test_one_output_is_always_reported(self) -> None:
+        answer = fast.solve(dm.LocalProjection([[3.0, -1.0]], 1.0))
+        np.testing.assert_allclose(answer.primal, 1)
+        assert contains(answer.certificate, 4.0)
+
+    def test_one_user_type_is_the_simplex(self) -> None:
+        """Without others to compare with, the projection of a column is that onto probabilities."""
+        answer = fast.solve(dm.LocalProjection([[0.9], [0.5], [-1.0]], 1.0), tol=1e-9)
+        np.testing.assert_allclose(answer.primal[:, 0], [0.7, 0.3, 0], atol=1e-6)
+
+    def test_a_floor_that_leaves_no_choice(self) -> None:
+        for floor in ([0.25, 0.75], [0.125, 0.375]):
+            answer = fast.solve(dm.LocalProjection(normal(2, 3), np.log(2), floor))
+            np.testing.assert_allclose(answer.primal, np.array([[0.25], [0.75]]) * np.ones((1, 3)))
+            assert answer.status is dm.Status.CERTIFIED
+
+    def test_an_output_that_is_never_reported(self) -> None:
+        answer = fast.solve(dm.LocalProjection(normal(3, 4), 1.0, [0.0, 0.3, 0.2]))
+        assert not answer.primal[0].any() and answer.status is dm.Status.CERTIFIED
+
+
+class TestLayers:
+    @pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0])
+    @pytest.mark.parametrize("shape", SHAPES)
+    @pytest.mark.parametrize("fixed", [True, False])
+    def test_they_agree(self, shape: tuple[int, int], epsilon: float, fixed: bool) -> None:
+        for scale in (1 / shape[0], 3.0):
+            floor = floor_for(shape[0], epsilon) if fixed else None
+            problem = dm.LocalProjection(normal(*shape, scale=scale), epsilon, floor)
+            quick, stated = fast.solve(problem, tol=1e-9), reference.solve(problem)
+            assert quick.status is stated.status is dm.Status.CERTIFIED
+            assert quick.certificate.feasible and stated.certificate.feasible
+            assert agree(quick.certificate, stated.certificate)
+
+    def test_the_other_backend(self) -> None:
+        problem = dm.LocalProjection(normal(6, 3), 1.0)
+        first, second = fast.solve(problem), reference.solve(problem, backend="SCS")
+        assert second.status is dm.Status.CERTIFIED and agree(first.certificate, second.certificate)
+
+    @pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0, 20.0])
+    def test_larger_ones(self, epsilon: float) -> None:
+        for scale in (1 / 128, 1.0, 1e3):
+            problem = dm.LocalProjection(normal(128, 32, scale=scale), epsilon)
+            assert fast.solve(problem).status is dm.Status.CERTIFIED
+
+    def test_what_may_be_chosen_is_no_farther_than_what_is_fixed(self) -> None:
+        matrix = normal(8, 4, scale=0.2)
+        joint = fast.solve(dm.LocalProjection(matrix, 1.0))
+        for seed in range(5):
+            fixed = fast.solve(dm.LocalProjection(matrix, 1.0, floor_for(8, 1.0, seed)))
+            assert joint.lower_bound <= fixed.objective
+
+    def test_the_least_entries_of_the_answer_are_a_floor_for_it(self) -> None:
+        matrix = normal(8, 4, scale=0.2)
+        joint = fast.solve(dm.LocalProjection(matrix, 1.0), tol=1e-10)
+        least = np.maximum(joint.primal.min(axis=1), joint.primal.max(axis=1) * np.exp(-1.0))
+        fixed = fast.solve(dm.LocalProjection(matrix, 1.0, least * (1 - 1e-12)), tol=1e-10)
+        assert fixed.objective == pytest.approx(joint.objective, rel=1e-7)
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_permutations_change_nothing_else(self, shape: tuple[int, int]) -> None:
+        matrix, rng = normal(*shape), np.random.default_rng(1)
+        outputs, users = rng.permutation(shape[0]), rng.permutation(shape[1])
+        answer = fast.solve(dm.LocalProjection(matrix, 1.0), tol=1e-10)
+        other = fast.solve(dm.LocalProjection(matrix[outputs][:, users], 1.0), tol=1e-10)
+        np.testing.assert_allclose(other.primal, answer.primal[outputs][:, users], atol=1e-4)
+
+
+class TestPieces:
+    @given(st.integers(0, 10**6), st.sampled_from([0.01, 0.5, 2.0, 12.0]))
+    @settings(max_examples=60)
+    def test_rows_are_projected_onto_a_cone(self, seed: int, epsilon: float) -> None:
+        """The projection P(x) lies in the cone, ``x - P(x)`` is orthogonal to it and in the polar cone."""
+        rng, growth = np.random.default_rng(seed), float(np.exp(epsilon))
+        rows = rng.standard_normal((4, rng.integers(1, 7))) + rng.choice([0.0, 1.0])
+        nearest, least = solver.rows_within(rows, growth)
+        assert np.all(nearest >= least[:, None]) and np.all(nearest <= growth * least[:, None] * (1 + 1e-15))
+        left = rows - nearest
+        np.testing.assert_allclose(np.einsum("ou,ou->o", left, nearest), 0, atol=1e-12)
+        worst = np.maximum(left, 0).sum(axis=1) * growth - np.maximum(-left, 0).sum(axis=1)
+        assert np.all(worst <= 1e-12 * growth * np.abs(rows).sum(axis=1))
+
+    @given(st.integers(0, 10**6), st.sampled_from([0.01, 0.5, 2.0, 12.0]))
+    @settings(max_examples=60)
+    def test_columns_are_clipped_to_a_sum_of_one(self, seed: int, epsilon: float) -> None:
+        rng = np.random.default_rng(seed)
+        matrix = rng.standard_normal((rng.integers(1, 9), 5)) * 10.0 ** rng.integers(-3, 4)
+        least = floor_for(len(matrix), epsilon, seed)
+        most = np.exp(epsilon) * least
+        shift = solver.columns_within(matrix, least, most)
+        clipped = np.clip(matrix + shift, least[:, None], most[:, None])
+        np.testing.assert_allclose(clipped.sum(axis=0), 1, atol=1e-12 * (1 + np.abs(matrix).max()))
+
+
+class TestJudge:
+    @given(st.integers(0, 10**6), st.booleans(), st.sampled_from([0.05, 1.0, 6.0]))
+    @settings(max_examples=80)
+    def test_any_multipliers_stay_below_any_strategy(self, seed: int, fixed: bool, epsilon: float) -> None:
+        rng = np.random.default_rng(seed)
+        shape = (int(rng.integers(1, 6)), int(rng.integers(1, 5)))
+        floor = floor_for(shape[0], epsilon, seed) if fixed else None
+        problem = dm.LocalProjection(rng.standard_normal(shape), epsilon, floor)
+        strategy = problem.feasible(rng.standard_normal(shape))
+        dual = dm.ProjectionDual(rng.standard_normal(shape[1]), rng.standard_normal(shape))
+        best = fast.solve(problem)
+        judged = problem.certify(strategy, dual)
+        assert judged.feasible and judged.lower_bound <= judged.objective
+        assert judged.lower_bound <= best.objective * (1 + 1e-12)
+        assert best.lower_bound <= judged.objective
+
+    @pytest.mark.parametrize("factor", [0.999, 1.001])
+    def test_multipliers_near_the_best_prove_less(self, factor: float) -> None:
+        problem = dm.LocalProjection(normal(6, 3), 1.0)
+        answer = fast.solve(problem, tol=1e-10)
+        for sums, ratios in ((factor, 1.0), (1.0, factor), (factor, factor)):
+            dual = dm.ProjectionDual(sums * answer.dual.sums, ratios * answer.dual.ratios)
+            assert problem.certify(answer.primal, dual).lower_bound < answer.lower_bound
+
+    def test_multipliers_of_the_wrong_sign_are_shrunk(self) -> None:
+        problem = dm.LocalProjection(normal(4, 3), 1.0)
+        dual = dm.ProjectionDual(np.zeros(3), -np.ones((4, 3)))
+        assert problem.certify(problem.feasible(np.ones((4, 3))), dual).lower_bound == 0
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf])
+    def test_nonsense_proves_nothing(self, value: float) -> None:
+        problem = dm.LocalProjection(normal(3, 3), 1.0)
+        answer = fast.solve(problem)
+        sums, strategy = np.full(3, value), np.full((3, 3), value)
+        assert problem.certify(answer.primal, dm.ProjectionDual(sums)).lower_bound == 0
+        assert not problem.certify(strategy, answer.dual).feasible
+        assert problem.certify(strategy, answer.dual).gap == math.inf
+
+    @pytest.mark.parametrize(
+        "strategy",
+        [
+            [[0.8, 0.2], [0.2, 0.8]],
+            [[0.75, 0.25], [0.25, 0.76]],
+            [[1.0, 0.0], [0.0, 1.0]],
+            [[1.25, 1.0], [-0.25, 0.0]],
+        ],
+        ids=["ratio", "sum", "zeros", "negative"],
+    )
+    def test_what_is_no_strategy_is_not_feasible(self, strategy: list[list[float]]) -> None:
+        dual = dm.ProjectionDual(np.zeros(2))
+        for floor in (None, [0.25, 0.25]):
+            problem = dm.LocalProjection(np.eye(2), np.log(3), floor)
+            judged = problem.certify(strategy, dual)
+            assert not judged.feasible and judged.gap == math.inf
+            assert problem.certify(problem.feasible(strategy), dual).violation == 0
+
+    @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 30.0])
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_any_matrix_is_repaired(self, shape: tuple[int, int], epsilon: float) -> None:
+        for given_matrix in (normal(*shape), np.zeros(shape), -np.ones(shape), 1e9 * normal(*shape)):
+            for floor in (None, floor_for(shape[0], epsilon)):
+                problem = dm.LocalProjection(normal(*shape), epsilon, floor)
+                judged = problem.certify(
+                    problem.feasible(given_matrix), dm.ProjectionDual(np.zeros(shape[1]))
+                )
+                assert judged.violation <= 1e-12
+
+    def test_outputs_at_their_ratio_bind(self) -> None:
+        problem = dm.LocalProjection(np.eye(3), np.log(3))
+        assert list(problem.binding([[0.6, 0.2, 0.2], [0.2, 0.4, 0.4], [0.2, 0.4, 0.4]], 1e-9)) == [0]
+
+
+class TestRuns:
+    def test_a_limit_leaves_a_judged_answer(self) -> None:
+        problem = dm.LocalProjection(normal(64, 16), 0.01)
+        with pytest.warns(dm.UncertifiedWarning):
+            answer = fast.solve(problem, max_iterations=2)
+        assert answer.status is dm.Status.STEPS_EXHAUSTED and answer.certificate.feasible
+        with pytest.warns(dm.UncertifiedWarning):
+            stated = reference.solve(problem, max_iter=1)
+        assert stated.status is dm.Status.STEPS_EXHAUSTED and stated.certificate.feasible
+        assert agree(answer.certificate, stated.certificate)
+
+    def test_progress_is_told(self) -> None:
+        news: list[dm.Progress] = []
+        answer = fast.solve(dm.LocalProjection(normal(16, 4), 0.1), callback=news.append)
+        assert answer.history == tuple(news) and news[-1].gap <= 1e-6
+
+    def test_the_program_can_be_read(self) -> None:
+        program = reference.formulate(dm.LocalProjection(np.eye(2), np.log(3)))
+        assert [constraint.label for constraint in program.constraints] == ["columns", "least", "most"]
+        program.solve(solver="CLARABEL")
+        assert float(program.value) == pytest.approx(1 / 8, rel=1e-6)
+
+    @pytest.mark.parametrize("name", ["mechanism", "prices"])
+    def test_there_is_nothing_to_release(self, name: str) -> None:
+        answer = fast.solve(dm.LocalProjection(np.eye(2), 1.0))
+        with pytest.raises(dm.InvalidInputError, match="a LocalProjection has no"):
+            getattr(answer, name)
+
+
+class TestInput:
+    @pytest.mark.parametrize(
+        ("arguments", "named"),
+        [
+            (([1.0, 2.0], 1.0), "matrix must have 2 dimension"),
+            (([[math.nan]], 1.0), "matrix must be finite"),
+            (([[1e50]], 1.0), "matrix must have non-zero entries of magnitude"),
+            (([[1.0]], 0.0), "epsilon must be positive"),
+            (([[1.0]], 200.0), "epsilon must be from 1e-06 to 100"),
+            (([[1.0], [1.0]], 1.0, [0.5]), "floor must hold 2 probabilities"),
+            (([[1.0], [1.0]], 1.0, [-0.1, 0.9]), "floor must hold 2 probabilities"),
+            (([[1.0], [1.0]], 1.0, [0.6, 0.5]), "floor must have a sum between"),
+            (([[1.0], [1.0]], 1.0, [0.1, 0.1]), "floor must have a sum between"),
+        ],
+    )
+    def test_what_is_refused(self, arguments: tuple[Any, ...], named: str) -> None:
+        with pytest.raises(dm.InvalidInputError, match=named):
+            dm.LocalProjection(*arguments)
+
+    def test_answers_of_another_shape(self) -> None:
+        problem = dm.LocalProjection(np.eye(2), 1.0)
+        with pytest.raises(dm.InvalidInputError, match="strategy must have shape"):
+            problem.feasible(np.ones((3, 2)))
+        with pytest.raises(dm.InvalidInputError, match="dual must hold 2 sums"):
+            problem.certify(np.ones((2, 2)) / 2, dm.ProjectionDual(np.ones(1)))
+        with pytest.raises(dm.InputTypeError, match="dual must be a ProjectionDual"):
+            problem.certify(np.ones((2, 2)) / 2, np.zeros(2))  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("layer", "options", "named"),
+        [
+            (fast, {"method": "newton"}, "method must be one of auto"),
+            (fast, {"tol": -1.0}, "tol must be positive"),
+            (reference, {"formulation": "sdp"}, "formulation must be one of qp"),
+        ],
+    )
+    def test_options(self, layer: Any, options: dict[str, Any], named: str) -> None:
+        with pytest.raises(dm.InvalidInputError, match=named):
+            layer.solve(dm.LocalProjection(np.eye(2), 1.0), **options)

@@ -1,0 +1,412 @@
+"""Reuse of a release: the judge, its laws on random points, closed forms, both layers, and the three ways to a wish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import crosscheck, fast, reference
+from dualmech.crosscheck.papers.common.reuse import compare_reuse
+from dualmech.problems import reuse
+from dualmech.validate import Array
+
+quick = settings(max_examples=25)
+seeds = st.integers(0, 10**6)
+TOL = 1e-6
+REPLACE = dm.neighbours.replace_one(6)
+
+
+def unit(rows: npt.ArrayLike, neighbours: object = None) -> dm.LinearGaussianMechanism:
+    """Return rows released with unit noise."""
+    return dm.LinearGaussianMechanism(rows, np.eye(len(np.asarray(rows))), neighbours)
+
+
+def random_problem(seed: int, neighbours: bool = False) -> dm.ReuseFitness:
+    rng = np.random.default_rng(seed)
+    cells, queries = rng.integers(2, 7), rng.integers(1, 8)
+    rows = rng.standard_normal((rng.integers(1, cells + 1), cells))
+    moves = rng.standard_normal((cells, rng.integers(2, 9))) if neighbours else None
+    workload = dm.Workload(rng.standard_normal((queries, cells)))
+    return dm.ReuseFitness(
+        workload, rng.uniform(0.5, 4, queries), unit(rng.choice([0.2, 0.5, 1]) * rows, moves)
+    )
+
+
+def random_point(
+    problem: dm.ReuseFitness, rng: np.random.Generator
+) -> tuple[Array, tuple[Array, Array, Array]]:
+    """Return a feasible covariance and any weights."""
+    size, released = problem.geometry.rank, len(problem.release)
+    factor, root = rng.standard_normal((size, 2 * size)), rng.standard_normal((released, released))
+    neighbours, queries = problem.geometry.moves.shape[1], len(problem.targets)
+    weights = rng.exponential(size=(neighbours,)), rng.exponential(size=(queries,)), root @ root.T
+    return problem.feasible(factor @ factor.T), weights
+
+
+def ones(problem: dm.ReuseFitness) -> tuple[Array, Array, Array]:
+    """Return equal weights on everything."""
+    return (
+        np.ones(problem.geometry.moves.shape[1]),
+        np.ones(len(problem.targets)),
+        np.eye(len(problem.release)),
+    )
+
+
+def instances() -> dict[str, dm.ReuseFitness]:
+    rng = np.random.default_rng(7)
+    some, few = rng.standard_normal((6, 6)), rng.standard_normal((3, 6))
+    units = np.array([1.0, 1e6, 1, 1, 1e-6, 1])
+    margins = dm.workloads.marginals(dm.Domain({"a": 3, "b": 4}), ways=(1,)).dense()
+    half = fast.solve(dm.FitnessForUse(dm.workloads.prefix(6), 2.0, neighbours=REPLACE)).mechanism
+    apart = np.hstack([np.zeros((3, 3)), np.eye(3)])
+    return {
+        "plain": dm.ReuseFitness(dm.Workload(some), 1.0, unit(few)),
+        "no more than it needs": dm.ReuseFitness(dm.Workload(some), 1.0, unit(few / 4)),
+        "free for the wish": dm.ReuseFitness(dm.Workload(some), 1.0, unit(few / 0.6)),
+        "one-row wish": dm.ReuseFitness(dm.Workload(some[:1]), 1.0, unit(few / 4)),
+        "one-row release": dm.ReuseFitness(dm.Workload(some), 1.0, unit(few[:1])),
+        "one cell": dm.ReuseFitness(dm.Workload([[2.0]]), 1.0, dm.LinearGaussianMechanism([[1]], [[3]])),
+        "rank-deficient": dm.ReuseFitness(dm.Workload(some[:, :2] @ some[:2]), 1.0, unit(few / 4)),
+        "tall, a zero query": dm.ReuseFitness(dm.Workload(np.vstack([some, some, 0 * few])), 1.0, unit(few)),
+        "dependent rows out": dm.ReuseFitness(dm.workloads.prefix(6), 1.0, unit(np.vstack([few, few[:2]]))),
+        "margins out": dm.ReuseFitness(
+            dm.workloads.identity(12), 2.0, dm.LinearGaussianMechanism(margins, 4 * np.eye(7))
+        ),
+        "nothing shared": dm.ReuseFitness(dm.Workload(apart[:, ::-1] + 0), 1.0, unit(3 * apart)),
+        "cells in other units": dm.ReuseFitness(dm.Workload(some * units), 1.0, unit(few * units / 4)),
+        "one replaced": dm.ReuseFitness(dm.workloads.prefix(6), 1.0, unit(few, REPLACE)),
+        "total exact": dm.ReuseFitness(dm.workloads.identity(6), 0.5, half),
+        "met": dm.ReuseFitness(
+            dm.workloads.prefix(6), 18.0, dm.LinearGaussianMechanism(np.eye(6), 3 * np.eye(6))
+        ),
+    }
+
+
+@pytest.fixture(scope="module", params=list(instances()))
+def problem(request: pytest.FixtureRequest) -> dm.ReuseFitness:
+    return instances()[request.param]
+
+
+@pytest.fixture(scope="module")
+def answer(problem: dm.ReuseFitness) -> dm.Solution:
+    return fast.solve(problem, tol=TOL)
+
+
+class TestBothLayers:
+    def test_the_fast_layer_is_certified(self, answer: dm.Solution) -> None:
+        assert answer.status is dm.Status.CERTIFIED
+        assert answer.certificate.feasible and answer.gap <= TOL
+
+    def test_their_intervals_meet(self, problem: dm.ReuseFitness, answer: dm.Solution) -> None:
+        same = reference.solve(problem)
+        assert same.status is dm.Status.CERTIFIED
+        assert crosscheck.compare([answer, same]).outcome is crosscheck.Agreement.AGREE
+
+    def test_release_and_further_make_up_the_total(
+        self, problem: dm.ReuseFitness, answer: dm.Solution
+    ) -> None:
+        further = problem.further(answer.primal)
+        both = problem.released.profile + further.profile
+        np.testing.assert_allclose(both, answer.mechanism.profile, rtol=1e-6, atol=1e-9 * both.max())
+        assert both.max() <= answer.objective * (1 + 1e-8)
+        assert np.all(answer.mechanism.variances(problem.workload) <= problem.targets * (1 + 1e-8))
+
+    def test_prices_leave_the_releases_share(self, problem: dm.ReuseFitness, answer: dm.Solution) -> None:
+        assert np.all(answer.prices >= 0)
+        assert answer.prices.sum() + np.trace(answer.dual.release_weights) == pytest.approx(1)
+        assert len(answer.binding) and not set(answer.binding) - set(range(problem.geometry.moves.shape[1]))
+
+    def test_same_answer_twice(self, problem: dm.ReuseFitness, answer: dm.Solution) -> None:
+        np.testing.assert_array_equal(fast.solve(problem, tol=TOL).primal, answer.primal)
+
+    def test_scs_agrees(self) -> None:
+        same = reference.solve(instances()["plain"], backend="SCS")
+        assert crosscheck.compare([same, fast.solve(instances()["plain"])]).outcome.name == "AGREE"
+
+    def test_a_program_of_ones_own(self) -> None:
+        program = reference.formulate(instances()["plain"])
+        assert [each.label for each in program.constraints] == ["schur", "privacy", "accuracy", "released"]
+        with pytest.raises(dm.InvalidInputError, match="formulation must be one of schur"):
+            reference.formulate(instances()["plain"], formulation="sum")
+
+    def test_far_below_the_default_tolerance(self) -> None:
+        assert fast.solve(instances()["plain"], tol=1e-9).status is dm.Status.CERTIFIED
+
+    def test_steps_that_run_out_are_said(self) -> None:
+        with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED"):
+            early = fast.solve(instances()["plain"], max_iterations=3)
+        assert early.certificate.feasible and 1e-6 < early.gap < 10
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("cells", [32, 64])
+    def test_larger(self, cells: int) -> None:
+        ranges = dm.workloads.random_range(cells, cells // 2, rng=5).dense()
+        problem = dm.ReuseFitness(
+            dm.workloads.prefix(cells), 1.0, dm.LinearGaussianMechanism(ranges, 8 * np.eye(cells // 2))
+        )
+        assert fast.solve(problem).status is dm.Status.CERTIFIED
+
+
+class TestLaws:
+    @given(seed=seeds, neighbours=st.booleans())
+    @quick
+    def test_weak_duality(self, seed: int, neighbours: bool) -> None:
+        problem = random_problem(seed, neighbours)
+        covariance, weights = random_point(problem, np.random.default_rng(seed))
+        judged = problem.certify(covariance, weights)
+        assert judged.feasible and 0 < judged.lower_bound <= judged.objective
+
+    @given(seed=seeds, factor=st.floats(1e-3, 1e3))
+    @quick
+    def test_scales(self, seed: int, factor: float) -> None:
+        """Variances of targets and release up by a factor, everything is that much cheaper."""
+        problem, rng = random_problem(seed), np.random.default_rng(seed)
+        covariance, weights = random_point(problem, rng)
+        louder = dm.LinearGaussianMechanism(problem.release, factor * np.eye(len(problem.release)))
+        other = dm.ReuseFitness(problem.workload, factor * problem.targets, louder)
+        first, last, matrix = weights
+        judged, same = problem.certify(covariance, weights), other.certify(factor * covariance, weights)
+        moved = problem.certify(covariance, (10 * first, 1e-3 * last, 1e-3 * matrix))
+        assert same.objective * factor == pytest.approx(judged.objective, rel=1e-9)
+        weighed = other.certify(factor * covariance, (first, last / factor, matrix))
+        assert weighed.lower_bound * factor == pytest.approx(judged.lower_bound, rel=1e-9)
+        assert moved.lower_bound == pytest.approx(judged.lower_bound, rel=1e-9)
+
+    @given(seed=seeds)
+    @quick
+    def test_only_the_cost_matrix_of_a_release_matters(self, seed: int) -> None:
+        problem, rng = random_problem(seed), np.random.default_rng(seed)
+        covariance, (first, last, matrix) = random_point(problem, rng)
+        turn = np.linalg.qr(rng.standard_normal(matrix.shape))[0]
+        other = dm.ReuseFitness(problem.workload, problem.targets, unit(turn @ problem.release))
+        judged = problem.certify(covariance, (first, last, matrix))
+        there = np.linalg.lstsq(problem.basis.T, other.basis.T, rcond=None)[0].T
+        same = other.certify(there @ covariance @ there.T, (first, last, turn @ matrix @ turn.T))
+        assert same.interval == pytest.approx(judged.interval, rel=1e-8)
+
+    @given(seed=seeds)
+    @quick
+    def test_leaner_costs_nobody_more(self, seed: int) -> None:
+        problem, rng = random_problem(seed), np.random.default_rng(seed)
+        covariance = problem.feasible(random_point(problem, rng)[0] / rng.uniform(1, 50))
+        lean = problem.leanest(covariance)
+        before, after = problem.mechanism(covariance), problem.mechanism(lean)
+        assert problem.certify(lean, ones(problem)).feasible
+        assert np.all(after.profile <= before.profile * (1 + 1e-8))
+
+    @given(seed=seeds)
+    @settings(quick, max_examples=10)
+    def test_a_release_is_never_taken_back(self, seed: int) -> None:
+        problem = random_problem(seed)
+        alone = fast.solve(dm.FitnessForUse(problem.workload, problem.targets)).certificate.interval
+        low, high = fast.solve(problem).certificate.interval
+        released = problem.released.squared_privacy_cost
+        assert max(alone[0], released) <= high * (1 + 1e-9) and low <= (alone[1] + released) * (1 + 1e-9)
+
+    def test_household_of_three(self) -> None:
+        plain = instances()["plain"]
+        home = dm.ReuseFitness(plain.workload, 1.0, plain.released, dm.neighbours.household(6, 3))
+        assert fast.solve(home).objective == pytest.approx(9 * fast.solve(plain).objective, rel=2e-6)
+
+    def test_the_dual_in_shares_of_the_cost(self) -> None:
+        """Another proof: ``α ≥ tr(Z K'K) + ‖(P - Z)^½ Q^½‖_*²`` for ``0 ⪯ Z ⪯ P``, here with Z from Ω."""
+        problem = instances()["plain"]
+        answer = fast.solve(problem, tol=1e-9)
+        first, last, matrix = answer.dual
+        moves, rows = problem.geometry.moves, problem.geometry.representation[: len(last)]
+        known = problem.release_coordinates
+        spent = (moves * first) @ moves.T
+        paid = answer.primal @ known.T @ matrix @ known @ answer.primal
+        share = paid * answer.objective  # Σ (Q + K'Ω K) Σ is P over α
+        values, vectors = np.linalg.eigh(spent - share)
+        left = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
+        norm = np.linalg.norm(left @ rows.T * np.sqrt(last), "nuc")
+        bound = np.trace(share @ known.T @ known) + norm**2 / (last @ problem.targets)
+        assert values[0] > -1e-4 and bound == pytest.approx(answer.objective, rel=1e-3)
+
+
+class TestClosedForms:
+    @pytest.mark.parametrize(("cells", "variance"), [(2, 0.5), (3, 1.0), (5, 0.1), (6, 4.0), (6, 9.0)])
+    def test_cells_after_their_total(self, cells: int, variance: float) -> None:
+        """By symmetry the total cost is ``a`` on differences and ``b`` on the total, b at least the release's."""
+        released = dm.LinearGaussianMechanism(np.ones((1, cells)), [[variance]])
+        low, high = fast.solve(
+            dm.ReuseFitness(dm.workloads.identity(cells), 1.0, released), tol=1e-9
+        ).certificate.interval
+        b = max(cells / variance, 1.0)
+        a = (cells - 1) / (cells - 1 / b)
+        cost = (a * (cells - 1) + b) / cells
+        assert low * (1 - 1e-12) <= cost <= high * (1 + 1e-12)
+
+    def test_no_release_is_fitness_for_use(self) -> None:
+        nothing = dm.LinearGaussianMechanism(np.zeros((0, 8)), np.zeros((0, 0)))
+        workload = dm.workloads.prefix(8)
+        answer = fast.solve(dm.ReuseFitness(workload, 1.0, nothing))
+        alone = fast.solve(dm.FitnessForUse(workload, 1.0))
+        np.testing.assert_array_equal(answer.primal, alone.primal)
+        assert answer.objective == alone.objective
+        assert answer.lower_bound == pytest.approx(alone.lower_bound, rel=1e-14)
+        further = answer.problem.further(answer.primal)
+        np.testing.assert_allclose(further.cost_matrix, alone.mechanism.cost_matrix, rtol=1e-12)
+
+    @pytest.mark.parametrize("layer", [fast, reference])
+    def test_a_wish_that_is_met_costs_nothing(self, layer: object) -> None:
+        problem = instances()["met"]
+        answer = layer.solve(problem)  # type: ignore[attr-defined]
+        further = problem.further(answer.primal)
+        assert answer.gap <= 1e-12 and answer.objective == pytest.approx(1 / 3, rel=1e-12)
+        assert further.rank == 0 and further.squared_privacy_cost == 0
+
+    def test_half_of_its_own_optimum_is_reused_in_full(self) -> None:
+        alone = fast.solve(dm.FitnessForUse(dm.workloads.prefix(8), 1.0), tol=1e-9)
+        half = dm.LinearGaussianMechanism(np.eye(8), 2 * alone.primal)
+        answer = fast.solve(dm.ReuseFitness(dm.workloads.prefix(8), 1.0, half))
+        assert answer.objective == pytest.approx(alone.objective, rel=1e-6)
+
+
+@pytest.fixture(scope="module")
+def honest() -> dm.Solution:
+    return fast.solve(instances()["plain"], tol=1e-7)
+
+
+class TestLies:
+    COVARIANCES: dict[str, Callable[[Array], Array]] = {
+        "scaled up": lambda S: 2 * S,
+        "a little up": lambda S: (1 + 1e-5) * S,
+        "scaled down": lambda S: S / 2,
+        "negative": lambda S: -S,
+        "zero": lambda S: 0 * S,
+        "indefinite": lambda S: S - 1.5 * np.median(np.linalg.eigvalsh(S)) * np.eye(len(S)),
+        "NaN": lambda S: np.where(np.eye(len(S)) > 0, np.nan, S),
+        "infinite": lambda S: np.full_like(S, np.inf),
+        "asymmetric": lambda S: S + np.triu(S, 1),
+        "overflow": lambda S: 1e307 * S,
+        "underflow": lambda S: 1e-320 * S,
+    }
+    MATRICES: dict[str, Callable[[Array], Array]] = {
+        "raised": lambda M: 10 * M,
+        "beyond doubles": lambda M: M / np.abs(M).max() * 1e308,
+        "negative": lambda M: -M,
+        "zero": lambda M: 0 * M,
+        "identity": lambda M: np.eye(len(M)),
+        "asymmetric": lambda M: M + np.triu(np.ones_like(M)),
+        "NaN": lambda M: M * np.nan,
+        "infinite": lambda M: M + np.inf,
+    }
+
+    @pytest.mark.parametrize("lie", COVARIANCES)
+    def test_a_false_covariance_is_never_certified(self, honest: dm.Solution, lie: str) -> None:
+        with np.errstate(all="ignore"):
+            covariance = self.COVARIANCES[lie](honest.primal)
+        judged = honest.problem.certify(covariance, honest.dual)
+        assert not judged.certifies(1e-6) and judged.lower_bound == honest.lower_bound
+        if lie not in ("scaled up", "a little up", "scaled down", "overflow", "underflow"):
+            assert judged.objective == np.inf
+        if not judged.feasible:
+            with pytest.raises(dm.InfeasibleAnswerError):
+                honest.problem.further(covariance)
+
+    def test_one_that_forgets_the_release(self, honest: dm.Solution) -> None:
+        problem = honest.problem
+        alone = fast.solve(dm.FitnessForUse(problem.workload, 1.0)).primal
+        judged = problem.certify(alone, honest.dual)
+        assert not judged.feasible and judged.gap == np.inf
+
+    @pytest.mark.parametrize("lie", MATRICES)
+    def test_false_weights_never_raise_the_bound(self, honest: dm.Solution, lie: str) -> None:
+        first, last, matrix = honest.dual
+        judged = honest.problem.certify(honest.primal, (first, last, self.MATRICES[lie](matrix)))
+        assert 0 <= judged.lower_bound <= honest.objective * (1 + judged.resolution)
+        if lie in ("NaN", "infinite"):
+            assert judged.lower_bound == 0 and judged.gap == np.inf
+
+    @pytest.mark.parametrize("weights", [-1.0, np.nan, np.inf, 0.0])
+    def test_false_single_weights(self, honest: dm.Solution, weights: float) -> None:
+        first, last, matrix = honest.dual
+        assert honest.problem.certify(honest.primal, (first * weights, last, matrix)).lower_bound == 0
+        bound = honest.problem.certify(honest.primal, (first, last * weights, matrix)).lower_bound
+        assert 0 <= bound <= honest.objective and (weights == 0 or bound == 0)
+
+    def test_a_false_bound_is_an_error(self, honest: dm.Solution, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(reuse, "dual_bound", lambda *given: (1e6, 1e-15))
+        with pytest.raises(dm.CertificateError, match="below the proven bound"):
+            honest.problem.certify(honest.primal, honest.dual)
+
+
+class TestInput:
+    WISH = dm.workloads.prefix(3)
+
+    def test_what_is_refused_is_named(self) -> None:
+        cells, other = unit(np.eye(3)), unit(np.eye(4))
+        with pytest.raises(dm.InputTypeError, match="released must be a LinearGaussianMechanism"):
+            dm.ReuseFitness(self.WISH, 1.0, np.eye(3))  # type: ignore[arg-type]
+        with pytest.raises(dm.InvalidInputError, match="released must have 3 cells, as the workload, got 4"):
+            dm.ReuseFitness(self.WISH, 1.0, other)
+        with pytest.raises(dm.InvalidInputError, match="targets must be positive"):
+            dm.ReuseFitness(self.WISH, 0.0, cells)
+        exact = dm.LinearGaussianMechanism(np.eye(3), np.diag([1, 1, 0]))
+        with pytest.raises(dm.InvalidInputError, match="must not be exact in any query that differs"):
+            dm.ReuseFitness(self.WISH, 1.0, exact)
+
+    @pytest.mark.parametrize(
+        ("dual", "message"),
+        [
+            ((np.ones(3), np.ones(3)), "weights on neighbours, queries and the release"),
+            ((np.ones(3), np.ones(2), np.eye(3)), "weights of shapes"),
+            ((np.ones(3), np.ones(3), np.eye(2)), r"shape \(3, 3\), got \(2, 2\)"),
+            ((np.ones(3), np.ones(3), "Ω"), "must be numbers"),
+        ],
+    )
+    def test_duals_of_another_shape(self, dual: object, message: str) -> None:
+        problem = dm.ReuseFitness(self.WISH, 1.0, unit(np.eye(3) / 9))
+        with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=message):
+            problem.certify(np.eye(3) / 9, dual)  # type: ignore[arg-type]
+
+    def test_what_no_neighbour_changes_may_be_exact(self) -> None:
+        problem = instances()["total exact"]
+        assert len(problem.release) == 5
+        moves = problem.release @ REPLACE
+        np.testing.assert_allclose((moves**2).sum(axis=0), problem.released.profile, rtol=1e-9)
+
+    def test_loose_targets_are_named(self) -> None:
+        problem = dm.ReuseFitness(dm.workloads.identity(3), [1, 1, 50], unit(np.eye(3) / 2))
+        answer = fast.solve(problem)
+        np.testing.assert_array_equal(problem.loose(answer.primal, 1e-3), [2])
+        np.testing.assert_array_equal(answer.binding, [0, 1])
+
+
+class TestThreeWays:
+    @given(seed=seeds)
+    @settings(quick, max_examples=8)
+    def test_each_is_at_least_as_good_as_the_last(self, seed: int) -> None:
+        problem = random_problem(seed)
+        naive, residual, joint = compare_reuse(problem.workload, problem.targets, problem.released)
+        assert naive.total >= residual.total * (1 - 1e-8)
+        assert residual.total >= joint.bound * (1 - 1e-8) and joint.excess <= 2 * TOL
+        for way in (naive, residual, joint):
+            together = problem.released.compose(way.further)
+            assert np.all(together.variances(problem.workload) <= problem.targets * (1 + 1e-6))
+
+    def test_both_margins_of_a_table_of_3_by_4(self) -> None:
+        domain = dm.Domain({"a": 3, "b": 4})
+        margins = dm.workloads.marginals(domain, ways=(1,)).dense()
+        wish = dm.workloads.marginals(domain, sets=[("a", "b"), ("a",)])
+        ways = compare_reuse(wish, 3.0, dm.LinearGaussianMechanism(margins, 5 * np.eye(7)))
+        assert [round(way.total, 3) for way in ways] == [0.933, 0.622, 0.588]
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_what_two_mechanisms_share_is_counted_twice(self, seed: int) -> None:
+        """``C_1 + C_2 = C'_1 + C'_2 + 2 C_*``."""
+        rng = np.random.default_rng(seed)
+        pair = [unit(rng.standard_normal((4, 5))) for _ in range(2)]
+        common = fast.solve(dm.CommonMechanism(pair)).mechanism
+        left = [dm.residual(each, common).cost_matrix for each in pair]
+        np.testing.assert_allclose(
+            sum(each.cost_matrix for each in pair), sum(left) + 2 * common.cost_matrix, atol=1e-8
+        )

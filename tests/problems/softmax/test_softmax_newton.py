@@ -1,0 +1,433 @@
+"""SM-II: derivatives against differences and dense matrices, the paper's three algorithms, and how they end."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.crosscheck import compare
+from dualmech.fast.softmax.derivatives import Objective, Point
+from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
+from dualmech.validate import Array
+
+quick = settings(max_examples=25)
+STEP = 1e-5
+"""Of central differences; their error is some STEP² of a third derivative, relative."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """F at a covariance, with a symmetric direction."""
+
+    point: Point
+    direction: Array
+
+    @property
+    def objective(self) -> Objective:
+        return self.point.objective
+
+    @property
+    def t(self) -> tuple[float, float]:
+        return self.objective.t1, self.objective.t2
+
+
+def at_covariance(objective: Objective, covariance: Array) -> Point:
+    point = objective.at(covariance)
+    assert point is not None
+    return point
+
+
+def made(seed: int, k: int, s: int, m: int, t1: float, t2: float, w: float) -> Case:
+    rng = np.random.default_rng(seed)
+    extra = w * rng.uniform(0.5, 2, m)
+    objective = Objective(rng.standard_normal((k, s)), rng.standard_normal((m, k)), t1, t2, extra)
+    factor, direction = rng.standard_normal((2, k, k))
+    point = at_covariance(objective, factor @ factor.T + np.eye(k))
+    return Case(point, (direction + direction.T) / 2)
+
+
+sharpness = st.sampled_from([0.2, 1.0, 4.0])
+cases = st.builds(
+    made,
+    st.integers(0, 10_000),
+    st.integers(1, 4),
+    st.integers(1, 6),
+    st.integers(1, 6),
+    sharpness,
+    sharpness,
+    st.sampled_from([0.0, 0.7]),
+)
+
+
+def differences(case: Case) -> tuple[float, Array]:
+    """Central differences of F and of its gradient along the direction."""
+    ends = [
+        at_covariance(case.objective, case.point.covariance + side * STEP * case.direction)
+        for side in (1, -1)
+    ]
+    slope = (ends[0].value - ends[1].value) / (2 * STEP)
+    bend = (ends[0].derivatives().gradient - ends[1].derivatives().gradient) / (2 * STEP)
+    return slope, bend
+
+
+def singles(case: Case) -> tuple[Array, list[Array], list[Array]]:
+    """``Σ⁻¹`` and the gradients of each g_i and h_j (Equations 9 and 11)."""
+    inverse = np.asarray(np.linalg.inv(case.point.covariance), dtype=np.float64)
+    first: list[Array] = [-inverse @ np.outer(b, b) @ inverse for b in case.objective.moves.T]
+    last: list[Array] = [np.outer(v, v) for v in case.objective.queries]
+    return inverse, first, last
+
+
+def dense_exact(case: Case) -> Array:
+    """The Hessian on vectorised matrices, from the second derivative of a soft max."""
+    inverse, first, last = singles(case)
+    total = np.zeros((len(inverse) ** 2,) * 2)
+    for t, gradients, shares in zip(
+        case.t, (first, last), (case.point.neighbour_shares, case.point.query_shares), strict=True
+    ):
+        vectors = np.array([each.ravel() for each in gradients])
+        mean = shares @ vectors
+        total += t * ((vectors.T * shares) @ vectors - np.outer(mean, mean))
+    for share, gradient in zip(case.point.neighbour_shares, first, strict=True):
+        total -= share * (np.kron(gradient, inverse) + np.kron(inverse, gradient))
+    return total
+
+
+def dense_printed(case: Case) -> Array:
+    """Equation 14, term by term, with Kronecker products."""
+    inverse, first, last = singles(case)
+    p, q = case.point.neighbour_shares, case.point.query_shares
+    t1, t2 = case.t
+    mean_first = np.einsum("i,ikl->kl", p, np.array(first))
+    mean_last = np.einsum("j,jkl->kl", q, np.array(last))
+    total = -t1 * np.kron(mean_first, mean_first) - t2 * np.kron(mean_last, mean_last)
+    for share, gradient in zip(p, first, strict=True):
+        second = -np.kron(gradient, inverse) - np.kron(inverse, gradient)
+        total += t1 * share * (second + np.kron(gradient, gradient))
+    for share, gradient in zip(q, last, strict=True):
+        total += t2 * share * np.kron(gradient, gradient)
+    return total
+
+
+def close(one: Array, two: Array, tolerance: float) -> None:
+    assert np.abs(one - two).max() <= tolerance * max(np.abs(two).max(), 1e-3)
+
+
+class TestDerivatives:
+    @quick
+    @given(cases)
+    def test_gradient_against_differences_of_the_objective(self, case: Case) -> None:
+        slope = float(np.vdot(case.point.derivatives().gradient, case.direction))
+        assert slope == pytest.approx(differences(case)[0], rel=1e-5, abs=1e-6)
+
+    @quick
+    @given(cases)
+    def test_hybrid_adds_the_gram_matrix_of_the_queries(self, case: Case) -> None:
+        plain = Objective(case.objective.moves, case.objective.queries, *case.t, 0 * case.objective.extra)
+        bare = at_covariance(plain, case.point.covariance)
+        added = case.point.derivatives().gradient - bare.derivatives().gradient
+        close(added, (case.objective.queries.T * case.objective.extra) @ case.objective.queries, 1e-12)
+
+    @quick
+    @given(cases)
+    def test_exact_product_against_differences_of_the_gradient(self, case: Case) -> None:
+        close(case.point.derivatives().exact_product(case.direction), differences(case)[1], 1e-4)
+
+    @quick
+    @given(cases)
+    def test_products_are_those_of_the_dense_matrices(self, case: Case) -> None:
+        derivatives, shape = case.point.derivatives(), case.direction.shape
+        for product, dense in (
+            (derivatives.exact_product, dense_exact(case)),
+            (derivatives.printed_product, dense_printed(case)),
+        ):
+            close(product(case.direction), (dense @ case.direction.ravel()).reshape(shape), 1e-10)
+
+    @quick
+    @given(cases)
+    def test_the_hessian_is_positive_semidefinite(self, case: Case) -> None:
+        """Theorem 13: Problem 4 is convex."""
+        values = np.linalg.eigvalsh(dense_exact(case))
+        assert values[0] >= -1e-12 * values[-1]
+
+    @pytest.mark.parametrize(("t", "least", "most"), [(1, 0.05, 0.5), (8, 0.4, 7.1)])
+    def test_equation_14_is_not_the_derivative_of_equation_13(
+        self, t: float, least: float, most: float
+    ) -> None:
+        """At t = 1 only the products of the means differ; at t = 8 the second derivatives are 8 - 1 times too many."""
+        errors = []
+        for seed in range(10):
+            case = made(seed, 4, 5, 6, t, t, 0.0)
+            bend = differences(case)[1]
+            off = np.linalg.norm(case.point.derivatives().printed_product(case.direction) - bend)
+            errors.append(off / np.linalg.norm(bend))
+        assert least <= min(errors) and 0.9 * most <= max(errors) <= most
+
+    @pytest.mark.parametrize("seed", [0, 4, 5])
+    def test_equation_14_can_be_indefinite(self, seed: int) -> None:
+        case = made(seed, 4, 5, 6, 1, 1, 0.0)
+        pairs = [(a, b) for a in range(4) for b in range(a, 4)]
+        units = np.array(
+            [np.eye(16).reshape(4, 4, 4, 4)[a, b] + np.eye(16).reshape(4, 4, 4, 4)[b, a] for a, b in pairs]
+        )
+        symmetric = units.reshape(len(pairs), 16) / np.linalg.norm(units, axis=(1, 2))[:, None]
+        exact, printed = (
+            np.linalg.eigvalsh(symmetric @ dense(case) @ symmetric.T)
+            for dense in (dense_exact, dense_printed)
+        )
+        assert exact[0] > 0 > -5e-4 * printed[-1] > printed[0]
+
+    @pytest.mark.parametrize("t", [8, 64])
+    def test_equation_14_is_t_times_too_stiff_where_the_objective_is_flat(self, t: float) -> None:
+        """At the optimum on prefix 8 its least eigenvalue is near t times the right one: steps are t times short."""
+        best = fast.solve(prefix(8))
+        objective = Objective(np.eye(8), dm.workloads.prefix(8).dense(), t, t, np.zeros(8))
+        case = Case(at_covariance(objective, best.primal * best.objective**0.5), np.eye(8))
+        exact, printed = (np.linalg.eigvalsh(dense(case))[0] for dense in (dense_exact, dense_printed))
+        assert 0.7 * t <= printed / exact <= t
+
+    def test_single_terms_need_no_correction(self) -> None:
+        """A gradient of rank one acts alike as a vector and as a Kronecker product; only the means do not."""
+        for gradient in singles(made(0, 3, 4, 4, 1, 1, 0))[1]:
+            kronecker: Array = np.asarray(np.kron(gradient, gradient), dtype=np.float64)
+            close(kronecker, np.outer(gradient.ravel(), gradient.ravel()), 1e-12)
+
+
+class TestAlgorithm2:
+    def test_enough_steps_give_newtons_direction(self) -> None:
+        case = made(3, 4, 6, 6, 4, 4, 0.5)
+        derivatives = case.point.derivatives()
+        step = conjugate_gradient(derivatives.exact_product, derivatives.gradient, 100, 1e-24)
+        # On symmetric matrices the dense Hessian has an inverse of its own.
+        expected: Array = -np.linalg.pinv(dense_exact(case)) @ derivatives.gradient.ravel()
+        close(step.ravel(), expected, 1e-7)
+
+    def test_few_steps_lead_downhill(self) -> None:
+        for seed, most in itertools.product(range(5), (1, 2, 5)):
+            derivatives = made(seed, 4, 6, 6, 4, 4, 0.5).point.derivatives()
+            step = conjugate_gradient(derivatives.exact_product, derivatives.gradient, most, 1e-10)
+            assert np.vdot(step, derivatives.gradient) < 0
+            np.testing.assert_array_equal(step, step.T)
+
+    def test_a_curvature_of_zero_ends_it(self) -> None:
+        gradient = np.diag([1.0, -2.0])
+        assert not conjugate_gradient(lambda matrix: 0 * matrix, gradient, 5, 1e-10).any()
+
+
+class TestAlgorithm3:
+    def test_takes_the_first_length_that_gains_enough(self) -> None:
+        case = made(1, 4, 6, 6, 4, 4, 0.0)
+        step = -100 * case.point.derivatives().gradient
+        slope = float(np.vdot(step, case.point.derivatives().gradient))
+        found = line_search(case.point, step, slope)
+        assert found is not None
+        length = float(np.vdot(found.covariance - case.point.covariance, step) / np.vdot(step, step))
+        assert math.log2(length) == pytest.approx(round(math.log2(length)), abs=1e-9) and length < 1
+        assert found.value <= case.point.value + 0.01 * length * slope
+        longer = case.objective.at(case.point.covariance + 2 * length * step)
+        assert longer is None or longer.value > case.point.value + 0.01 * 2 * length * slope
+
+    def test_ends_where_the_printed_loop_would_not(self) -> None:
+        """Uphill there is no length that gains."""
+        case = made(1, 4, 6, 6, 4, 4, 0.0)
+        uphill = case.point.derivatives().gradient
+        assert line_search(case.point, uphill, -float(np.vdot(uphill, uphill))) is None
+
+
+def run(
+    problem: Any, most: int = 5000, tol: float = 1e-6, method: str = "softmax_newton", **options: Any
+) -> Any:
+    chosen = fast.SoftmaxOptions(**options)
+    return fast.solve(problem, tol=tol, method=method, options=chosen, max_iterations=most)
+
+
+def prefix(d: int, **options: Any) -> dm.FitnessForUse:
+    return dm.FitnessForUse(dm.workloads.prefix(d), 1.0, **options)
+
+
+class TestSection63:
+    """The start: noise of ``σ² B Q⁺(B Q⁺)'`` on B x, 0.99 of what the tightest target allows."""
+
+    @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+    @pytest.mark.parametrize("strategy", [None, np.tril(np.ones((6, 6))), np.eye(6)[::-1] * 3])
+    @pytest.mark.parametrize("basis", [None, np.triu(np.ones((6, 6)))])
+    def test_is_the_mechanism_that_q_names(self, basis: Array | None, strategy: Array | None) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(6), np.linspace(1, 3, 6), basis=basis)
+        # The very first answer, scaled to its targets: what is left of it is its shape.
+        answer = run(problem, most=1, strategy=strategy, newton_tolerance=1e9, path_tolerance=1e9)
+        cells = np.linalg.pinv(np.eye(6) if strategy is None else strategy)
+        noise = problem.basis @ cells @ cells.T @ problem.basis.T
+        np.testing.assert_allclose(answer.primal, problem.feasible(noise), rtol=1e-10, atol=1e-12)
+        assert answer.iterations == 1
+
+    def test_a_strategy_that_cannot_answer(self) -> None:
+        for strategy, what in (
+            (np.eye(5), "columns"),
+            (np.ones((1, 6)), "span"),
+            (np.full((6, 6), np.nan), "finite"),
+        ):
+            with pytest.raises(dm.InvalidInputError, match=f"strategy must .*{what}"):
+                run(prefix(6), strategy=strategy)
+
+
+@pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+class TestTable2:
+    """How far SM-II gets on the sizes of Table 2; what stops it is its own rule, (s + m)/t < TOL = 1e-3."""
+
+    @pytest.mark.parametrize(("d", "gap"), [(2, 1.0e-4), (4, 9.5e-5), (8, 7.5e-5), (16, 5.5e-5)])
+    def test_right_hessian_and_enough_conjugate_gradients(self, d: int, gap: float) -> None:
+        answer = run(prefix(d), conjugate_gradients=50)
+        assert answer.gap <= gap
+        assert answer.status is dm.Status.STALLED and "own rule" in answer.message
+        assert compare([answer, fast.solve(prefix(d))]).outcome.name == "WIDE"
+
+    @pytest.mark.parametrize("d", [2, 4, 8, 16])
+    def test_its_rule_can_be_made_to_certify(self, d: int) -> None:
+        answer = run(prefix(d), conjugate_gradients=50, path_tolerance=1e-5, newton_tolerance=1e-6)
+        assert answer.status is dm.Status.CERTIFIED and answer.gap <= 1e-6
+
+    @pytest.mark.parametrize(
+        ("d", "hessian", "gap"), [(8, "exact", 1e-3), (8, "printed", 2e-3), (16, "exact", 0.01)]
+    )
+    def test_the_papers_five_conjugate_gradients(self, d: int, hessian: str, gap: float) -> None:
+        answer = run(prefix(d), hessian=hessian)
+        assert 1e-4 <= answer.gap <= gap
+
+    @pytest.mark.parametrize("d", [2, 4, 8, 16])
+    def test_the_printed_hessian_stops_higher(self, d: int) -> None:
+        exact, printed = (run(prefix(d), hessian=hessian) for hessian in ("exact", "printed"))
+        assert exact.objective < printed.objective and exact.gap < printed.gap
+
+    @pytest.mark.parametrize("d", [2, 4])
+    def test_gradient_descent_is_worse(self, d: int) -> None:
+        newton, descent = (
+            run(prefix(d), most=400, method=each) for each in ("softmax_newton", "softmax_gradient")
+        )
+        assert newton.iterations < descent.iterations == 400
+        assert descent.status is dm.Status.STEPS_EXHAUSTED and newton.gap < descent.gap
+        assert descent.solver == "fast:softmax_gradient"
+
+
+@pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+class TestAnswers:
+    def test_status_and_message_are_honest(self) -> None:
+        assert run(prefix(4), tol=1e-3).status is dm.Status.CERTIFIED
+        assert run(prefix(4), most=3).status is dm.Status.STEPS_EXHAUSTED
+        answer = run(prefix(4))
+        assert answer.status is dm.Status.STALLED and "proves nothing" in answer.message
+        again = answer.problem.certify(
+            answer.primal, answer.dual
+        )  # on other threads than the solver's, perhaps
+        assert again.interval == pytest.approx(answer.certificate.interval, rel=1e-12)
+        assert (
+            answer.certificate.feasible
+            and answer.mechanism.variances(answer.problem.workload).max() <= 1 + 1e-9
+        )
+        assert answer.prices.sum() == pytest.approx(1)
+
+    def test_news_come_where_a_sub_problem_ends(self) -> None:
+        news: list[dm.Progress] = []
+        answer = fast.solve(prefix(4), method="softmax_newton", callback=news.append, tol=1e-3)
+        assert tuple(news) == answer.history
+        # From t = 1 by factors of 2 to the first t above 8 / 1e-3.
+        assert len(news) == 1 + math.ceil(math.log2(8 / 1e-3))
+        assert news[-1].gap == pytest.approx(answer.gap, rel=1e-6)
+
+    def test_the_same_every_time(self) -> None:
+        one, two = run(prefix(8)), run(prefix(8))
+        np.testing.assert_array_equal(one.primal, two.primal)
+        assert one.iterations == two.iterations
+
+    def test_a_basis_that_suits_the_queries_saves_steps(self) -> None:
+        """Conjugate gradients see the basis: on the prefixes as basis the queries are the unit vectors."""
+        cells, queries = prefix(16), prefix(16, basis=dm.workloads.prefix(16).dense())
+        one, two = run(cells), run(queries)
+        assert two.gap < one.gap and two.iterations < one.iterations / 2
+
+    @pytest.mark.parametrize(
+        "problem",
+        [
+            prefix(6, neighbours=dm.neighbours.replace_one(6)),
+            dm.FitnessForUse(
+                dm.workloads.identity_total(5), np.arange(1.0, 7), neighbours=dm.neighbours.replace_one(5)
+            ),
+            dm.FitnessForUse(dm.Workload([[1, 0, 2, 1], [0, 0, 0, 0], [1, 0, -1, 1.0]]), [1.0, 1e-3, 3.0]),
+            dm.FitnessForUse(dm.workloads.random_range(6, 20, rng=0), np.linspace(1, 9, 20)),
+            dm.PrivacyFirst(dm.workloads.prefix(6), 1.0, cost=0.25),
+        ],
+        ids=["replaced", "total released", "rank-deficient", "ranges", "privacy first"],
+    )
+    def test_other_problems(self, problem: Any) -> None:
+        answer = run(problem, tol=1e-3, conjugate_gradients=50)
+        assert answer.status is dm.Status.CERTIFIED
+        assert not answer.dual.query_weights[problem.geometry.free_queries].any()
+        low, high = fast.solve(problem).certificate.interval
+        assert answer.lower_bound <= high and low <= answer.objective
+
+    @pytest.mark.parametrize("target", [1e-12, 1e-6, 1e6, 1e12])
+    @pytest.mark.parametrize("hessian", ["exact", "printed"])
+    @pytest.mark.parametrize("method", ["softmax_newton", "softmax_gradient"])
+    def test_ends_whatever_the_units(self, target: float, hessian: str, method: str) -> None:
+        """The paper's tolerances are absolute: units decide what it reaches, but it ends and the judge says where."""
+        answer = run(
+            dm.FitnessForUse(dm.workloads.prefix(4), target), most=150, hessian=hessian, method=method
+        )
+        assert answer.certificate.feasible and 0 < answer.gap < np.inf
+
+    def test_a_basis_too_ill_conditioned_to_begin_with(self) -> None:
+        hilbert = 1 / (np.arange(9)[:, None] + np.arange(9) + 1)
+        with pytest.raises(dm.InvalidInputError, match="basis and strategy"):
+            run(dm.FitnessForUse(dm.Workload(hilbert), 1.0, basis=hilbert))
+
+    @pytest.mark.parametrize("matrix", [[[1, 0], [1e8, 1e-8]], np.vander(np.linspace(0.1, 1, 9))], ids=str)
+    @pytest.mark.parametrize("hessian", ["exact", "printed"])
+    def test_ill_conditioned_workloads(self, matrix: Any, hessian: str) -> None:
+        answer = run(dm.FitnessForUse(dm.Workload(matrix), 1.0), most=150, hessian=hessian, sharpness=1e-3)
+        assert answer.certificate.certifies(1e-6) is (answer.status is dm.Status.CERTIFIED)
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("conjugate_gradients", 0),
+            ("conjugate_gradients", 2.5),
+            ("residual", 0),
+            ("decrease", 1.0),
+            ("shrink", 0.0),
+            ("growth", 1.0),
+            ("growth", np.nan),
+            ("sharpness", -1),
+            ("path_tolerance", 0),
+            ("newton_tolerance", "small"),
+            ("hessian", "none"),
+            ("strategy", [1, 2]),
+        ],
+    )
+    def test_out_of_range(self, name: str, value: Any) -> None:
+        with pytest.raises(dm.DualmechError, match=name):
+            fast.SoftmaxOptions(**{name: value})
+
+    def test_belong_to_their_methods(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="options are for softmax_newton"):
+            fast.solve(prefix(3), options=fast.SoftmaxOptions())
+        with pytest.raises(dm.InputTypeError, match="options must be"):
+            fast.solve(prefix(3), method="softmax_newton", options={"growth": 2})
+        with pytest.raises(dm.InvalidInputError, match="method must be one of .*softmax_newton"):
+            fast.solve(prefix(3), method="softmax")
+        with pytest.raises(dm.InvalidInputError, match="start"):
+            fast.solve(prefix(3), method="softmax_newton", start=fast.solve(prefix(3)))
+
+    def test_time_is_limited(self) -> None:
+        with pytest.warns(dm.UncertifiedWarning, match="softmax_newton"):
+            answer = fast.solve(prefix(16), method="softmax_newton", time_limit=1e-9)
+        assert answer.iterations == 1 and answer.status is dm.Status.STEPS_EXHAUSTED

@@ -1,0 +1,322 @@
+"""Marginal tables by residual subspaces: the dense solvers' optimum, and domains that no matrix could hold."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import crosscheck, fast, reference
+from dualmech.mechanisms.residual_tables import marginal_of
+from dualmech.validate import Array
+
+quick = settings(max_examples=25)
+seeds = st.integers(0, 10_000)
+
+
+def random_tables(seed: int) -> dm.MarginalWorkload:
+    """Up to five different tables of up to four attributes of 1 to 4 values."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 5, int(rng.integers(1, 5)))
+    sizes[0] = max(sizes[0], 2)
+    every = [each for k in range(len(sizes) + 1) for each in itertools.combinations(range(len(sizes)), k)]
+    chosen = rng.choice(len(every), min(len(every), int(rng.integers(1, 6))), replace=False)
+    domain = dm.Domain([(f"a{axis}", int(size)) for axis, size in enumerate(sizes)])
+    return dm.MarginalWorkload(domain, [every[index] for index in chosen])
+
+
+def spread(workload: dm.MarginalWorkload, values: Array) -> Array:
+    """A number a table, repeated for its cells."""
+    return np.repeat(values, workload.table_cells.astype(int))
+
+
+class TestAgainstDense:
+    @quick
+    @given(seeds)
+    def test_fitness_has_the_same_optimum(self, seed: int) -> None:
+        workload, rng = random_tables(seed), np.random.default_rng(seed)
+        targets = rng.uniform(1, 100, len(workload.axes))
+        structured = fast.solve(dm.MarginalFitness(workload, targets), tol=1e-9)
+        dense = fast.solve(dm.FitnessForUse(workload, spread(workload, targets)), tol=1e-7)
+        assert structured.status is dense.status is dm.Status.CERTIFIED
+        ours, theirs = structured.certificate.interval, dense.certificate.interval
+        assert ours[0] <= theirs[1] and theirs[0] <= ours[1]
+        # Its own bound, spread over cells and queries, proves as much to the dense judge.
+        weights = spread(workload, structured.dual.table_weights / workload.table_cells)
+        cells = np.full(workload.shape[1], 1 / workload.shape[1])
+        judged = dense.problem.certify(dense.primal, dm.FitnessDual(cells, weights))
+        assert judged.lower_bound == pytest.approx(structured.lower_bound, rel=1e-8)
+
+    @quick
+    @given(seeds)
+    def test_total_variance_has_the_same_optimum(self, seed: int) -> None:
+        workload, rng = random_tables(seed), np.random.default_rng(seed)
+        weights = rng.uniform(0.1, 10, len(workload.axes))
+        structured = fast.solve(dm.MarginalVariance(workload, weights))
+        dense = fast.solve(dm.TotalVariance(workload, spread(workload, weights)), tol=1e-7)
+        ours, theirs = structured.certificate.interval, dense.certificate.interval
+        assert structured.gap <= 1e-12
+        assert ours[0] <= theirs[1] and theirs[0] <= ours[1]
+        assert structured.prices.sum() == pytest.approx(1)
+
+    @quick
+    @given(seeds)
+    def test_the_mechanism_is_that_of_its_covariance(self, seed: int) -> None:
+        workload = random_tables(seed)
+        problem = dm.MarginalFitness(workload, 2.0)
+        answer = fast.solve(problem, tol=1e-9)
+        mechanism, domain = answer.mechanism, workload.domain
+        assert domain is not None
+        projectors = {axes: np.ones((1, 1)) for axes in mechanism.noise}
+        for axis, size in enumerate(domain.shape):
+            mean = np.full((size, size), 1 / size)
+            projectors = {
+                axes: np.kron(each, np.eye(size) - mean if axis in axes else mean)
+                for axes, each in projectors.items()
+            }
+        covariance = sum(mechanism.noise[axes] / domain.cells * each for axes, each in projectors.items())
+        cost = sum(each * domain.cells / mechanism.noise[axes] for axes, each in projectors.items())
+        np.testing.assert_allclose(np.diagonal(cost), mechanism.squared_privacy_cost, rtol=1e-9)
+        queries = workload.dense()
+        variances = np.einsum("jk,kl,jl->j", queries, covariance, queries)
+        np.testing.assert_allclose(variances, spread(workload, mechanism.variances(workload)), rtol=1e-9)
+        assert variances.max() <= 2 * (1 + 1e-9)
+        rng = np.random.default_rng(seed)
+        axes = workload.axes[-1]
+        first, second = (
+            {domain.names[a]: rng.standard_normal(domain.shape[a]) for a in axes} for _ in range(2)
+        )
+        vectors = []
+        for query in (first, second):
+            vector: Any = np.ones(1)
+            for name, size in domain.sizes:
+                vector = np.kron(vector, query.get(name, np.ones(size)))
+            vectors.append(vector)
+        expected = vectors[0] @ covariance @ vectors[1]
+        assert mechanism.covariance_of(first, second) == pytest.approx(expected, rel=1e-8, abs=1e-9)
+
+
+class TestJudge:
+    @quick
+    @given(seeds)
+    def test_weak_duality_and_scaling(self, seed: int) -> None:
+        workload, rng = random_tables(seed), np.random.default_rng(seed)
+        problem = dm.MarginalFitness(workload, rng.uniform(1, 9, len(workload.axes)))
+        noise = problem.feasible(rng.uniform(0.1, 9, len(workload.lattice.axes)))
+        weights = rng.uniform(0, 1, len(workload.axes)) + 1e-3
+        judged = problem.certify(noise, weights)
+        assert judged.feasible and judged.lower_bound <= judged.objective
+        assert problem.certify(noise, 1e6 * weights).lower_bound == pytest.approx(judged.lower_bound)
+        looser = dm.MarginalFitness(workload, 1e6 * problem.targets)
+        assert looser.certify(1e6 * noise, weights).objective == pytest.approx(judged.objective / 1e6)
+
+    def test_lies_are_not_certified(self) -> None:
+        problem = dm.MarginalFitness(dm.workloads.marginals([3, 4], ways=(1, 2)))
+        answer = fast.solve(problem, tol=1e-9)
+        for noise, weights in (
+            (answer.primal * 1.1, answer.dual),
+            (answer.primal * np.nan, answer.dual),
+            (-answer.primal, answer.dual),
+            (answer.primal * 0.9, answer.dual),
+            (answer.primal, -answer.dual.table_weights),
+            (answer.primal, answer.dual.table_weights * np.nan),
+        ):
+            judged = problem.certify(noise, weights)
+            assert not judged.certifies(1e-6)
+            assert judged.lower_bound <= answer.objective
+
+    def test_known_values(self) -> None:
+        for sizes, ways, expected in (
+            ([16, 16, 16], (1, 2), 5.178934727),
+            ([10] * 60, (1, 2), 1234.818652),
+            ([74, 7, 16, 7, 14, 6, 5, 2, 100, 40, 99, 42, 2], (1, 2, 3), 190.902449),
+        ):
+            answer = fast.solve(dm.MarginalFitness(dm.workloads.marginals(sizes, ways=ways)), tol=1e-9)
+            assert answer.status is dm.Status.CERTIFIED
+            assert answer.objective == pytest.approx(expected, rel=2e-9)
+
+    def test_eighty_digits_of_cells(self) -> None:
+        workload = dm.workloads.marginals([10] * 80, ways=(1, 2))
+        targets = np.random.default_rng(0).integers(1, 101, len(workload.axes)).astype(float)
+        answer = fast.solve(dm.MarginalFitness(workload, targets), tol=1e-9)
+        assert answer.status is dm.Status.CERTIFIED
+        assert np.all(answer.mechanism.variances(workload) <= targets * (1 + 1e-9))
+        assert answer.prices.sum() == pytest.approx(1)
+
+
+class TestReference:
+    @pytest.mark.parametrize("formulation", ["primal", "dual"])
+    @pytest.mark.parametrize("backend", ["CLARABEL", "SCS"])
+    def test_agrees_on_a_domain_too_large_for_a_matrix(self, backend: str, formulation: str) -> None:
+        workload = dm.workloads.marginals([10] * 12, ways=(1, 2))
+        problem = dm.MarginalFitness(workload, {1: 1.0, 2: 7.0})
+        ours = fast.solve(problem, tol=1e-9)
+        theirs = reference.solve(problem, backend=backend, formulation=formulation, tol=1e-3)
+        assert crosscheck.compare([ours, theirs]).outcome.name == "AGREE"
+        program = reference.formulate(problem, formulation=formulation)
+        assert float(program.solve(solver="CLARABEL")) == pytest.approx(
+            ours.objective ** (1 if formulation == "primal" else 0.5), rel=1e-5
+        )
+
+    def test_an_unknown_formulation_is_refused(self) -> None:
+        problem = dm.MarginalFitness(dm.workloads.marginals([3, 4], ways=1))
+        with pytest.raises(dm.InvalidInputError, match="formulation must be one of primal, dual"):
+            reference.formulate(problem, formulation="schur")
+
+
+class TestWorkload:
+    def test_keeps_its_structure(self) -> None:
+        domain = dm.Domain({"age": 3, "sex": 2})
+        workload = dm.workloads.marginals(domain, ways=(0, 2))
+        assert isinstance(workload, dm.MarginalWorkload)
+        assert workload.sets == ((), ("age", "sex")) and workload.shape == (7, 6)
+        copy = pickle.loads(pickle.dumps(workload))
+        assert copy.axes == workload.axes and copy.names == workload.names
+        np.testing.assert_array_equal(copy.dense(), workload.dense())
+        assert "2 tables" in repr(workload)
+
+    def test_targets_by_name_and_by_ways(self) -> None:
+        workload = dm.workloads.marginals({"age": 3, "sex": 2}, ways=(0, 1, 2))
+        targets = {("sex", "age"): 25.0, 1: 4.0, "sex": 2.0, 0: 1.0}
+        np.testing.assert_array_equal(dm.MarginalFitness(workload, targets).targets, [1, 4, 2, 25])
+
+    @pytest.mark.parametrize(
+        ("message", "targets"),
+        [
+            ("must name every table.*'age', 'sex'", {1: 1.0}),
+            ("'2-way' is none|2-way is none", {1: 1.0, 2: 1.0, ("age", "sex"): 3, 3: 1.0}),
+            ("'height' is not in the domain", {"height": 1.0}),
+            (r"targets\[1\] must be positive", {1: -1.0, 2: 1.0}),
+            ("one number or 3 numbers", [1.0, 2.0]),
+        ],
+    )
+    def test_bad_targets_are_refused_by_name(self, message: str, targets: Any) -> None:
+        workload = dm.workloads.marginals({"age": 3, "sex": 2}, ways=(1, 2))
+        with pytest.raises(dm.DualmechError, match=message.replace("2-way", "3-way")):
+            dm.MarginalFitness(workload, targets)
+
+    def test_other_workloads_are_refused(self) -> None:
+        with pytest.raises(dm.InputTypeError, match=r"made by dualmech\.workloads\.marginals"):
+            dm.MarginalFitness(dm.workloads.prefix(3))  # type: ignore[arg-type]
+        with pytest.raises(dm.InvalidInputError, match="more than 4194304 residual subspaces"):
+            dm.workloads.marginals([2] * 30, ways=30).lattice  # noqa: B018
+        large = dm.workloads.marginals([10] * 60, ways=(1, 2))
+        for problem in (dm.FitnessForUse, dm.TotalVariance):
+            with pytest.raises(
+                dm.InvalidInputError, match="MarginalFitness and MarginalVariance need no matrix"
+            ):
+                problem(large, 1.0)
+
+
+class TestRelease:
+    WORKLOAD = dm.workloads.marginals({"a": 2, "b": 3, "c": 2}, ways=(1, 2))
+
+    def test_tables_are_unbiased_consistent_and_as_noisy_as_stated(self) -> None:
+        mechanism = fast.solve(dm.MarginalFitness(self.WORKLOAD, {1: 1.0, 2: 4.0}), tol=1e-9).mechanism
+        records = np.random.default_rng(0).integers(0, [2, 3, 2], (40, 3))
+        tables, rng, runs = dm.records.count(records, self.WORKLOAD), np.random.default_rng(1), 3000
+        drawn = [mechanism.simulate(tables, self.WORKLOAD, rng) for _ in range(runs)]
+        for names, variance in zip(self.WORKLOAD.sets, mechanism.variances(self.WORKLOAD), strict=True):
+            axes = self.WORKLOAD.axes[self.WORKLOAD.sets.index(names)]
+            truth = mechanism.recombine(mechanism_residuals(mechanism, tables), names)
+            assert truth.shape == tuple((2, 3, 2)[axis] for axis in axes)
+            errors = np.array([each[names] for each in drawn]) - truth
+            # Five standard errors of a mean and of a variance.
+            assert np.abs(errors.mean(axis=0)).max() < 5 * np.sqrt(variance / runs)
+            assert np.abs(errors.var(axis=0) / variance - 1).max() < 5 * np.sqrt(2 / runs)
+        one = drawn[0]
+        np.testing.assert_allclose(one["a", "b"].sum(axis=1), one["a",], atol=1e-9)
+        np.testing.assert_allclose(one["b", "c"].sum(axis=1), one["a", "b"].sum(axis=0), atol=1e-9)
+
+    def test_a_sampler_sees_whole_numbers_and_what_they_cost(self) -> None:
+        """Whoever draws integers releases integers: ½ ‖what a record changes‖² / deviation² adds up to ρ."""
+        mechanism = fast.solve(dm.MarginalFitness(self.WORKLOAD)).mechanism
+        domain, drawn = mechanism.domain, []
+
+        def sampler(deviation: float, shape: tuple[int, ...]) -> Array:
+            drawn.append((deviation, shape))
+            return np.zeros(shape)
+
+        record = dm.records.count([[1, 2, 0]], self.WORKLOAD)
+        residuals = mechanism.measure(record, sampler=sampler)
+        assert [shape for _, shape in drawn] == [residuals[axes].shape for axes in mechanism.noise]
+        whole = [residual * residual.size for residual in residuals.values()]
+        for each in whole:
+            np.testing.assert_allclose(each, np.round(each), atol=1e-12)
+        rho = (
+            sum((each**2).sum() / deviation**2 for each, (deviation, _) in zip(whole, drawn, strict=True)) / 2
+        )
+        assert rho == pytest.approx(mechanism.rho, rel=1e-12)
+        for names, axes in zip(self.WORKLOAD.sets, self.WORKLOAD.axes, strict=True):
+            exact = marginal_of(domain, record, axes)
+            np.testing.assert_allclose(mechanism.recombine(residuals, names), exact, atol=1e-12)
+
+    @pytest.mark.parametrize(
+        ("message", "sampler"),
+        [
+            ("sampler must be a function", 3),
+            ("draws of shape", lambda deviation, shape: np.zeros(7)),
+            ("sampler must be finite", lambda deviation, shape: np.full(shape, np.nan)),
+        ],
+    )
+    def test_what_a_sampler_may_not_return(self, message: str, sampler: Any) -> None:
+        mechanism = fast.solve(dm.MarginalFitness(self.WORKLOAD)).mechanism
+        with pytest.raises(dm.DualmechError, match=message):
+            mechanism.measure(dm.records.count([[1, 2, 0]], self.WORKLOAD), sampler=sampler)
+
+    def test_what_is_not_measured_is_refused(self) -> None:
+        mechanism = fast.solve(dm.MarginalFitness(self.WORKLOAD)).mechanism
+        for call in (
+            lambda: mechanism.variance(["a", "b", "c"]),
+            lambda: mechanism.recombine({}, ["a", "b", "c"]),
+            lambda: mechanism.variance_of({"a": [1, 0], "b": [1, 0, 0], "c": [1, 0]}),
+        ):
+            with pytest.raises(dm.InvalidInputError, match="a x b x c is not answered"):
+                call()
+        with pytest.raises(dm.InvalidInputError, match="tables must cover"):
+            mechanism.measure({(0, 1): np.zeros((2, 3))})
+        assert mechanism.variance_of({"a": [1, 1], "b": [1, 0, 0], "c": [1, 0]}) > 0
+
+    def test_records_from_a_file_and_from_an_array(self, tmp_path: Path) -> None:
+        records = np.random.default_rng(0).integers(0, [2, 3, 2], (500, 3))
+        path = tmp_path / "records.csv"
+        rows = "\n".join(f"{c},9,{a},{b}" for a, b, c in records)
+        path.write_text(f"c, other,a,b\n{rows}\n")
+        tables = dm.records.count(path, self.WORKLOAD)
+        assert set(tables) == {(0, 1), (0, 2), (1, 2)}
+        for axes, table in dm.records.count(records, self.WORKLOAD).items():
+            np.testing.assert_array_equal(tables[axes], table)
+            expected = np.zeros(table.shape)
+            np.add.at(expected, tuple(records[:, list(axes)].T), 1)
+            np.testing.assert_array_equal(table, expected)
+
+    @pytest.mark.parametrize(
+        ("message", "text"),
+        [
+            ("must name the attribute 'c'", "a,b\n0,0\n"),
+            ("line 3 is no record of codes: '0,x,0'", "a,b,c\n0,0,0\n0,x,0\n"),
+            ("record 2 has 3 for 'b' of size 3", "a,b,c\n0,0,0\n0,3,0\n"),
+            ("record 1 has -1 for 'a'", "a,b,c\n-1,0,0\n"),
+            ("names the attribute 'a' more than once", "a,b,c,a\n0,0,0,1\n"),
+        ],
+    )
+    def test_bad_records_are_refused_by_line(self, tmp_path: Path, message: str, text: str) -> None:
+        path = tmp_path / "records.csv"
+        path.write_text(text)
+        with pytest.raises(dm.InvalidInputError, match=message):
+            dm.records.count(path, self.WORKLOAD)
+        with pytest.raises(dm.DualmechError, match="record 1 has 0.5 for 'a'"):
+            dm.records.count([[0.5, 0, 0]], self.WORKLOAD)
+
+
+def mechanism_residuals(mechanism: dm.MarginalMechanism, tables: dict[Any, Array]) -> dict[Any, Array]:
+    """The residuals without any noise: those of two draws whose noise cancels."""
+    quiet = dm.MarginalMechanism(mechanism.domain, {axes: 1e-24 for axes in mechanism.noise})
+    return quiet.measure(tables)

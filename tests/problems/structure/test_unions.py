@@ -1,0 +1,657 @@
+"""Unions of product tables: their blocks, judge and solvers against the dense ones, brute force and closed forms."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import warnings
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import scipy.linalg
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import (
+    crosscheck,
+    fast,
+    reference,
+    workloads,
+)
+from dualmech.crosscheck.agreement import Agreement
+from dualmech.geometry import block_forms
+from dualmech.geometry.blocks import Blocks
+from dualmech.validate import Array
+from dualmech.workloads import unions
+
+quick = settings(max_examples=20)
+seeds = st.integers(0, 10_000)
+
+Problem = dm.UnionFitness | dm.UnionVariance
+
+
+def groups_of(size: int, rng: np.random.Generator) -> dm.Workload:
+    """Counts of values in groups."""
+    labels = rng.integers(0, max(1, size - 1), size)
+    return dm.Workload(np.eye(size)[labels].T[np.unique(labels)])
+
+
+def signs(size: int, rng: np.random.Generator) -> dm.Workload:
+    """Anything of 0, 1 and -1; a query twice, and one of zeros."""
+    rows = rng.integers(-1, 2, (2, size)).astype(float)
+    return dm.Workload(np.vstack([rows, -rows[:1], np.zeros((1, size)), np.ones((1, size))]))
+
+
+KINDS: tuple[Callable[[int, np.random.Generator], dm.Workload | None], ...] = (
+    lambda size, rng: None,
+    groups_of,
+    signs,
+    lambda size, rng: workloads.prefix(size),
+    lambda size, rng: workloads.all_range(size),
+    lambda size, rng: workloads.circular_ranges(size),
+    lambda size, rng: workloads.circular_ranges(size, lengths=[1 + size // 3]),
+    lambda size, rng: workloads.differences(size) if size > 1 else None,
+    lambda size, rng: workloads.total(size),
+    lambda size, rng: dm.Workload(rng.integers(-1, 2, (1, size))),
+)
+
+
+def random_workload(seed: int) -> dm.UnionWorkload:
+    """Up to three attributes of 1 to 6 values, up to four tables of any queries; now and then a table twice."""
+    rng = np.random.default_rng(seed)
+    sizes = {
+        name: int(size) for name, size in zip("abc", rng.integers(1, 7, rng.integers(1, 4)), strict=False)
+    }
+    while np.prod([*sizes.values()]) > 60:
+        sizes.pop(next(iter(sizes)))
+    tables: dict[str, dict[str, dm.Workload | None]] = {}
+    for number in range(int(rng.integers(1, 5))):
+        chosen = [name for name in sizes if rng.random() < 0.6]
+        tables[f"t{number}"] = {name: KINDS[rng.integers(0, len(KINDS))](sizes[name], rng) for name in chosen}
+    if rng.random() < 0.2:
+        tables["again"] = tables["t0"]
+    found = workloads.union(sizes, tables)
+    return found if found.matrix.nnz else workloads.union(sizes, {**tables, "total": {}})
+
+
+def numbers_for(workload: dm.UnionWorkload, seed: int) -> Array:
+    """Targets or weights."""
+    return np.random.default_rng(seed).uniform(1, 9, len(workload.tables))
+
+
+def per_query(workload: dm.UnionWorkload, values: Array) -> Array:
+    """Spread one number a table."""
+    return np.repeat(values, [int(np.prod(workload.table_shape(table))) for table in workload.tables])
+
+
+def written_out(problem: Problem) -> dm.FitnessForUse | dm.TotalVariance:
+    workload = dm.Workload(problem.workload.matrix)
+    if isinstance(problem, dm.UnionFitness):
+        return dm.FitnessForUse(workload, per_query(problem.workload, problem.targets))
+    return dm.TotalVariance(workload, per_query(problem.workload, problem.weights))
+
+
+def solved(problem: Any, **options: Any) -> dm.Solution:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dm.UncertifiedWarning)  # a wide interval is an interval
+        return fast.solve(problem, **options)
+
+
+def meet(one: dm.Solution, two: dm.Solution) -> bool:
+    ours, theirs = one.certificate.interval, two.certificate.interval
+    return ours[0] <= theirs[1] and theirs[0] <= ours[1]
+
+
+def random_point(blocks: Blocks, rng: np.random.Generator) -> dm.UnionPoint:
+    roots = [rng.standard_normal((len(block.moves),) * 2) for block in blocks.several]
+    return dm.UnionPoint(
+        rng.uniform(0.1, 5, len(blocks.columns)),
+        tuple(root @ root.T + 0.3 * np.eye(len(root)) for root in roots),
+    )
+
+
+def random_dual(blocks: Blocks, rng: np.random.Generator) -> dm.UnionDual:
+    return dm.UnionDual(rng.uniform(0, 1, blocks.cells), rng.uniform(0, 1, len(blocks.tables)))
+
+
+def cell_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
+    """The orbit of each cell."""
+    orbits = np.zeros(1, dtype=np.intp)
+    for axis, frame in enumerate(blocks.frames):
+        own = frame.labels if axis in blocks.wide else np.zeros(len(frame.labels), dtype=np.intp)
+        orbits = np.add.outer(orbits * (own.max() + 1), own).ravel()
+    return orbits
+
+
+def query_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
+    """The orbit of each query."""
+    numbers = np.arange(len(blocks.tables)).astype(float)
+    return np.concatenate([blocks.spread(t, numbers).ravel() for t in range(len(blocks.parts))]).astype(
+        np.intp
+    )
+
+
+def evenly(weights: Array, orbits: npt.NDArray[np.intp]) -> Array:
+    return np.asarray(weights[orbits] / np.bincount(orbits)[orbits])
+
+
+def measured(blocks: Blocks, point: dm.UnionPoint) -> tuple[Array, Array]:
+    """Return the rows and the covariance of the measurements that noise on blocks stands for, a second time.
+
+    A coordinate of a block stands for ``mult`` orthonormal functions on its orbit, over √(mult / cells of the orbit).
+    """
+    rows, noise = [], []
+    sizes = np.bincount(cell_orbits(blocks))
+    single = [
+        (key, np.array([orbit]), np.eye(1), np.array([[level]]))
+        for key, orbit, level in zip(blocks.keys, blocks.columns, point.levels, strict=True)
+    ]
+    several = [
+        (block.key, block.cells, block.moves, own)
+        for block, own in zip(blocks.several, point.covariances, strict=True)
+    ]
+    for key, orbits, moves, own in [*single, *several]:
+        chosen, factors = dict(key), []
+        for axis, frame in enumerate(blocks.frames):
+            if axis in chosen:
+                factors.append([column[None, :] for column in frame.directions(chosen[axis]).T])
+            else:
+                factors.append([np.eye(len(frame.sizes))[frame.labels].T / np.sqrt(frame.sizes)[:, None]])
+        copies = [*itertools.product(*factors)]
+        scale = np.sqrt(sizes[orbits] / len(copies))
+        rows += [moves @ (scale[:, None] * reduce(np.kron, each)) for each in copies]
+        noise += [own] * len(copies)
+    return np.vstack(rows), scipy.linalg.block_diag(*noise)
+
+
+class TestReduction:
+    @quick
+    @given(seeds)
+    def test_noise_on_blocks_is_noise_on_cells(self, seed: int) -> None:
+        workload = random_workload(seed)
+        blocks, rng = dm.UnionFitness(workload).blocks, np.random.default_rng(seed)
+        point = random_point(blocks, rng)
+        forms = block_forms.evaluate(blocks, point)
+        rows, noise = measured(blocks, point)
+        assert forms is not None
+        costs = np.einsum("ki,ki->i", rows, np.linalg.solve(noise, rows))
+        np.testing.assert_allclose(costs, forms.costs[cell_orbits(blocks)], rtol=1e-8)
+        answers = np.linalg.lstsq(rows.T, workload.dense().T, rcond=None)[0].T
+        np.testing.assert_allclose(answers @ rows, workload.dense(), atol=1e-9)
+        variances = np.einsum("jk,jk->j", answers @ noise, answers)
+        np.testing.assert_allclose(variances, forms.variances[query_orbits(blocks)], rtol=1e-7, atol=1e-9)
+        np.testing.assert_array_equal(np.bincount(query_orbits(blocks)), blocks.counts)
+
+    @quick
+    @given(seeds)
+    def test_weights_on_orbits_prove_what_they_do_spread_evenly(self, seed: int) -> None:
+        workload, rng = random_workload(seed), np.random.default_rng(seed)
+        problem, total = (
+            kind(workload, numbers_for(workload, seed)) for kind in (dm.UnionFitness, dm.UnionVariance)
+        )
+        dense, least = cast(Any, written_out(problem)), cast(Any, written_out(total))
+        orbits, point = (
+            (cell_orbits(problem.blocks), query_orbits(problem.blocks)),
+            random_point(problem.blocks, rng),
+        )
+        for _ in range(3):
+            dual = random_dual(problem.blocks, rng)
+            weights = evenly(dual.cell_weights, orbits[0]), evenly(cast(Array, dual.query_weights), orbits[1])
+            ours = problem.certify(point, dual).lower_bound
+            theirs = dense.certify(np.eye(len(dense.basis)), dm.FitnessDual(*weights)).lower_bound
+            assert ours == pytest.approx(theirs, rel=1e-9)
+            ours = total.certify(point, dual).lower_bound
+            theirs = least.certify(np.eye(len(least.basis)), dm.VarianceDual(weights[0])).lower_bound
+            assert ours == pytest.approx(theirs, rel=1e-9)
+
+    @quick
+    @given(seeds)
+    def test_has_the_dense_optimum(self, seed: int) -> None:
+        workload = random_workload(seed)
+        numbers = numbers_for(workload, seed)
+        for problem in (dm.UnionFitness(workload, numbers), dm.UnionVariance(workload, numbers)):
+            answer = fast.solve(problem, tol=1e-7)
+            assert answer.status is dm.Status.CERTIFIED
+            assert meet(answer, solved(written_out(problem)))
+            assert answer.prices.sum() == pytest.approx(1)
+
+    @pytest.mark.parametrize("seed", range(0, 60, 5))
+    def test_has_no_unit(self, seed: int) -> None:
+        workload = random_workload(seed)
+        numbers = numbers_for(workload, seed)
+        kinds = (dm.UnionFitness, dm.UnionVariance)
+        for kind, scaled in itertools.product(kinds, (1e6, 1e-6)):
+            plain = fast.solve(kind(workload, numbers))
+            for problem, factor in (
+                (kind(workload, numbers * scaled), 1 / scaled if kind is dm.UnionFitness else scaled),
+                (kind(times(workload, scaled), numbers), scaled**2),
+            ):
+                answer = fast.solve(problem)
+                assert answer.status is dm.Status.CERTIFIED
+                assert answer.objective == pytest.approx(plain.objective * factor, rel=2e-6)
+
+    @pytest.mark.parametrize("seed", range(0, 40, 5))
+    def test_tables_of_every_size_leave_an_honest_interval(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        workload = random_workload(seed)
+        mixed = times(workload, *10.0 ** rng.choice([-6, 0, 6], len(workload.tables)))
+        targets = numbers_for(workload, seed) * 10.0 ** rng.choice([-6, 6], len(workload.tables))
+        problem = dm.UnionFitness(mixed, targets)
+        assert meet(solved(problem), solved(written_out(problem)))
+
+    @quick
+    @given(seeds)
+    def test_neither_order_nor_names_of_values_and_tables_matter(self, seed: int) -> None:
+        workload, rng = random_workload(seed), np.random.default_rng(seed)
+        numbers = numbers_for(workload, seed)
+        orders = [rng.permutation(size) for size in cast(dm.Domain, workload.domain).shape]
+        places = rng.permutation(len(workload.tables))
+        tables = [
+            unions.Table(
+                workload.tables[place].name,
+                tuple(
+                    (axis, None if own is None else dm.Workload(own.dense()[:, orders[axis]]))
+                    for axis, own in workload.tables[place].queries
+                ),
+            )
+            for place in places
+        ]
+        turned = dm.UnionWorkload(cast(dm.Domain, workload.domain), tables)
+        one, two = (
+            fast.solve(dm.UnionFitness(*each)) for each in ((workload, numbers), (turned, numbers[places]))
+        )
+        assert meet(one, two)
+
+
+def times(workload: dm.UnionWorkload, *factors: float) -> dm.UnionWorkload:
+    """Take the queries of each table times a number; totals stay."""
+    sizes = cast(dm.Domain, workload.domain).shape
+    many = factors * len(workload.tables) if len(factors) == 1 else factors
+    tables = []
+    for table, factor in zip(workload.tables, many, strict=True):
+        first, *others = table.queries or ((0, workloads.total(sizes[0])),)
+        rows = np.eye(sizes[first[0]]) if first[1] is None else first[1].dense()
+        tables.append(unions.Table(table.name, ((first[0], dm.Workload(rows * factor)), *others)))
+    return dm.UnionWorkload(cast(dm.Domain, workload.domain), tables)
+
+
+class TestOtherWays:
+    @quick
+    @given(seeds)
+    def test_marginals_are_unions(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        tables = workloads.marginals(rng.integers(1, 6, 3).tolist(), ways=[(0, 1), (1, 2), (2,)][seed % 3])
+        numbers = rng.uniform(1, 9, len(tables.axes))
+        assert meet(
+            fast.solve(dm.UnionFitness(tables, numbers)), fast.solve(dm.MarginalFitness(tables, numbers))
+        )
+        assert meet(
+            fast.solve(dm.UnionVariance(tables, numbers)), fast.solve(dm.MarginalVariance(tables, numbers))
+        )
+
+    def test_products_are_unions(self) -> None:
+        ages = dm.Workload(workloads.prefix(6).matrix, domain=dm.Domain({"age": 6}))
+        tables = workloads.marginals({"b": 4, "c": 3}, ways=(0, 1))
+        product = dm.ProductFitness(
+            [dm.FitnessForUse(ages, 2.0), dm.MarginalFitness(tables, {0: 1.0, 1: 3.0})]
+        )
+        union = dm.UnionFitness(workloads.kron(ages, tables), [2.0, 6.0, 6.0])
+        assert union.workload.table_names == ("age & total", "age & b", "age & c")
+        assert meet(fast.solve(union), fast.solve(product))
+
+    def test_intervals_of_query_tables_hold_the_optimum(self) -> None:
+        queries = {"age": workloads.prefix(6)}
+        asked = workloads.query_tables({"age": 6, "sex": 2, "race": 3}, queries, ways=(1, 2))
+        targets = np.arange(1.0, 7.0)
+        answer = fast.solve(dm.UnionFitness(asked, targets))
+        assert answer.status is dm.Status.CERTIFIED
+        assert meet(answer, solved(dm.TableFitness(asked, targets)))
+
+    def test_both_layers_agree(self) -> None:
+        for seed in range(0, 30, 3):
+            workload = random_workload(seed)
+            problem = (dm.UnionFitness, dm.UnionVariance)[seed % 2](workload, numbers_for(workload, seed))
+            formulation = reference.unions.FORMULATIONS[seed % 3 % 2]
+            answers = [fast.solve(problem), reference.solve(problem, formulation=formulation)]
+            assert all(each.status is dm.Status.CERTIFIED for each in answers)
+            assert crosscheck.compare(answers).outcome is Agreement.AGREE
+
+    def test_statements_over_a_problems_own_arrays(self) -> None:
+        tables = {"ages": {"age": workloads.prefix(4)}, "both": ["age", "sex"], "sexes": ["sex"]}
+        workload = workloads.union({"age": 4, "sex": 2}, cast(Any, tables))
+        for kind in (dm.UnionFitness, dm.UnionVariance):
+            problem = kind(workload, [2.0, 3.0, 0.5])
+            answer = fast.solve(problem)
+            for formulation in reference.unions.FORMULATIONS:
+                program = reference.formulate(problem, formulation=formulation)
+                assert float(cast(Any, program).solve(solver="CLARABEL")) == pytest.approx(
+                    answer.objective, rel=1e-5
+                )
+            with pytest.raises(dm.InvalidInputError, match="formulation must be one of"):
+                reference.solve(problem, formulation="dual")
+        labels = [
+            constraint.label for constraint in reference.formulate(dm.UnionFitness(workload)).constraints
+        ]
+        assert labels == ["schur[0]", "schur[1]", "privacy", "accuracy"]
+        stopped = dm.UnionFitness(workload, 1.0)
+        with pytest.warns(dm.UncertifiedWarning):
+            answer = reference.solve(stopped, time_limit=1e-9)
+        assert answer.certificate.feasible and answer.lower_bound > 0
+
+
+def scaled_block(point: dm.UnionPoint, factor: float) -> dm.UnionPoint:
+    first, *others = point.covariances
+    return dm.UnionPoint(point.levels, (factor * first, *others))
+
+
+class TestJudge:
+    thirds = dm.Workload([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 0, 1]])
+    tables = workloads.union(
+        {"age": 6, "sex": 2, "race": 3},
+        {"ages": {"age": None}, "groups": {"age": thirds, "race": None}, "sexes": ["sex"], "races": ["race"]},
+    )
+    numbers = {"ages": 2.0, "groups": 1.0, "sexes": 3.0, "races": 0.5}
+    lies: tuple[Callable[[dm.UnionPoint], dm.UnionPoint], ...] = (
+        lambda point: point.scaled(1.01),
+        lambda point: point.scaled(0.99),
+        lambda point: dm.UnionPoint(np.nan * point.levels, point.covariances),
+        lambda point: dm.UnionPoint(-point.levels, point.covariances),
+        lambda point: dm.UnionPoint(0 * point.levels, point.covariances),
+        lambda point: scaled_block(point, -1.0),
+        lambda point: scaled_block(point, 0.0),
+        lambda point: scaled_block(point, np.nan),
+        lambda point: dm.UnionPoint(point.levels, tuple(np.triu(each) for each in point.covariances)),
+        lambda point: dm.UnionPoint(
+            point.levels, tuple(each - each.max() * np.eye(len(each)) for each in point.covariances)
+        ),
+    )
+
+    @pytest.mark.parametrize("lie", lies)
+    @pytest.mark.parametrize("kind", [dm.UnionFitness, dm.UnionVariance])
+    def test_lies_are_not_certified(self, kind: Any, lie: Callable[[dm.UnionPoint], dm.UnionPoint]) -> None:
+        problem = kind(self.tables, self.numbers)
+        answer = fast.solve(problem, tol=1e-7)
+        assert answer.status is dm.Status.CERTIFIED
+        assert not problem.certify(lie(answer.primal), answer.dual).certifies(1e-4)
+        repaired = problem.certify(problem.feasible(lie(answer.primal)), answer.dual)
+        assert not repaired.certifies(1e-7) or repaired.objective == pytest.approx(answer.objective, rel=1e-6)
+
+    @pytest.mark.parametrize("factor", [-1.0, 0.0, np.nan, np.inf])
+    def test_weights_that_are_none_prove_nothing(self, factor: float) -> None:
+        problem = dm.UnionFitness(self.tables)
+        answer = fast.solve(problem)
+        cells, queries = answer.dual.cell_weights, answer.dual.query_weights
+        for dual in (dm.UnionDual(factor * cells, queries), dm.UnionDual(cells, factor * queries)):
+            assert problem.certify(answer.primal, dual).lower_bound == 0
+        total = dm.UnionVariance(self.tables)
+        assert total.certify(answer.primal, dm.UnionDual(factor * cells)).lower_bound == 0
+
+    @quick
+    @given(seeds)
+    def test_bounds_hold_and_have_no_unit(self, seed: int) -> None:
+        workload, rng = random_workload(seed), np.random.default_rng(seed)
+        for kind in (dm.UnionFitness, dm.UnionVariance):
+            problem = kind(workload, numbers_for(workload, seed))
+            best, dual = fast.solve(problem).objective, random_dual(problem.blocks, rng)
+            point = problem.feasible(random_point(problem.blocks, rng))
+            judged = problem.certify(point, dual)
+            assert judged.feasible and judged.lower_bound <= best * (1 + 1e-9)
+            assert judged.objective >= best * (1 - 2e-6)
+            scaled = dm.UnionDual(1e9 * dual.cell_weights, 1e-9 * cast(Array, dual.query_weights))
+            assert problem.certify(point, scaled).lower_bound == pytest.approx(judged.lower_bound, rel=1e-9)
+
+    @pytest.mark.parametrize(
+        ("message", "change"),
+        [
+            ("levels must be", lambda point: dm.UnionPoint(np.ones(99), point.covariances)),
+            ("covariances must be", lambda point: dm.UnionPoint(point.levels, point.covariances[1:])),
+            (
+                "must have shape",
+                lambda point: dm.UnionPoint(point.levels, (np.eye(9),) * len(point.covariances)),
+            ),
+            ("noise on blocks, a dualmech.UnionPoint", lambda point: point.levels),
+            (
+                "noise on blocks, a dualmech.UnionPoint",
+                lambda point: dm.UnionPoint(point.levels, cast(Any, 3)),
+            ),
+        ],
+    )
+    def test_refuses_points_of_other_shapes(
+        self, message: str, change: Callable[[dm.UnionPoint], Any]
+    ) -> None:
+        problem = dm.UnionFitness(self.tables)
+        point = random_point(problem.blocks, np.random.default_rng(0))
+        dual = random_dual(problem.blocks, np.random.default_rng(0))
+        for call in (problem.certify, lambda point, _: problem.feasible(point)):
+            with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=message):
+                call(change(point), dual)
+
+    def test_refuses_weights_of_other_shapes(self) -> None:
+        problem = dm.UnionFitness(self.tables)
+        point = random_point(problem.blocks, np.random.default_rng(0))
+        queries = np.ones(len(problem.blocks.tables))
+        for dual, message in (
+            (dm.UnionDual(np.ones(99), queries), "cell_weights must be"),
+            (dm.UnionDual(np.ones(problem.blocks.cells), np.ones(99)), "query_weights must be"),
+            (dm.UnionDual(np.ones(problem.blocks.cells)), "with query weights"),
+            (np.ones(3), "must be a dualmech.UnionDual"),
+        ):
+            with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=message):
+                problem.certify(point, cast(Any, dual))
+
+    def test_says_who_binds_and_who_is_loose(self) -> None:
+        problem = dm.UnionFitness(self.tables, {**self.numbers, "races": 1000.0})
+        answer = fast.solve(problem, tol=1e-8)
+        assert [*problem.loose(answer.primal, 1e-3)] == [3]
+        assert answer.prices[3] < 1e-6 and answer.prices.sum() == pytest.approx(1)
+        assert len(problem.binding(answer.primal, 1e-6)) >= 1
+        assert not len(problem.binding(scaled_block(answer.primal, -1.0), 1e-6))
+        assert not len(dm.UnionVariance(self.tables).loose(answer.primal, 1e-3))
+        small = fast.solve(dm.UnionVariance(self.tables, {**self.numbers, "sexes": 1e-6}), tol=1e-8)
+        assert small.prices[2] < 0.01
+
+
+class TestWords:
+    def test_what_is_no_solution_is_not_spent(self) -> None:
+        problem = dm.UnionFitness(workloads.circular_ranges(3))
+        nothing: Any = None
+        with pytest.raises(dm.InputTypeError, match="answer must be"):
+            problem.spending(nothing, cost=1.0)
+
+    def test_records_are_counted_for_the_mechanism(self) -> None:
+        asked: Any = workloads.union({"a": 2}, {"t": ["a"]})
+        with pytest.raises(dm.InputTypeError, match="`needed`"):
+            dm.records.count([[0]], asked)
+        assert asked.table_shape("t") == asked.table_shape(asked.tables[0]) == (2,)
+
+    def test_other_problems_take_no_orbits_in_the_reference_layer(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="orbits are for"):
+            reference.solve(dm.UnionFitness(workloads.circular_ranges(3)), orbits=[[1, 2, 0]])
+
+
+class TestHiddenParts:
+    def test_what_passes_for_rounding_meets_the_noise_that_it_may(self) -> None:
+        """A part of a query that doubles cannot tell from zero has no variance here, and an allowance instead."""
+        base = np.full(5, 1e15)
+        base[0] += 2
+        tables = {"large": {"h": workloads.circular([base])}, "small": {"h": workloads.differences(5)}}
+        problem = dm.UnionFitness(workloads.union({"h": 5}, tables), {"large": 1.0, "small": 1e6})
+        answer = fast.solve(problem)
+        levels = answer.primal.levels.copy()
+        waves = [index for index, key in enumerate(problem.blocks.keys) if key]
+        small = problem.blocks.tables == 1
+        reached = (problem.blocks.squares @ levels)[small].max()
+        levels[waves] *= 1e6 / reached
+        judged = problem.certify(dm.UnionPoint(levels, ()), answer.dual)
+        assert judged.resolution > 1 and not judged.certifies(1e-3)
+
+
+class TestStatement:
+    def test_a_circle_is_a_table_of_one_attribute(self) -> None:
+        problem = dm.UnionFitness(workloads.circular_ranges(5), {"translates": 2.0})
+        assert problem.workload.domain == dm.Domain({"value": 5}) and problem.workload.shape == (21, 5)
+
+    def test_targets_by_table(self) -> None:
+        named, listed = (
+            dm.UnionFitness(TestJudge.tables, given) for given in (TestJudge.numbers, [2.0, 1.0, 3.0, 0.5])
+        )
+        np.testing.assert_array_equal(named.targets, listed.targets)
+        assert TestJudge.tables.table("sexes").axes == (1,)
+        for wrong, message in (
+            ({"ages": 1.0}, "every table"),
+            ({**TestJudge.numbers, "shoes": 1.0}, "'shoes' is none"),
+            ({**TestJudge.numbers, "ages": 0.0}, "targets"),
+            ([1.0, 2.0], "targets"),
+            (-1.0, "targets"),
+            (np.nan, "targets"),
+            ("many", "targets"),
+        ):
+            with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=message):
+                dm.UnionFitness(TestJudge.tables, wrong)
+        with pytest.raises(dm.InvalidInputError, match="weights must name every table"):
+            dm.UnionVariance(TestJudge.tables, {"ages": 1.0})
+        with pytest.raises(dm.InvalidInputError, match="table must be one of 'ages'"):
+            TestJudge.tables.table("shoes")
+
+    @pytest.mark.parametrize(
+        ("message", "tables"),
+        [
+            ("one or more", {}),
+            ("must map names", [["a"]]),
+            ("must map attribute names", {"t": "a"}),
+            ("must map attribute names", {"t": 3}),
+            ("'z'", {"t": ["z"]}),
+            ("'a'", {"t": ["a", "a"]}),
+            ("over 3 values", {"t": {"a": workloads.prefix(4)}}),
+            ("Workload or None", {"t": {"a": np.eye(3)}}),
+            ("differ as texts", {1: ["a"], "1": ["a"]}),
+        ],
+    )
+    def test_refuses_tables(self, message: str, tables: Any) -> None:
+        with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=message):
+            workloads.union({"a": 3, "b": 2}, tables)
+
+    @pytest.mark.parametrize(
+        ("message", "workload"),
+        [
+            ("must be a dualmech.Workload", np.eye(3)),
+            ("keep its structure", workloads.prefix(3)),
+            ("keep its structure", workloads.kron(workloads.prefix(3), workloads.prefix(3))),
+            ("not all zero", workloads.union([3], {"none": {"a0": dm.Workload(np.zeros((2, 3)))}})),
+            (
+                "orbits of cells",
+                workloads.union([300, 300], {"t": {f"a{i}": workloads.prefix(300) for i in range(2)}}),
+            ),
+            (
+                "searched for symmetries",
+                workloads.union([6000], {"t": {"a0": dm.Workload(sp.eye_array(6000))}}),
+            ),
+            ("blocks in its tables", workloads.marginals([2] * 21, ways=21)),
+            (
+                "entries in all its blocks",
+                workloads.union([99, 99], {"t": {f"a{i}": workloads.prefix(99) for i in range(2)}}),
+            ),
+        ],
+    )
+    def test_refuses_workloads(self, message: str, workload: Any) -> None:
+        for kind in (dm.UnionFitness, dm.UnionVariance):
+            with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=message):
+                kind(workload)
+
+    def test_a_workload_says_what_it_asks(self) -> None:
+        asked = workloads.union(
+            {"a": 3, "b": 2}, {"total": [], "both": {"b": None, "a": workloads.prefix(3)}}
+        )
+        np.testing.assert_array_equal(asked.dense(), np.vstack([np.ones(6), np.kron(np.tri(3), np.eye(2))]))
+        assert asked.names[:3] == ("total", "both: cell 0, b=0", "both: cell 0, b=1")
+        assert asked.groups == ("total", *["both"] * 6)
+        assert repr(asked) == "UnionWorkload(2 tables, 7 queries x 6 cells)"
+        assert pickle.loads(pickle.dumps(asked)).names == asked.names
+        large = workloads.union([10] * 400, {"t": ["a0", "a7"]})
+        assert "1e+400 cells" in repr(large)
+        with pytest.raises(dm.InvalidInputError, match="too large to write out"):
+            _ = large.matrix
+        with pytest.raises(dm.InvalidInputError, match="too many"):
+            _ = workloads.union([300] * 3, {"t": ["a0", "a1", "a2"]}).names
+
+
+class TestStack:
+    @quick
+    @given(seeds)
+    def test_is_the_written_one(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        domain = dm.Domain({"a": int(rng.integers(1, 5)), "b": int(rng.integers(1, 5))})
+        queries = {"a": workloads.prefix(domain.shape[0])}
+        age = dm.Workload(np.tri(domain.shape[0]), domain=dm.Domain({"a": domain.shape[0]}))
+        every: list[dm.Workload] = [
+            workloads.marginals(domain, ways=(0, 1)),
+            workloads.marginals(domain, ways=2),
+            workloads.query_tables(domain, queries, ways=(1, 2)),
+            workloads.union(
+                domain, {"t": {"b": KINDS[int(rng.integers(0, 3))](domain.shape[1], rng)}, "u": ["a"]}
+            ),
+            workloads.kron(age, workloads.marginals({"b": domain.shape[1]}, ways=1)),
+        ]
+        pieces = [every[i] for i in rng.integers(0, 5, int(rng.integers(1, 4)))]
+        labels = [None, [f"piece {i % 2}" for i in range(len(pieces))]][seed % 2]
+        kept = workloads.stack(*pieces, labels=labels)
+        plain = [dm.Workload(each.matrix, each.names, each.groups, each.domain) for each in pieces]
+        written = workloads.stack(*plain, labels=labels)
+        assert isinstance(kept, dm.UnionWorkload) and not isinstance(written, dm.UnionWorkload)
+        np.testing.assert_array_equal(kept.dense(), written.dense())
+        assert (kept.names, kept.groups, kept.domain) == (written.names, written.groups, domain)
+        again = pickle.loads(pickle.dumps(kept))
+        assert (again.names, again.groups, again.table_names) == (kept.names, kept.groups, kept.table_names)
+        assert len({*kept.table_names}) == len(kept.tables)
+        assert meet(fast.solve(dm.UnionFitness(kept)), solved(dm.FitnessForUse(written, 1.0)))
+
+    def test_tables_of_one_name_are_told_apart(self) -> None:
+        tables = workloads.marginals({"a": 2, "b": 2}, ways=1)
+        assert cast(Any, workloads.stack(tables, tables, tables)).table_names == (
+            "a",
+            "b",
+            "a (2)",
+            "b (2)",
+            "a (3)",
+            "b (3)",
+        )
+        labelled = workloads.stack(tables, tables, labels=["one", "two"])
+        assert cast(Any, labelled).table_names == ("one: a", "one: b", "two: a", "two: b")
+        problem = dm.UnionFitness(labelled, {"one: a": 1.0, "one: b": 2.0, "two: a": 3.0, "two: b": 4.0})
+        assert problem.targets.tolist() == [1, 2, 3, 4]
+
+    def test_queries_out_of_order_are_written_out(self) -> None:
+        one, two = (workloads.marginals({name: 2}, ways=(0, 1)) for name in "ab")
+        product = workloads.kron(one, two)
+        assert not isinstance(workloads.stack(product), dm.UnionWorkload)
+        np.testing.assert_array_equal(workloads.stack(product).dense(), product.dense())
+        union = dm.UnionFitness(product).workload
+        assert union.names != product.names
+        assert {*map(tuple, union.dense())} == {*map(tuple, product.dense())}
+
+
+class TestRepair:
+    def test_what_a_backend_leaves_is_repaired_or_refused(self) -> None:
+        for kind in (dm.UnionFitness, dm.UnionVariance):
+            problem = kind(TestJudge.tables, TestJudge.numbers)
+            units = reference.unions._Units.of(problem)
+            count = len(units.levels) + sum(lift.size for lift in units.lifts)
+            began, spent = (units.covariance(np.eye(3), spare) for spare in (0.0, 1e-3))
+            accuracy = [np.ones(len(problem.blocks.tables))] if kind is dm.UnionFitness else []
+            dual = units.dual(np.ones(problem.blocks.cells), *accuracy)
+            judged = problem.certify(began, dual)
+            assert judged.feasible and judged.objective <= units.objective_unit * (1 + 1e-9)
+            assert judged.lower_bound > 0.2 * judged.objective
+            assert problem.certify(spent, dual).objective <= judged.objective * 1.01
+            for nonsense in (None, np.full(count, np.nan), -np.ones(count), np.zeros(count)):
+                with pytest.raises(dm.BackendError, match="the backend returned no"):
+                    units.covariance(nonsense)
+            indefinite = np.where(np.arange(count) < len(units.levels), -1.0, 1.0)
+            indefinite[0] = 1.0
+            assert problem.certify(units.covariance(indefinite), dual).feasible

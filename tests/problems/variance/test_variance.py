@@ -1,0 +1,595 @@
+"""Total variance: closed forms, both layers against each other, lies, options, input, files."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import dualmech as dm
+from dualmech import crosscheck, fast, reference
+from dualmech.fast.engine.fidelity import Program, decompose
+from dualmech.fast.reductions.dense import Reduction
+from dualmech.reference.variance import FORMULATIONS
+from dualmech.validate import Array
+
+METHODS = ("auto", "newton", "fixed_point")
+BACKENDS = ("CLARABEL", "SCS")
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def changed(array: Array, index: Any, value: float) -> Array:
+    copy = np.array(array)
+    copy[index] = value
+    return copy
+
+
+def contains(certificate: dm.Certificate, value: float, slack: float = 0.0) -> bool:
+    low, high = certificate.interval
+    return low * (1 - slack) <= value <= high * (1 + slack)
+
+
+class TestKnownOptima:
+    @pytest.mark.parametrize(
+        ("d", "optimum", "digits"),
+        [(8, 17.866177332774, 12), (16, 45.665356811985, 12), (32, 114.559702825, 9), (64, 282.201421052, 9)],
+    )
+    def test_prefixes(self, d: int, optimum: float, digits: int) -> None:
+        """Values that ball arithmetic encloses, half a unit in the last digit allowed."""
+        answer = fast.solve(dm.TotalVariance(dm.workloads.prefix(d)), tol=1e-9)
+        assert answer.status is dm.Status.CERTIFIED
+        assert contains(answer.certificate, optimum, 0.5 * 10.0**-digits / optimum)
+
+    def test_two_prefixes_cost_the_square_of_the_golden_ratio(self) -> None:
+        """With X = [[1, x], [x, 1]] the total is ``(3 - 2x) / (1 - x²)``, least at ``x = (3 - √5) / 2``."""
+        x, golden = (3 - 5**0.5) / 2, (1 + 5**0.5) / 2
+        problem = dm.TotalVariance(dm.workloads.prefix(2))
+        shares = np.array([golden**2, 1]) / (1 + golden**2)
+        judged = problem.certify(np.linalg.inv([[1, x], [x, 1]]), shares)
+        assert judged.gap <= 1e-14 and judged.objective == pytest.approx(golden**2, rel=1e-14)
+
+    @pytest.mark.parametrize("d", [2, 3, 4, 5, 16, 64, 500])
+    @pytest.mark.parametrize("weight", [0.01, 1.0, 30.0])
+    @pytest.mark.parametrize("cost", [1.0, 4.0])
+    def test_identity_and_total(self, d: int, weight: float, cost: float) -> None:
+        """Theorem 6 of Xiao et al. and its weighted form, at squared cost β²: ``Σ = aI + b11'``."""
+        root = np.sqrt(1 + weight * d)
+        a = (d - 1 + root) / (d * cost)
+        b = (a / root - a) / d
+        workload = dm.workloads.identity_total(d)
+        weights = np.append(np.ones(d), weight)
+        problem = dm.TotalVariance(workload, weights)
+        covariance = a * np.eye(d) + b
+        judged = problem.certify(cost * covariance, np.ones(d))
+        assert judged.feasible and judged.gap <= 1e-11
+        assert judged.objective / cost == pytest.approx(a * (d - 1 + root), rel=1e-11)
+        mechanism = problem.mechanism(cost * covariance, cost)
+        assert mechanism.squared_privacy_cost == pytest.approx(cost, rel=1e-10)
+
+    @pytest.mark.parametrize("d", [1, 2, 7, 40])
+    def test_the_identity_costs_d(self, d: int) -> None:
+        answer = fast.solve(dm.TotalVariance(dm.workloads.identity(d)))
+        assert answer.objective == pytest.approx(d, rel=1e-12) and answer.gap <= 1e-12
+
+    @pytest.mark.parametrize("d", [2, 3, 8])
+    def test_the_identity_where_one_record_is_replaced(self, d: int) -> None:
+        """The total is exact, and ``Σ = 2 (I - 11'/d)``: every difference of two cells costs 1."""
+        problem = dm.TotalVariance(dm.workloads.identity(d), neighbours=dm.neighbours.replace_one(d))
+        answer = fast.solve(problem, tol=1e-10)
+        assert contains(answer.certificate, 2 * (d - 1), 1e-12)
+        np.testing.assert_allclose(answer.primal, 2 * (np.eye(d) - 1 / d), atol=1e-9)
+
+    def test_a_diagonal_adds_its_squares(self) -> None:
+        entries = np.array([0.5, 1, 2, 10])
+        answer = fast.solve(dm.TotalVariance(dm.Workload(np.diag(entries))), tol=1e-9)
+        assert contains(answer.certificate, float(entries @ entries))
+        np.testing.assert_allclose(answer.dual.neighbour_weights, entries**2 / (entries @ entries), rtol=1e-4)
+
+    def test_one_row_costs_its_largest_entry_squared(self) -> None:
+        answer = fast.solve(dm.TotalVariance(dm.Workload([[1.0, -3, 2]]), weights=2.0), tol=1e-9)
+        assert contains(answer.certificate, 18.0, 1e-12)
+
+    def test_one_column_costs_its_length_squared(self) -> None:
+        answer = fast.solve(dm.TotalVariance(dm.Workload([[1.0], [-2], [2]])), tol=1e-9)
+        assert contains(answer.certificate, 9.0, 1e-12)
+
+    def test_a_product_of_workloads_costs_the_product(self) -> None:
+        factors = [dm.workloads.prefix(4), dm.workloads.all_range(3)]
+        one, two = (fast.solve(dm.TotalVariance(workload), tol=1e-10) for workload in factors)
+        product = dm.TotalVariance(dm.Workload(np.kron(*(workload.dense() for workload in factors))))
+        judged = product.certify(
+            np.kron(one.primal, two.primal),
+            np.kron(one.dual.neighbour_weights, two.dual.neighbour_weights),
+        )
+        assert judged.gap <= 1e-9 and judged.objective == pytest.approx(one.objective * two.objective)
+
+    @pytest.mark.parametrize(
+        "workload",
+        [dm.workloads.marginals((4, 4, 4), ways=(1, 2)), dm.workloads.pl94()],
+        ids=["4x4x4", "PL-94"],
+    )
+    def test_symmetric_workloads_need_one_decomposition(self, workload: dm.Workload) -> None:
+        """No cell differs from another, so the singular value bound is the optimum."""
+        answer = fast.solve(dm.TotalVariance(workload), tol=1e-9)
+        assert answer.status is dm.Status.CERTIFIED and answer.iterations == 1
+        values = np.linalg.svd(workload.dense(), compute_uv=False)
+        assert answer.lower_bound == pytest.approx(values.sum() ** 2 / workload.shape[1], rel=1e-11)
+
+
+TALL = normal(8, 5)
+DEFICIENT = normal(9, 3) @ normal(3, 7, seed=1)
+PREFIX = dm.workloads.prefix(6).dense()
+ZEROS = TALL * np.array([1, 1, 0, 1, 1, 1, 1, 1])[:, None] * np.array([1, 0, 1, 1, 1])
+
+CASES: dict[str, dict[str, Any]] = {
+    "tall": {"matrix": TALL},
+    "wide": {"matrix": TALL.T},
+    "rank-deficient": {"matrix": DEFICIENT},
+    "rank-deficient, sparse": {"matrix": sp.csr_array(DEFICIENT)},
+    "rank-deficient, own rows as basis": {"matrix": DEFICIENT, "basis": DEFICIENT[:3]},
+    "one row": {"matrix": TALL[:1]},
+    "one column": {"matrix": TALL[:, :1]},
+    "one number": {"matrix": [[3.0]], "weights": 2.0},
+    "rows asked twice": {"matrix": np.vstack([TALL, TALL[:3], -TALL[:1]])},
+    "columns twice": {"matrix": np.hstack([TALL, TALL[:, :2]])},
+    "zero row and column": {"matrix": ZEROS},
+    "unequal weights": {"matrix": TALL, "weights": np.linspace(0.2, 9, 8)},
+    "weights with zeros": {"matrix": TALL, "weights": [1, 0, 2, 0, 0, 1, 1, 3]},
+    "few weights, less rank": {"matrix": TALL, "weights": [1, 0, 2, 0, 0, 0, 0, 3]},
+    "another basis": {"matrix": TALL, "basis": normal(5, 5, seed=3)},
+    "ranges": {"matrix": dm.workloads.random_range(12, 30, rng=0).matrix},
+    "marginals": {"matrix": dm.workloads.marginals((2, 3, 2), ways=(1, 2)).matrix},
+    "one replaced": {"matrix": PREFIX, "neighbours": dm.neighbours.replace_one(6)},
+    "one replaced, another basis": {
+        "matrix": PREFIX,
+        "basis": normal(6, 6, seed=4),
+        "neighbours": dm.neighbours.replace_one(6),
+    },
+    "one replaced, total asked": {
+        "matrix": dm.workloads.identity_total(5).matrix,
+        "neighbours": dm.neighbours.replace_one(5),
+    },
+    "one replaced, rank-deficient": {"matrix": DEFICIENT, "neighbours": dm.neighbours.replace_one(7)},
+    "one replaced, weights with zeros": {
+        "matrix": PREFIX,
+        "weights": [0, 1, 0, 2, 0, 1],
+        "neighbours": dm.neighbours.replace_one(6),
+    },
+    "household": {"matrix": DEFICIENT, "neighbours": dm.neighbours.household(7, 3)},
+    "few neighbours": {"matrix": PREFIX, "neighbours": normal(6, 3, seed=6)},
+}
+HARSH: dict[str, dict[str, Any]] = {}
+for _factor in (1e-6, 1e6):
+    HARSH |= {
+        f"row times {_factor:g}": {
+            "matrix": changed(TALL, 0, 0.0) + _factor * (TALL - changed(TALL, 0, 0.0))
+        },
+        f"column times {_factor:g}": {"matrix": TALL * np.array([_factor, 1, 1, 1, 1])},
+        f"weight times {_factor:g}": {"matrix": TALL, "weights": changed(np.ones(8), 0, _factor)},
+        f"all times {_factor:g}": {"matrix": _factor * TALL, "weights": _factor},
+        f"rank-deficient, weight times {_factor:g}": {
+            "matrix": DEFICIENT,
+            "weights": changed(np.ones(9), 0, _factor),
+        },
+    }
+
+
+def stated(case: dict[str, Any]) -> dm.TotalVariance:
+    options = {key: value for key, value in case.items() if key != "matrix"}
+    return dm.TotalVariance(dm.Workload(case["matrix"]), **options)
+
+
+def check(answer: dm.Solution, tol: float) -> None:
+    assert answer.status is dm.Status.CERTIFIED, answer.certificate
+    assert answer.certificate.feasible and answer.certificate.certifies(tol)
+    assert (
+        answer.dual.neighbour_weights.sum() == pytest.approx(1) and answer.dual.neighbour_weights.min() >= 0
+    )
+    assert answer.prices.sum() == pytest.approx(1) and answer.prices.min() >= 0
+    mechanism = answer.mechanism
+    assert mechanism.squared_privacy_cost == pytest.approx(1, abs=1e-6)
+    problem = answer.problem
+    bill = problem.weights[problem.asked] @ mechanism.variances(problem.workload.select(problem.asked))
+    assert bill == pytest.approx(answer.objective, rel=1e-6)
+
+
+class TestBothLayers:
+    @pytest.mark.parametrize("method", ["auto", "newton"])
+    @pytest.mark.parametrize("case", CASES)
+    def test_fast_to_1e_9(self, case: str, method: str) -> None:
+        check(fast.solve(stated(CASES[case]), tol=1e-9, method=method), 1e-9)
+
+    @pytest.mark.parametrize("method", ["auto", "newton"])
+    @pytest.mark.parametrize("case", HARSH)
+    def test_fast_badly_scaled_to_1e_6(self, case: str, method: str) -> None:
+        check(fast.solve(stated(HARSH[case]), method=method), 1e-6)
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize("formulation", FORMULATIONS)
+    @pytest.mark.parametrize("case", [*CASES, *HARSH])
+    def test_reference_agrees(self, case: str, formulation: str, backend: str) -> None:
+        problem = stated((CASES | HARSH)[case])
+        answer = reference.solve(problem, backend=backend, formulation=formulation)
+        assert answer.solver == f"reference:{backend}:{formulation}"
+        assert answer.dual.neighbour_weights.sum() == pytest.approx(1)
+        assert crosscheck.compare([answer, fast.solve(problem)]).outcome is crosscheck.Agreement.AGREE
+
+    def test_answers_are_compared_with_those_to_the_same_problem_alone(self) -> None:
+        one, same, other = (
+            fast.solve(dm.TotalVariance(dm.workloads.prefix(3), weights))
+            for weights in (1.0, [1, 1, 1], [1, 1, 2])
+        )
+        assert crosscheck.compare([one, same]).outcome is crosscheck.Agreement.AGREE
+        with pytest.raises(dm.InvalidInputError, match="same problem"):
+            crosscheck.compare([one, other])
+
+    @pytest.mark.parametrize("case", CASES)
+    def test_answers_of_one_method_never_beat_bounds_of_another(self, case: str) -> None:
+        problem = stated(CASES[case])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            answers = [fast.solve(problem, tol=tol, method=name) for name in METHODS for tol in (1e-2, 1e-7)]
+        for one in answers:
+            for two in answers:
+                assert problem.certify(one.primal, two.dual).feasible  # CertificateError if one did
+
+    @pytest.mark.parametrize("case", ["tall", "rank-deficient", "one replaced"])
+    def test_the_program_itself_has_the_same_optimum(self, case: str) -> None:
+        problem = stated(CASES[case])
+        optimum = fast.solve(problem, tol=1e-8).objective
+        for formulation in FORMULATIONS:
+            program = reference.formulate(problem, formulation=formulation)
+            assert [constraint.label for constraint in program.constraints][-1] == "privacy"
+            assert program.solve(solver="CLARABEL") == pytest.approx(optimum, rel=1e-6)
+            (*_, privacy) = program.constraints
+            assert privacy.dual_value.sum() == pytest.approx(optimum, rel=1e-3)
+
+    def test_size_of_the_gram_statement_ignores_the_number_of_queries(self) -> None:
+        program = reference.formulate(dm.TotalVariance(dm.workloads.all_range(6)))
+        assert {name: variable.shape for name, variable in program.var_dict.items()} == {
+            "X": (6, 6),
+            "Y": (6, 6),
+        }
+
+
+class TestFast:
+    problem = dm.TotalVariance(dm.workloads.random_range(10, 25, rng=3), np.linspace(1, 3, 25))
+
+    @pytest.mark.parametrize(
+        ("workload", "tol", "most"),
+        [
+            (dm.workloads.prefix(64), 1e-6, 20),
+            (dm.workloads.prefix(64), 1e-9, 30),
+            (dm.workloads.random_range(128, 256, rng=0), 1e-6, 30),
+            (dm.workloads.random_range(256, 60, rng=0), 1e-6, 60),
+        ],
+        ids=["prefix 64", "prefix 64 to 1e-9", "256 ranges", "60 ranges on 256 cells"],
+    )
+    def test_decompositions(self, workload: dm.Workload, tol: float, most: int) -> None:
+        answer = fast.solve(dm.TotalVariance(workload), tol=tol)
+        check(answer, tol)
+        assert answer.iterations <= most
+
+    def test_derivatives_of_the_dual_function_where_queries_are_fixed(self) -> None:
+        moves = normal(3, 6, seed=1)
+        program = Program(normal(3, 3), moves, fixed=True)
+        assert program.sizes == (6, 0, 3)
+        weights, h = np.random.default_rng(2).uniform(0.2, 1, 6), 1e-5
+
+        def gradient(at: Array) -> Array:
+            return decompose(program, at).gradient()
+
+        matrix = program.queries @ moves * np.sqrt(weights)
+        assert decompose(program, weights).fidelity == pytest.approx(np.linalg.norm(matrix, "nuc"), rel=1e-12)
+        steps = h * np.eye(6)
+        values = [
+            decompose(program, weights + s).fidelity - decompose(program, weights - s).fidelity for s in steps
+        ]
+        np.testing.assert_allclose(gradient(weights), np.array(values) / h, rtol=1e-6)
+        slopes = np.array([(gradient(weights + s) - gradient(weights - s)) / (2 * h) for s in steps])
+        expected = np.tril(-weights * slopes * weights[:, None])
+        hessian = np.tril(decompose(program, weights).curvature(np.arange(6)))
+        np.testing.assert_allclose(hessian, expected, rtol=5e-3, atol=5e-3 * np.abs(expected).max())
+
+    def test_solver_and_judge_agree_on_both_sides_of_any_weights(self) -> None:
+        for case in CASES.values():
+            problem = stated(case)
+            reduction = Reduction.of_sum(problem.geometry, problem.weights[problem.asked])
+            weights = np.random.default_rng(0).uniform(0.1, 1, len(reduction.neighbours))
+            spectrum = decompose(reduction.program, weights)
+            primal = problem.feasible(reduction.covariance(spectrum.covariance()))
+            judged = problem.certify(primal, reduction.spread_neighbours(weights))
+            assert judged.lower_bound == pytest.approx(spectrum.lower_bound, rel=1e-9)
+            assert judged.objective == pytest.approx(spectrum.objective, rel=1e-9)
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_callback_and_history(self, method: str) -> None:
+        news: list[dm.Progress] = []
+        answer = fast.solve(self.problem, method=method, callback=news.append)
+        check(answer, 1e-6)
+        assert tuple(news) == answer.history and answer.solver == f"fast:{method}"
+        assert all(one.lower_bound <= two.lower_bound for one, two in zip(news, news[1:], strict=False))
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_when_steps_or_time_run_out_the_gap_is_honest(self, method: str) -> None:
+        optimum = fast.solve(self.problem, tol=1e-8).objective
+        for limit in ({"max_iterations": 2}, {"time_limit": 1e-9}):
+            with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED") as caught:
+                answer = fast.solve(self.problem, method=method, **limit)
+            assert caught[0].filename == __file__
+            assert answer.lower_bound <= optimum <= answer.objective and answer.gap > answer.tol
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_warm_start_takes_no_more_steps(self, method: str) -> None:
+        first = fast.solve(self.problem, method=method)
+        nearby = dm.TotalVariance(self.problem.workload, self.problem.weights * np.linspace(1, 1.01, 25))
+        for following in (self.problem, nearby):
+            cold, warm = (fast.solve(following, method=method, start=start) for start in (None, first))
+            check(warm, 1e-6)
+            assert warm.iterations <= cold.iterations
+
+    def test_a_start_of_another_size_or_kind_is_refused(self) -> None:
+        for problem in (
+            dm.TotalVariance(dm.workloads.prefix(4)),
+            dm.FitnessForUse(self.problem.workload, 1.0),
+        ):
+            with pytest.raises(dm.InvalidInputError, match="start must be a solution over 10 neighbours"):
+                fast.solve(self.problem, start=fast.solve(problem))
+
+    def test_two_runs_are_identical(self) -> None:
+        one, two = (fast.solve(self.problem) for _ in range(2))
+        np.testing.assert_array_equal(one.primal, two.primal)
+        assert (one.iterations, one.certificate) == (two.iterations, two.certificate)
+
+
+@pytest.fixture(
+    scope="module",
+    params=["tall", "rank-deficient", "weights with zeros", "one replaced", "ranges"],
+)
+def answer(request: pytest.FixtureRequest) -> dm.Solution:
+    return fast.solve(stated(CASES[request.param]))
+
+
+COVARIANCES: dict[str, Callable[[Array], Array]] = {
+    "scaled down": lambda c: c / 2,
+    "scaled down a little": lambda c: c * (1 - 1e-5),
+    "scaled up": lambda c: 2 * c,
+    "negative": lambda c: -c,
+    "zero": lambda c: 0 * c,
+    "indefinite": lambda c: c - 1.5 * np.median(np.linalg.eigvalsh(c)) * np.eye(len(c)),
+    "one NaN": lambda c: changed(c, (0, -1), np.nan),
+    "all NaN": lambda c: c * np.nan,
+    "infinite": lambda c: changed(c, (0, 0), np.inf),
+    "asymmetric": lambda c: np.triu(c),
+    "overflow": lambda c: c * 1e308 * 1e10,
+    "underflow": lambda c: c * 1e-320,
+    "rank one": lambda c: np.outer(c[0], c[0]) / c[0, 0],
+}
+
+
+class TestLies:
+    @pytest.mark.parametrize("lie", COVARIANCES)
+    def test_a_false_covariance_is_never_certified(self, answer: dm.Solution, lie: str) -> None:
+        with np.errstate(all="ignore"):
+            judged = answer.problem.certify(COVARIANCES[lie](answer.primal), answer.dual)
+        assert not judged.certifies(1e-6) and judged.gap > 1e-6
+        assert judged.lower_bound == answer.lower_bound
+
+    @pytest.mark.parametrize("factor", [10.0, 1e300, 1e-300])
+    def test_raised_weights_prove_no_more(self, answer: dm.Solution, factor: float) -> None:
+        judged = answer.problem.certify(answer.primal, factor * answer.dual.neighbour_weights)
+        assert judged.lower_bound == pytest.approx(answer.lower_bound, rel=1e-12)
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
+    def test_weights_that_are_none_prove_nothing(self, answer: dm.Solution, value: float) -> None:
+        weights = changed(answer.dual.neighbour_weights, 0, value)
+        judged = answer.problem.certify(answer.primal, weights)
+        assert judged.lower_bound == 0 and judged.gap == np.inf and not judged.certifies(1e300)
+        assert not np.any(answer.problem.prices(weights))
+        assert answer.problem.certify(answer.primal, 0 * answer.dual.neighbour_weights).lower_bound == 0
+
+    def test_a_false_bound_is_an_error(self, answer: dm.Solution) -> None:
+        """Weights of another, dearer problem of the same size stand for a judge gone wrong."""
+        dearer = dm.TotalVariance(
+            answer.problem.workload,
+            4 * answer.problem.weights,
+            basis=answer.problem.basis,
+            neighbours=answer.problem.neighbours,
+        )
+        honest = dearer.certify(answer.primal, answer.dual)
+        assert honest.lower_bound == pytest.approx(4 * answer.lower_bound, rel=1e-9)
+        with pytest.raises(dm.CertificateError, match="below the proven bound"):
+            dm.Certificate.of(answer.objective, honest.lower_bound, 0.0, honest.resolution)
+
+    def test_no_mechanism_of_an_infeasible_answer(self, answer: dm.Solution) -> None:
+        certificate = answer.problem.certify(answer.primal / 2, answer.dual)
+        lying = dataclasses.replace(answer, primal=answer.primal / 2, certificate=certificate)
+        with pytest.raises(dm.InfeasibleAnswerError):
+            _ = lying.mechanism
+
+    @pytest.mark.parametrize(
+        "lie",
+        [None, np.full((6, 6), np.nan), np.zeros((6, 6)), -np.eye(6)],
+        ids=["none", "NaN", "zero", "minus"],
+    )
+    def test_a_backend_that_returns_nothing(self, monkeypatch: pytest.MonkeyPatch, lie: Array | None) -> None:
+        self.lying(monkeypatch, lambda program: program.var_dict["X"].save_value(lie))
+        with pytest.raises(dm.BackendError, match="no covariance to judge.*CLARABEL, status optimal"):
+            reference.solve(dm.TotalVariance(dm.workloads.prefix(6)))
+
+    def test_a_backend_that_lies(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def lie(program: cp.Problem) -> None:
+            cost = program.var_dict["X"]
+            cost.save_value(1e3 * np.asarray(cost.value) + np.diag(np.arange(6.0)))
+            program.constraints[-1].save_dual_value(np.arange(6.0) - 1)
+
+        self.lying(monkeypatch, lie)
+        with pytest.warns(dm.UncertifiedWarning, match="BACKEND"):
+            answer = reference.solve(dm.TotalVariance(dm.workloads.prefix(6)))
+        optimum = fast.solve(dm.TotalVariance(dm.workloads.prefix(6))).objective
+        assert answer.certificate.feasible and contains(answer.certificate, optimum)
+
+    @staticmethod
+    def lying(monkeypatch: pytest.MonkeyPatch, lie: Callable[[cp.Problem], None]) -> None:
+        honest = cp.Problem.solve
+
+        def solve(program: cp.Problem, *arguments: Any, **options: Any) -> Any:
+            result = honest(program, *arguments, **options)
+            lie(program)
+            return result
+
+        monkeypatch.setattr(cp.Problem, "solve", solve)
+
+    def test_a_backend_stopped_at_once_leaves_a_judged_answer(self) -> None:
+        with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED") as caught:
+            answer = reference.solve(dm.TotalVariance(dm.workloads.prefix(6)), time_limit=1e-9)
+        assert len(caught) == 1 and caught[0].filename == __file__
+        assert answer.certificate.feasible and answer.gap > answer.tol and "CLARABEL" in answer.message
+
+
+class TestQueriesOfWeightZero:
+    workload = dm.Workload([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]], names=["a", "b", "a or b", "c"])
+    problem = dm.TotalVariance(workload, weights=[1, 1, 0, 0])
+
+    def test_the_mechanism_answers_what_it_can(self) -> None:
+        mechanism = fast.solve(self.problem).mechanism
+        np.testing.assert_allclose(mechanism.variances(self.workload.select([0, 1, 2])), [1, 1, 2], rtol=1e-6)
+
+    def test_and_refuses_the_rest_by_name(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="'c' lies outside"):
+            fast.solve(self.problem).mechanism.variances(self.workload)
+
+    def test_a_basis_spans_the_others_alone(self) -> None:
+        assert self.problem.geometry.rank == 2
+        with pytest.raises(dm.InvalidInputError, match="basis"):
+            dm.TotalVariance(self.workload, weights=[1, 1, 0, 0], basis=np.eye(3))
+
+    def test_prices(self) -> None:
+        np.testing.assert_allclose(fast.solve(self.problem).prices, [0.5, 0.5, 0, 0], atol=1e-6)
+
+
+class TestReading:
+    def test_prices_are_shares_of_the_bill(self) -> None:
+        workload, weights = dm.workloads.random_range(8, 15, rng=1), np.linspace(1, 4, 15)
+        answer = fast.solve(dm.TotalVariance(workload, weights), tol=1e-10)
+        bill = weights * answer.mechanism.variances(workload)
+        np.testing.assert_allclose(answer.prices, bill / bill.sum(), atol=1e-5)
+
+    def test_binding_neighbours(self) -> None:
+        problem = dm.TotalVariance(dm.Workload(np.diag([1.0, 2.0, 3.0])))
+        assert list(fast.solve(problem).binding) == [0, 1, 2]
+        assert list(problem.binding(np.diag([2.0, 1.0, 1.0]), 1e-6)) == [1, 2]
+        assert not len(problem.binding(-np.eye(3), 1e-6))
+
+    def test_outsiders_strategies_are_judged(self) -> None:
+        problem = dm.TotalVariance(dm.workloads.prefix(4))
+        verdict = crosscheck.judge(problem, crosscheck.covariance_of_strategy(problem, np.eye(4)))
+        assert verdict.feasible and verdict.objective == pytest.approx(10) and not len(verdict.loose)
+        assert list(verdict.binding) == [0, 1, 2, 3]
+        assert contains(fast.solve(problem).certificate, verdict.lower_bound, 1e-9)
+
+    @pytest.mark.parametrize("dual", [np.ones(3), dm.VarianceDual(np.ones(3)), [1, 1, 1]])
+    def test_dual_weights_come_bare_or_wrapped(self, dual: Any) -> None:
+        assert dm.TotalVariance(dm.workloads.identity(3)).certify(np.eye(3), dual).gap <= 1e-14
+
+
+class TestInput:
+    workload = dm.workloads.prefix(3)
+
+    @pytest.mark.parametrize(
+        "weights",
+        [
+            -1.0,
+            [1, -1, 1],
+            0.0,
+            [0, 0, 0],
+            [1, 1],
+            np.ones((3, 1)),
+            [1, np.nan, 1],
+            np.inf,
+            "all",
+            [],
+            1e50,
+            1j,
+        ],
+        ids=str,
+    )
+    def test_weights(self, weights: Any) -> None:
+        with pytest.raises(dm.DualmechError, match="weights") as error:
+            dm.TotalVariance(self.workload, weights)
+        assert isinstance(error.value, ValueError | TypeError) and "\n" not in str(error.value)
+
+    def test_weights_on_queries_that_ask_nothing(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="weights must be positive on at least one query"):
+            dm.TotalVariance(dm.Workload([[0, 0], [1, 1]]), [1, 0])
+
+    @pytest.mark.parametrize(
+        "workload", [np.eye(3), None, dm.Workload(np.zeros((2, 2)))], ids=["array", "None", "0"]
+    )
+    def test_workload(self, workload: Any) -> None:
+        with pytest.raises(dm.DualmechError, match="workload"):
+            dm.TotalVariance(workload)
+
+    @pytest.mark.parametrize(
+        "dual", [np.ones(2), np.ones((3, 1)), "uniform", dm.VarianceDual(np.ones(4)), []]
+    )
+    def test_dual(self, dual: Any) -> None:
+        with pytest.raises(dm.DualmechError, match="dual"):
+            dm.TotalVariance(self.workload).certify(np.eye(3), dual)
+
+    @pytest.mark.parametrize("primal", [np.eye(2), np.ones(3), "I", np.ones((3, 2))], ids=str)
+    def test_primal(self, primal: Any) -> None:
+        with pytest.raises(dm.DualmechError, match="covariance"):
+            dm.TotalVariance(self.workload).certify(primal, np.ones(3))
+
+    @pytest.mark.parametrize("cost", [0, -1.0, np.nan, np.inf, "low"])
+    def test_cost(self, cost: Any) -> None:
+        with pytest.raises(dm.DualmechError, match="cost"):
+            dm.TotalVariance(self.workload).mechanism(np.eye(3), cost)
+
+    @pytest.mark.parametrize("formulation", ["logdet", "sum", "", None])
+    def test_formulation(self, formulation: Any) -> None:
+        for function in (reference.formulate, reference.solve):
+            with pytest.raises(dm.InvalidInputError, match="formulation must be one of gram"):
+                function(dm.TotalVariance(self.workload), formulation=formulation)
+
+    def test_a_problem_is_frozen(self) -> None:
+        problem = dm.TotalVariance(self.workload)
+        with pytest.raises(ValueError, match="read-only"):
+            problem.weights[0] = 5.0
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            problem.weights = np.ones(3)  # type: ignore[misc]
+
+
+class TestFiles:
+    @pytest.mark.parametrize("case", ["tall", "rank-deficient, sparse", "weights with zeros", "one replaced"])
+    def test_round_trip(self, case: str, tmp_path: Path) -> None:
+        answer = fast.solve(stated(CASES[case]))
+        dm.save_solution(answer, tmp_path / "answer.npz")
+        again = dm.load_solution(tmp_path / "answer.npz")
+        assert isinstance(again.problem, dm.TotalVariance)
+        # Queries are written over the basis anew, which rounds.
+        assert again.objective == pytest.approx(answer.objective, rel=1e-12)
+        assert again.lower_bound == pytest.approx(answer.lower_bound, rel=1e-12)
+        assert again.status is dm.Status.CERTIFIED and again.iterations == answer.iterations
+        np.testing.assert_array_equal(again.problem.weights, answer.problem.weights)
+        np.testing.assert_array_equal(again.dual.neighbour_weights, answer.dual.neighbour_weights)
+
+    def test_a_file_without_weights_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "answer.npz"
+        dm.save_solution(fast.solve(dm.TotalVariance(dm.workloads.prefix(3))), path)
+        with np.load(path) as archive:
+            arrays = {key: value for key, value in archive.items() if key != "weights"}
+        np.savez(path, **arrays)
+        with pytest.raises(dm.FileFormatError, match="weights"):
+            dm.load_solution(path)

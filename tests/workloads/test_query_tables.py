@@ -1,0 +1,275 @@
+"""Tables of queries on domains of any size: bounds and noise held against the dense judge where it can follow."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import fast
+
+quick = settings(max_examples=20)
+seeds = st.integers(0, 10_000)
+
+PREFIXES = dm.workloads.query_tables(
+    {"age": 6, "sex": 2, "race": 3}, {"age": dm.workloads.prefix(6)}, ways=(1, 2)
+)
+
+
+def random_workload(seed: int) -> dm.TableWorkload:
+    """Up to three attributes of 1 to 4 values, each asked for its values, prefixes, ranges or anything at random."""
+    rng = np.random.default_rng(seed)
+    sizes = [int(size) for size in rng.integers(1, 5, int(rng.integers(1, 4)))]
+    sizes[0] = max(sizes[0], 2)
+    queries = {}
+    for axis, size in enumerate(sizes):
+        kind = rng.integers(0, 4)
+        if kind == 1:
+            queries[f"a{axis}"] = dm.workloads.prefix(size)
+        elif kind == 2:
+            queries[f"a{axis}"] = dm.workloads.all_range(size)
+        elif kind == 3:
+            queries[f"a{axis}"] = dm.Workload(np.vstack([rng.integers(-1, 2, (2, size)), np.ones(size)]))
+    ways = [(0, 1), (1,), (0, 1, 2), (2,)][int(rng.integers(0, 4))]
+    chosen = [way for way in ways if way <= len(sizes)] or [1]
+    return dm.workloads.query_tables(sizes, queries, ways=chosen)
+
+
+def random_problem(seed: int) -> dm.TableFitness:
+    workload = random_workload(seed)
+    return dm.TableFitness(workload, np.random.default_rng(seed).uniform(1, 9, len(workload.tables.axes)))
+
+
+def written_out(problem: dm.TableFitness) -> dm.FitnessForUse:
+    counts = [int(np.prod(problem.workload.table_shape(axes))) for axes in problem.workload.tables.axes]
+    return dm.FitnessForUse(dm.Workload(problem.workload.matrix), np.repeat(problem.targets, counts))
+
+
+def random_point(problem: dm.TableFitness, rng: np.random.Generator) -> dm.TablePoint:
+    roots = [rng.standard_normal((size, size)) for size in problem.workload.sizes]
+    shapes = tuple(root @ root.T + 0.3 * np.eye(len(root)) for root in roots)
+    return dm.TablePoint(shapes, rng.uniform(0.1, 5, len(problem.workload.tables.lattice.axes)))
+
+
+def random_dual(problem: dm.TableFitness, rng: np.random.Generator) -> dm.TableDual:
+    shapes = [problem.workload.matrix_of(axis).shape for axis in range(len(problem.workload.sizes))]
+    return dm.TableDual(
+        tuple(np.asarray(rng.uniform(0, 1, columns)) for _, columns in shapes),
+        tuple(np.asarray(rng.uniform(0, 1, rows)) for rows, _ in shapes),
+        rng.uniform(0, 1, len(problem.targets)),
+    )
+
+
+class TestJudge:
+    @quick
+    @given(seeds)
+    def test_any_point_is_judged_as_its_covariance_is(self, seed: int) -> None:
+        problem, rng = random_problem(seed), np.random.default_rng(seed)
+        point = random_point(problem, rng)
+        mechanism = problem.mechanism(point)
+        dense = mechanism.dense()
+        assert dense.squared_privacy_cost == pytest.approx(mechanism.squared_privacy_cost, rel=1e-8)
+        variances = np.concatenate(
+            [mechanism.variances(names).ravel() for names in problem.workload.tables.sets]
+        )
+        np.testing.assert_allclose(dense.variances(problem.workload), variances, rtol=1e-7, atol=1e-9)
+        judged = problem.certify(point, random_dual(problem, rng))
+        assert judged.objective == pytest.approx(dense.squared_privacy_cost, rel=1e-8)
+        assert problem.variances(point).max() == pytest.approx(variances.max(), rel=1e-7)
+
+    @quick
+    @given(seeds)
+    def test_any_weights_bound_the_dense_optimum(self, seed: int) -> None:
+        problem, rng = random_problem(seed), np.random.default_rng(seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            best = fast.solve(written_out(problem), tol=1e-5).objective
+            ours = fast.solve(problem, tol=1e-6)
+        for _ in range(5):
+            bound = problem.certify(random_point(problem, rng), random_dual(problem, rng)).lower_bound
+            assert bound <= best * (1 + 1e-9)
+        assert ours.lower_bound <= best * (1 + 1e-9) and ours.certificate.feasible
+        assert ours.objective >= best * (1 - 2e-5)
+        assert problem.certify(problem.feasible(random_point(problem, rng)), ours.dual).feasible
+
+    def test_weights_and_shapes_have_no_unit(self) -> None:
+        problem, rng = dm.TableFitness(PREFIXES), np.random.default_rng(0)
+        point, dual = random_point(problem, rng), random_dual(problem, rng)
+        scaled = dm.TableDual(
+            tuple(1e6 * each for each in dual.neighbour_weights),
+            tuple(1e-6 * each for each in dual.query_weights),
+            1e6 * dual.table_weights,
+        )
+        first, second = problem.certify(point, dual), problem.certify(point, scaled)
+        assert first.lower_bound == pytest.approx(second.lower_bound, rel=1e-9)
+        larger = problem.feasible(dm.TablePoint(tuple(1e6 * shape for shape in point.shapes), point.noise))
+        assert problem.certify(larger, dual).feasible
+
+    def test_lies_are_not_certified(self) -> None:
+        problem = dm.TableFitness(
+            dm.workloads.query_tables([4, 3], {"a0": dm.workloads.prefix(4)}, ways=(1, 2))
+        )
+        answer = fast.solve(problem, tol=1e-6)
+        point, dual = answer.primal, answer.dual
+        assert answer.status is dm.Status.CERTIFIED
+        for noise, shapes, weights in (
+            (1.1 * point.noise, point.shapes, dual),
+            (0.9 * point.noise, point.shapes, dual),
+            (np.nan * point.noise, point.shapes, dual),
+            (-point.noise, point.shapes, dual),
+            (point.noise, (-point.shapes[0], point.shapes[1]), dual),
+            (point.noise, (np.nan * point.shapes[0], point.shapes[1]), dual),
+            (point.noise, (np.triu(point.shapes[0]), point.shapes[1]), dual),
+            (
+                point.noise,
+                point.shapes,
+                dm.TableDual(dual.neighbour_weights, dual.query_weights, -dual.table_weights),
+            ),
+            (
+                point.noise,
+                point.shapes,
+                dm.TableDual((np.nan * np.ones(4), np.ones(3)), dual.query_weights, dual.table_weights),
+            ),
+        ):
+            judged = problem.certify(dm.TablePoint(shapes, noise), weights)
+            assert not judged.certifies(1e-6) and judged.lower_bound <= answer.objective
+
+
+class TestSolver:
+    def test_marginals_are_solved_exactly(self) -> None:
+        tables = dm.workloads.query_tables([5, 4, 3], {}, ways=(1, 2))
+        answer = fast.solve(dm.TableFitness(tables, {1: 1.0, 2: 3.0}))
+        same = fast.solve(dm.MarginalFitness(tables.tables, {1: 1.0, 2: 3.0}))
+        assert answer.status is dm.Status.CERTIFIED
+        assert answer.objective == pytest.approx(same.objective, rel=1e-6)
+
+    def test_a_table_of_all_attributes_is_solved_exactly(self) -> None:
+        queries = {"a": dm.workloads.all_range(8), "b": dm.workloads.prefix(6)}
+        answer = fast.solve(
+            dm.TableFitness(dm.workloads.query_tables({"a": 8, "b": 6}, queries, ways=(1, 2)))
+        )
+        assert answer.status is dm.Status.CERTIFIED
+
+    def test_sixty_attributes_with_prefixes_of_ages(self) -> None:
+        domain = dm.Domain({"age": 64} | {f"a{axis}": 10 for axis in range(59)})
+        asked = dm.workloads.query_tables(domain, {"age": dm.workloads.prefix(64)}, ways=(1, 2))
+        answer = fast.solve(dm.TableFitness(asked), tol=0.01)
+        assert answer.status is dm.Status.CERTIFIED and answer.gap < 0.007
+        assert answer.prices.sum() == pytest.approx(1)
+        variances = answer.mechanism.variances(["age", "a7"])
+        assert variances.shape == (64, 10) and variances.max() <= 1 + 1e-9
+
+    def test_what_is_left_open_is_said(self) -> None:
+        with pytest.warns(dm.UncertifiedWarning, match="interval is honest"):
+            answer = fast.solve(dm.TableFitness(PREFIXES))
+        assert answer.status is dm.Status.STALLED and answer.gap < 0.01
+
+    def test_queries_that_do_not_determine_the_values(self) -> None:
+        few = dm.Workload([[1, 1, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
+        asked = dm.workloads.query_tables({"a": 5, "b": 3}, {"a": few}, ways=(1, 2))
+        answer = fast.solve(dm.TableFitness(asked), tol=0.5)
+        assert answer.certificate.feasible and answer.lower_bound > 0
+
+
+class TestMechanism:
+    def test_answers_are_unbiased_consistent_and_as_noisy_as_stated(self) -> None:
+        mechanism = fast.solve(dm.TableFitness(PREFIXES), tol=0.01).mechanism
+        records = np.random.default_rng(0).integers(0, [6, 2, 3], (60, 3))
+        counts, rng, runs = dm.records.count(records, PREFIXES.tables), np.random.default_rng(1), 2000
+        drawn = [mechanism.recombine(mechanism.measure(counts, rng), ["age", "race"]) for _ in range(runs)]
+        truth = np.cumsum(counts[0, 2], axis=0)
+        variances = mechanism.variances(["age", "race"])
+        errors = np.array(drawn) - truth
+        # Five standard errors of a mean and of a variance.
+        assert np.all(np.abs(errors.mean(axis=0)) < 5 * np.sqrt(variances / runs))
+        assert np.abs(errors.var(axis=0) / variances - 1).max() < 5 * np.sqrt(2 / runs)
+        noisy = mechanism.measure(counts, rng=2)
+        by_both, by_age = (mechanism.recombine(noisy, names) for names in (["age", "race"], ["age"]))
+        np.testing.assert_allclose(by_both.sum(axis=1), by_age, atol=1e-8)
+
+    @pytest.mark.parametrize(
+        ("message", "call"),
+        [
+            ("not all of its residuals are measured", lambda made: made.variances(["age", "sex", "race"])),
+            ("tables must cover", lambda made: made.measure({(0,): np.zeros(6)})),
+            ("'height' is not in the domain", lambda made: made.recombine({}, ["height"])),
+            (
+                "positive definite",
+                lambda made: dm.TableMechanism(PREFIXES, [np.zeros((n, n)) for n in (6, 2, 3)], [1]),
+            ),
+            (
+                "noise must have 7 levels",
+                lambda made: dm.TableMechanism(PREFIXES, [np.eye(n) for n in (6, 2, 3)], [1]),
+            ),
+            (
+                "shapes must be a sequence of 3",
+                lambda made: dm.TableMechanism(PREFIXES, [np.eye(6)], [1.0] * 7),
+            ),
+            (
+                r"shapes\[1\] must have shape",
+                lambda made: dm.TableMechanism(PREFIXES, [np.eye(6)] * 3, [1.0] * 7),
+            ),
+        ],
+    )
+    def test_bad_input_is_refused_by_name(
+        self, message: str, call: Callable[[dm.TableMechanism], object]
+    ) -> None:
+        problem = dm.TableFitness(PREFIXES)
+        with pytest.raises(dm.DualmechError, match=message):
+            call(problem.mechanism(dm.TablePoint(tuple(np.eye(n) for n in (6, 2, 3)), np.ones(7))))
+
+
+class TestWorkload:
+    def test_is_what_it_says(self) -> None:
+        asked = dm.workloads.query_tables(
+            {"age": 3, "sex": 2}, {"age": dm.workloads.prefix(3)}, ways=(0, 1, 2)
+        )
+        prefix, both = np.tril(np.ones((3, 3))), np.eye(2)
+        expected = [
+            np.ones((1, 6)),
+            np.kron(prefix, np.ones((1, 2))),
+            np.kron(np.ones((1, 3)), both),
+            np.kron(prefix, both),
+        ]
+        np.testing.assert_array_equal(asked.dense(), np.vstack(expected))
+        assert asked.shape == (12, 6) and len(asked.names) == len(asked.groups) == 12
+        assert pickle.loads(pickle.dumps(asked)).shape == asked.shape
+
+    @pytest.mark.parametrize(
+        ("message", "call"),
+        [
+            (
+                "'height' is not in the domain",
+                lambda: dm.workloads.query_tables([3], {"height": PREFIX}, ways=1),
+            ),
+            ("must be over 3 values, got 6", lambda: dm.workloads.query_tables([3], {"a0": PREFIX}, ways=1)),
+            (
+                "must be a dualmech.Workload",
+                lambda: dm.workloads.query_tables([3], {"a0": cast(Any, 3)}, ways=1),
+            ),
+            ("queries must map", lambda: dm.workloads.query_tables([3], cast(Any, [PREFIX]), ways=1)),
+            ("TableFitness needs no matrix", lambda: dm.workloads.query_tables([10] * 30, {}, ways=1).matrix),
+            ("made by dualmech.workloads.query_tables", lambda: dm.TableFitness(cast(Any, PREFIX))),
+            ("worst queries to look at", lambda: fast.solve(dm.TableFitness(wide()))),
+        ],
+    )
+    def test_bad_input_is_refused_by_name(self, message: str, call: Callable[[], object]) -> None:
+        with pytest.raises(dm.DualmechError, match=message):
+            call()
+
+
+PREFIX: dm.Workload = dm.workloads.prefix(6)
+
+
+def wide() -> dm.TableWorkload:
+    """A table of seven attributes asked by prefixes, each with several queries that may be the worst."""
+    names = [f"a{axis}" for axis in range(7)]
+    queries = {name: dm.workloads.prefix(24) for name in names}
+    return dm.workloads.query_tables([24] * 7, queries, ways=7)
