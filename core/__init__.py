@@ -28,35 +28,35 @@ from dualmech.errors import (
     SamplingWarning,
     UncertifiedWarning,
 )
-from dualmech.geometry.block_forms import UnionPoint
+from dualmech.geometry.base import FitnessDual, VarianceDual
+from dualmech.geometry.block_forms import BlockPoint
 from dualmech.geometry.orbits import Orbits
+from dualmech.geometry.product import ByFactor
+from dualmech.geometry.split import SplitPoint, SplitWeights
 from dualmech.mechanisms import records
 from dualmech.mechanisms.answerability import Answerability, Equivalence
-from dualmech.mechanisms.block import UnionMechanism
+from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.decomposition import Recreation, recreation, residual
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.local import LocalMechanism
 from dualmech.mechanisms.marginal import MarginalMechanism
 from dualmech.mechanisms.marginal_order import MarginalAnswerability
 from dualmech.mechanisms.product import ProductMechanism
-from dualmech.mechanisms.split import TableMechanism
+from dualmech.mechanisms.split import SplitMechanism
 from dualmech.problems import designs, strategies
 from dualmech.problems.common import CommonDual, CommonMechanism
-from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.free import extra_for_free
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
 from dualmech.problems.loewner import Maximality
-from dualmech.problems.marginals import MarginalDual, MarginalFitness, MarginalVariance
 from dualmech.problems.ordering import compare_privacy
-from dualmech.problems.products import ProductDual, ProductFitness, ProductVariance
 from dualmech.problems.refinement import Refinement
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.problems.stages import RefinementStage
-from dualmech.problems.tables import TableDual, TableFitness, TablePoint
-from dualmech.problems.unions import UnionDual, UnionFitness, UnionVariance
-from dualmech.problems.variance import TotalVariance, VarianceDual
+from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.solution import Progress, Solution, Status
 from dualmech.storage.solutions import load_solution, save_solution
@@ -71,6 +71,13 @@ from dualmech.workloads.query_tables import TableWorkload
 from dualmech.workloads.unions import UnionWorkload
 
 __all__ = [
+    "BlockMechanism",
+    "BlockPoint",
+    "ByFactor",
+    "SplitMechanism",
+    "SplitPoint",
+    "SplitWeights",
+    "extra_for_free",
     "AdaptiveRelease",
     "Answerability",
     "BackendError",
@@ -101,19 +108,13 @@ __all__ = [
     "LocalProjection",
     "LocalStrategy",
     "MarginalAnswerability",
-    "MarginalDual",
-    "MarginalFitness",
     "MarginalMechanism",
-    "MarginalVariance",
     "MarginalWorkload",
     "Maximality",
     "NonnegativeEstimate",
     "Orbits",
     "PrivacyFirst",
-    "ProductDual",
-    "ProductFitness",
     "ProductMechanism",
-    "ProductVariance",
     "ProductWorkload",
     "Progress",
     "ProjectionDual",
@@ -130,18 +131,9 @@ __all__ = [
     "SoftmaxFitness",
     "Solution",
     "Status",
-    "TableDual",
-    "TableFitness",
-    "TableMechanism",
-    "TablePoint",
     "TableWorkload",
     "TotalVariance",
     "UncertifiedWarning",
-    "UnionDual",
-    "UnionFitness",
-    "UnionMechanism",
-    "UnionPoint",
-    "UnionVariance",
     "UnionWorkload",
     "VarianceDual",
     "WeightingDual",

@@ -196,7 +196,7 @@ def cholesky(matrix: Array) -> Array | None:
     return np.asarray(factor * scale) if np.all(np.isfinite(factor)) else None
 
 
-def settled(covariance: Array, margin: float = 1.0, singular: bool = False) -> Array | None:
+def regularised_covariance(covariance: Array, margin: float = 1.0, singular: bool = False) -> Array | None:
     """Return the covariance that is judged in place of one that rounding leaves singular; None if indefinite.
 
     A positive definite matrix, as Cholesky finds it, stands for itself. Otherwise coordinates without any noise
@@ -241,17 +241,17 @@ def is_singular(covariance: Array) -> bool:
 def inverse_forms(
     covariance: Array, vectors: Array, singular: bool = False
 ) -> tuple[Array, Array, Array] | None:
-    """Return the `settled` covariance Σ, ``b_i' Σ⁻¹ b_i`` for the columns b_i of `vectors`, and an allowance.
+    """Return the `regularised_covariance` covariance Σ, ``b_i' Σ⁻¹ b_i`` for the columns b_i of `vectors`, and an allowance.
 
     Where Σ had to be raised, a form that falls with the height it was raised to is ``inf``: the column leaves
     the range of the covariance that was given. None if that one is indefinite. What is known to be `singular` is
     raised even where Cholesky's algorithm takes it for definite.
     """
-    judged = settled(covariance, singular=singular)
+    judged = regularised_covariance(covariance, singular=singular)
     if judged is None:
         return None
     forms, allowance = _forms(judged, vectors)
-    higher = None if judged is covariance else settled(covariance, HIGHER, singular)
+    higher = None if judged is covariance else regularised_covariance(covariance, HIGHER, singular)
     if higher is not None:
         forms = np.where(forms > 2 * _forms(higher, vectors)[0], np.inf, forms)
     return judged, forms, allowance

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
@@ -200,6 +200,26 @@ def restated(answer: Solution, problem: Any, primal: Any, dual: Any) -> Solution
         seconds=answer.seconds,
         solver=answer.solver,
         history=answer.history,
+    )
+
+
+def combined(problem: Any, answers: Sequence[Solution], dual: type, tol: float) -> Solution:
+    """Return answers to the factors of a product, from whichever layer, as one to the product, judged anew.
+
+    `dual` is the kind of the answers' dual weights: those of the product are tuples, one item a factor.
+    """
+    different = {id(each): each for each in answers}.values()  # a factor that comes twice is solved once
+    reasons = [each.status for each in answers if each.status is not Status.CERTIFIED]
+    parts = (tuple(getattr(each.dual, name) for each in answers) for name in dual.__dataclass_fields__)
+    return judged(
+        problem,
+        tuple(each.primal for each in answers),
+        dual(*parts),
+        tol=tol,
+        otherwise=reasons[0] if reasons else Status.ROUNDING,
+        iterations=sum(each.iterations for each in different),
+        seconds=sum(each.seconds for each in different),
+        solver=" x ".join(dict.fromkeys(each.solver for each in answers)),
     )
 
 

@@ -15,7 +15,7 @@ from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.geometry import block_forms
 from dualmech.geometry.attribute_symmetry import Frame
-from dualmech.geometry.block_forms import UnionPoint
+from dualmech.geometry.block_forms import BlockPoint
 from dualmech.linalg import settled, to_dense
 from dualmech.mechanisms.block import UnionMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism

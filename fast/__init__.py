@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial, singledispatch
+import difflib
+import inspect
 from typing import Any
 
 from dualmech.errors import InputTypeError
-from dualmech.fast import (
-    fitness,
-    marginals,
-    variance,
-    weighting,
-)
+from dualmech.fast import fitness, variance, weighting
 from dualmech.fast.chain import chain
 from dualmech.fast.common import solver as common
 from dualmech.fast.eigen import EigenDesign, eigen_design, eigen_weights
+from dualmech.fast.engine.loop import Limits
 from dualmech.fast.local import estimate, projection, strategy
-from dualmech.fast.reductions import blocks, product, split
 from dualmech.fast.refinement import refine
 from dualmech.fast.reuse import solver as reuse
 from dualmech.fast.softmax import smoothed
@@ -26,21 +22,38 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.local.estimate import NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection
 from dualmech.problems.local.strategy import LocalStrategy
-from dualmech.problems.marginals import MarginalFitness, MarginalVariance
-from dualmech.problems.products import ProductFitness, ProductVariance
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
-from dualmech.problems.tables import TableFitness
-from dualmech.problems.unions import UnionFitness, UnionVariance
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.solution import Solution
+from dualmech.solution import Callback, Solution, warned
 
 __all__ = ["EigenDesign", "SoftmaxOptions", "chain", "eigen_design", "eigen_weights", "refine", "solve"]
 
+SOLVERS: dict[type, Any] = {
+    FitnessForUse: fitness.solve,
+    PrivacyFirst: fitness.solve_privacy_first,
+    TotalVariance: variance.solve,
+    SoftmaxFitness: smoothed.solve,
+    QueryWeighting: weighting.solve,
+    CommonMechanism: common.solve,
+    ReuseFitness: reuse.solve,
+    LocalProjection: projection.solve,
+    NonnegativeEstimate: estimate.solve,
+    LocalStrategy: strategy.solve,
+}
+"""By problem, what solves it: a function of the problem, the `Limits` and options of its own."""
 
-@singledispatch
-def solve(problem: Any, **options: Any) -> Solution:
+
+def solve(
+    problem: Any,
+    *,
+    tol: float = 1e-6,
+    max_iterations: int | None = None,
+    time_limit: float | None = None,
+    callback: Callback | None = None,
+    **options: Any,
+) -> Solution:
     """Solve a problem with the library's own solver and let the problem judge the answer.
 
     Parameters
@@ -68,10 +81,10 @@ def solve(problem: Any, **options: Any) -> Solution:
     start : Solution, optional
         A solution of the same or a similar problem (same numbers of neighbours and queries; for `CommonMechanism`
         of mechanisms and of rows in the basis) to start from; not for `QueryWeighting`, whose interior-point
-        method takes some ten steps from anywhere, nor for `ReuseFitness`.
+        method takes some ten steps from anywhere, nor for `ReuseFitness`, products and split noise.
     orbits : iterable of (d,) arrays, or Orbits, optional
         Permutations of the cells that change nothing, checked by `dualmech.Orbits.of`: the solver then has one weight
-        for each orbit. `FitnessForUse`, `PrivacyFirst` and `TotalVariance` alone.
+        for each orbit. `FitnessForUse`, `PrivacyFirst` and `TotalVariance` on geometry ``dense`` alone.
     max_iterations : int, default 1000
         Eigendecompositions, or steps of Newton's method on a soft max, after which to stop; the one under way
         is finished.
@@ -103,26 +116,26 @@ def solve(problem: Any, **options: Any) -> Solution:
     >>> round(fast.solve(dm.LocalStrategy(dm.workloads.prefix(8), epsilon=1.0)).objective, 2)
     220.25
     """
-    known = ", ".join(kind.__name__ for kind in solve.registry if kind is not object)
-    raise InputTypeError(
-        f"problem must be one that the fast layer solves ({known}), got {type(problem).__name__}"
-    )
+    solver = SOLVERS.get(type(problem))
+    if solver is None:
+        known = ", ".join(kind.__name__ for kind in SOLVERS)
+        raise InputTypeError(
+            f"problem must be one that the fast layer solves ({known}), got {type(problem).__name__}"
+        )
+    _check_options(type(problem), solver, options)
+    limits = Limits.checked(tol, max_iterations, time_limit, callback)
+    return warned(solver(problem, limits, **options))
 
 
-solve.register(FitnessForUse, fitness.solve)
-solve.register(PrivacyFirst, fitness.solve)
-solve.register(TotalVariance, variance.solve)
-solve.register(SoftmaxFitness, smoothed.solve)
-solve.register(QueryWeighting, weighting.solve)
-solve.register(CommonMechanism, common.solve)
-solve.register(ReuseFitness, reuse.solve)
-solve.register(MarginalFitness, marginals.solve)
-solve.register(MarginalVariance, marginals.solve_variance)
-for _product in (ProductFitness, ProductVariance):
-    solve.register(_product, partial(product.solve, solver=solve))
-solve.register(TableFitness, split.solve)
-solve.register(UnionFitness, blocks.solve)
-solve.register(UnionVariance, blocks.solve_variance)
-solve.register(LocalProjection, projection.solve)
-solve.register(NonnegativeEstimate, estimate.solve)
-solve.register(LocalStrategy, strategy.solve)
+def _check_options(kind: type, solver: Any, options: dict[str, Any]) -> None:
+    """Refuse an option that a solver does not have, by its name and with the one that may be meant."""
+    described = inspect.signature(fitness.solve if kind is PrivacyFirst else solver).parameters.values()
+    own = [each.name for each in described if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    for name in options:
+        if name not in own:
+            known = ("tol", *own, "max_iterations", "time_limit", "callback")
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InputTypeError(
+                f"option {name!r} is not for {kind.__name__}, which takes {', '.join(known)}{hint}"
+            )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 from dualmech import validate
 from dualmech.adaptive.chain import Chain, build
-from dualmech.errors import UncertifiedWarning
 from dualmech.fast.common import solver
+from dualmech.fast.engine import loop
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.solution import Solution
@@ -54,9 +53,7 @@ def chain(mechanisms: Sequence[LinearGaussianMechanism], *, tol: float = 1e-6) -
     accuracy = min(validate.positive_number(tol=tol), STAGE_GAP)
 
     def solve(problem: CommonMechanism) -> Solution:
-        with warnings.catch_warnings():
-            # That the tolerance asked for was missed is for the chain to say, not this one.
-            warnings.simplefilter("ignore", UncertifiedWarning)
-            return solver.solve(problem, tol=accuracy)
+        # That the tolerance asked for was missed is for the chain to say, not this one.
+        return solver.solve(problem, loop.Limits(accuracy))
 
     return build(mechanisms, solve, tol=tol, solver="fast:chain")

@@ -14,7 +14,7 @@ from dualmech.fast.engine import loop, newton, threads
 from dualmech.fast.engine.ascent import Ascent
 from dualmech.fast.engine.fidelity import Program, Spectrum, decompose
 from dualmech.fast.reductions.dense import Reduction
-from dualmech.geometry.dense_forms import FitnessDual
+from dualmech.geometry.base import FitnessDual
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.refinement import Refinement, accuracy_first
 from dualmech.problems.refinement import refine as refine_by_stages

@@ -8,37 +8,21 @@ from the singular value bound, which is F² at the uniform λ.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from dualmech.fast.engine import ascent
-from dualmech.fast.reductions import orbits as tied
-from dualmech.fast.reductions.dense import Reduction
-from dualmech.geometry.orbits import Orbits
-from dualmech.problems.variance import TotalVariance, VarianceDual
-from dualmech.solution import Solution, warned
-from dualmech.validate import Array
+from dualmech.fast import reductions
+from dualmech.fast.engine import loop
+from dualmech.problems.variance import TotalVariance
+from dualmech.solution import Solution
 
 
-def solve(problem: TotalVariance, *, orbits: Any = None, **options: Any) -> Solution:
+def solve(
+    problem: TotalVariance,
+    limits: loop.Limits,
+    *,
+    method: str = "auto",
+    start: Solution | None = None,
+    orbits: Any = None,
+) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    task = _task if orbits is None else partial(_tied_task, orbits=orbits)
-    return warned(ascent.solve(problem, task, **options), stacklevel=4)
-
-
-def _tied_task(problem: TotalVariance, orbits: Any) -> ascent.Task:
-    return tied.tied(_task(problem), Orbits.of(problem, orbits))
-
-
-def _task(problem: TotalVariance) -> ascent.Task:
-    reduction = Reduction.of_sum(problem.geometry, problem.weights[problem.asked])
-
-    def dual(weights: Array) -> VarianceDual:
-        return VarianceDual(reduction.spread_neighbours(weights))
-
-    def gather(known: Any) -> Array | None:
-        if not isinstance(known, VarianceDual) or len(known.neighbour_weights) != reduction.shape[0]:
-            return None
-        return known.neighbour_weights[reduction.neighbours]
-
-    return ascent.Task(problem, reduction, dual, gather)
+    return reductions.solve(problem.geometry, problem, limits, method=method, start=start, orbits=orbits)

@@ -11,7 +11,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.fast.engine import interior_point, loop, threads
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
-from dualmech.solution import Callback, Progress, Solution, Status, judged, warned
+from dualmech.solution import Progress, Solution, Status, judged
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
@@ -37,17 +37,13 @@ Finder = Callable[[Array, Array, int, loop.Limits], Found]
 
 def solve(
     problem: QueryWeighting,
+    limits: loop.Limits,
     *,
-    tol: float = 1e-6,
     method: str = "auto",
-    max_iterations: int = 1000,
-    time_limit: float | None = None,
-    callback: Callback | None = None,
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
     validate.choice(METHODS, method=method)
-    return warned(run(problem, best, limits, f"fast:{method}"), stacklevel=4)
+    return run(problem, best, limits, f"fast:{method}")
 
 
 def run(

@@ -6,7 +6,6 @@ exact feasibility and judged by the problem, like anybody else's.
 
 from __future__ import annotations
 
-from functools import partial, singledispatch
 from typing import Any
 
 import cvxpy as cp
@@ -17,40 +16,39 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.local.estimate import NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection
 from dualmech.problems.local.strategy import LocalStrategy
-from dualmech.problems.marginals import MarginalFitness, MarginalVariance
-from dualmech.problems.products import ProductFitness, ProductVariance
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.stages import RefinementStage
-from dualmech.problems.unions import UnionFitness, UnionVariance
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.reference import (
-    blocks,
-    common,
-    fitness,
-    marginal_variance,
-    marginals,
-    products,
-    refinement,
-    reuse,
-    softmax,
-    variance,
-    weighting,
-)
+from dualmech.reference import common, geometries, refinement, reuse, softmax, weighting
 from dualmech.reference.chain import chain
 from dualmech.reference.engine import backends
 from dualmech.reference.local import estimate, projection, strategy
 from dualmech.reference.local.bound import lower_bound
 from dualmech.reference.local.reconstruction import reconstruct
 from dualmech.reference.refinement import refine
-from dualmech.solution import Solution
+from dualmech.solution import Solution, warned
 
 __all__ = ["backends", "chain", "formulate", "lower_bound", "reconstruct", "refine", "solve"]
 
+STATEMENTS: dict[type, tuple[Any, Any]] = {
+    FitnessForUse: (geometries.formulate, geometries.solve),
+    PrivacyFirst: (geometries.formulate, geometries.solve),
+    TotalVariance: (geometries.formulate, geometries.solve),
+    SoftmaxFitness: (softmax.formulate, softmax.solve),
+    QueryWeighting: (weighting.formulate, weighting.solve),
+    CommonMechanism: (common.formulate, common.solve),
+    RefinementStage: (refinement.formulate, None),
+    ReuseFitness: (reuse.formulate, reuse.solve),
+    LocalStrategy: (strategy.formulate, strategy.solve),
+    LocalProjection: (projection.formulate, projection.solve),
+    NonnegativeEstimate: (estimate.formulate, estimate.solve),
+}
+"""By problem, what states it as a program, and what solves that."""
 
-@singledispatch
-def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Problem:
+
+def formulate(problem: Any, formulation: str | None = None, **options: Any) -> cp.Problem:
     """State a problem as a CVXPY program, over the problem's own arrays: to read, print, change or solve.
 
     For `FitnessForUse`, with L the queries on B x and c the targets (Problem 1),
@@ -90,22 +88,17 @@ def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Pr
     - ``primal``, its default: minimise ``tr Σ`` subject to ``Σ ⪰ P_i`` for each i (equation 1);
     - ``dual``: maximise ``Σ tr(P_i Y_i)`` subject to ``Y_i ⪰ 0``, ``Σ Y_i = I``, whose multiplier is Σ.
 
-    For `MarginalFitness`, with τ the noise of residual subspaces and N from subspaces to tables,
-
-    - ``primal``, its default: minimise ``Σ mult_T / τ_T`` subject to ``N'τ ≤ 1``, in second-order cones;
-    - ``dual``: maximise ``Σ √mult_T √(N m)_T`` over ``m ≥ 0, Σ m_S ≤ 1``, the root of the same optimum.
-
-    For `MarginalVariance`, with v what a unit of τ adds to the total variance, there is ``primal`` alone: minimise
-    ``v'τ`` subject to ``Σ mult_T / τ_T ≤ 1``, a check of the closed form.
-
-    For `UnionFitness`, with τ the noise of blocks of one coordinate and K_b that of the others, whose coordinates are
-    the columns of M_b,
+    On geometry ``blocks``, with τ the noise of blocks of one coordinate and K_b that of the others, whose coordinates
+    are the columns of M_b, for `FitnessForUse` and `PrivacyFirst`
 
     - ``schur``, its default: minimise α subject to ``[[K_b, M_b], [M_b', Z_b]] ⪰ 0``, ``Σ 1/τ_t + Σ_b (Z_b)_oo ≤ α``
       for every orbit o of cells, ``Σ v_t² τ_t + Σ_b v_b K_b v_b' ≤ c`` for every orbit of queries;
-    - ``matrix_frac``: the same with ``m' K_b⁻¹ m`` of the columns of M_b for the diagonal of Z_b.
+    - ``matrix_frac``: the same with ``m' K_b⁻¹ m`` of the columns of M_b for the diagonal of Z_b;
+    - ``dual``, where all blocks have one coordinate and all records cost the same, as of marginals: maximise
+      ``Σ_t √(N'm)_t`` over ``m ≥ 0, Σ m_S ≤ 1``, the root of the optimum of `FitnessForUse`.
 
-    For `UnionVariance` the two minimise the total of the variances, with 1 for α.
+    For `TotalVariance` the first two minimise the total of the variances, with 1 for α. A product is stated factor by
+    factor (``problem.factors``), and split noise has no one program.
 
     For `ReuseFitness` ``schur`` is that of `FitnessForUse` with ``K Σ K' ⪯ I`` beside it, labelled ``released``, whose
     multiplier is Ω.
@@ -163,10 +156,14 @@ def formulate(problem: Any, formulation: str = "schur", **options: Any) -> cp.Pr
     >>> round(float(program.solve(solver="CLARABEL")), 6)
     1.333333
     """
-    raise InputTypeError(_unknown(problem, "states"))
+    stated = STATEMENTS.get(type(problem))
+    if stated is None:
+        raise _unknown(problem, "states")
+    given = {} if formulation is None else {"formulation": formulation}
+    program: cp.Problem = stated[0](problem, **given, **options)
+    return program
 
 
-@singledispatch
 def solve(problem: Any, **options: Any) -> Solution:
     """Solve a problem with a backend of CVXPY and let the problem judge the answer.
 
@@ -216,41 +213,14 @@ def solve(problem: Any, **options: Any) -> Solution:
     >>> answer.status.name, round(answer.objective, 5), answer.solver
     ('CERTIFIED', 1.33333, 'reference:CLARABEL:schur')
     """
-    raise InputTypeError(_unknown(problem, "solves"))
+    stated = STATEMENTS.get(type(problem))
+    if stated is None or stated[1] is None:
+        raise _unknown(problem, "solves")
+    return warned(stated[1](problem, **options))
 
 
-def _unknown(problem: Any, verb: str) -> str:
-    registry = formulate.registry if verb == "states" else solve.registry
-    known = ", ".join(kind.__name__ for kind in registry if kind is not object)
-    return f"problem must be one that the reference layer {verb} ({known}), got {type(problem).__name__}"
-
-
-for _problem in (FitnessForUse, PrivacyFirst):
-    formulate.register(_problem, fitness.formulate)
-    solve.register(_problem, fitness.solve)
-formulate.register(TotalVariance, variance.formulate)
-solve.register(TotalVariance, variance.solve)
-formulate.register(SoftmaxFitness, softmax.formulate)
-solve.register(SoftmaxFitness, softmax.solve)
-formulate.register(QueryWeighting, weighting.formulate)
-solve.register(QueryWeighting, weighting.solve)
-formulate.register(CommonMechanism, common.formulate)
-solve.register(CommonMechanism, common.solve)
-formulate.register(RefinementStage, refinement.formulate)
-formulate.register(ReuseFitness, reuse.formulate)
-solve.register(ReuseFitness, reuse.solve)
-formulate.register(MarginalFitness, marginals.formulate)
-solve.register(MarginalFitness, marginals.solve)
-formulate.register(MarginalVariance, marginal_variance.formulate)
-solve.register(MarginalVariance, marginal_variance.solve)
-for _product in (ProductFitness, ProductVariance):
-    solve.register(_product, partial(products.solve, solver=solve))
-for _union in (UnionFitness, UnionVariance):
-    formulate.register(_union, blocks.formulate)
-    solve.register(_union, blocks.solve)
-formulate.register(LocalStrategy, strategy.formulate)
-solve.register(LocalStrategy, strategy.solve)
-formulate.register(LocalProjection, projection.formulate)
-solve.register(LocalProjection, projection.solve)
-formulate.register(NonnegativeEstimate, estimate.formulate)
-solve.register(NonnegativeEstimate, estimate.solve)
+def _unknown(problem: Any, verb: str) -> InputTypeError:
+    known = ", ".join(kind.__name__ for kind, (_, solver) in STATEMENTS.items() if verb == "states" or solver)
+    return InputTypeError(
+        f"problem must be one that the reference layer {verb} ({known}), got {type(problem).__name__}"
+    )

@@ -18,15 +18,17 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import BackendError
-from dualmech.geometry.block_forms import UnionPoint
+from dualmech.errors import BackendError, InvalidInputError
+from dualmech.geometry.base import FitnessDual, VarianceDual
+from dualmech.geometry.block_forms import BlockPoint
 from dualmech.geometry.block_rows import Block
 from dualmech.geometry.blocks import Blocks
-from dualmech.problems.unions import UnionDual, UnionFitness, UnionVariance
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.variance import TotalVariance
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.scaling import definite, shares
 from dualmech.reference.statements import named, variances
-from dualmech.solution import Solution, warned
+from dualmech.solution import Solution
 from dualmech.validate import Array
 
 FORMULATIONS = ("schur", "matrix_frac")
@@ -49,14 +51,14 @@ class Stated:
     @classmethod
     def of(cls, blocks: Blocks) -> Stated:
         """Take the arrays of a problem as they are."""
-        paid = _selection(blocks.columns, blocks.cells)
-        several = blocks.several
+        paid = blocks.reach
+        several = blocks.matrix_blocks
         return cls(
             paid,
-            blocks.squares,
+            blocks.scalar_blocks,
             tuple(each.moves for each in several),
             tuple(each.queries for each in several),
-            tuple(_selection(each.cells, blocks.cells) for each in several),
+            tuple(_selection(each.cells, blocks.reach.shape[0]) for each in several),
             tuple(_selection(each.rows, len(blocks.tables)) for each in several),
         )
 
@@ -75,16 +77,21 @@ class Stated:
         )
 
 
-def formulate(problem: UnionFitness | UnionVariance, formulation: str = "schur") -> cp.Problem:
+def formulate(problem: Any, formulation: str = "schur") -> cp.Problem:
     """State the problem over its own arrays; see `dualmech.reference.formulate`."""
-    name, stated = validate.choice(FORMULATIONS, formulation=formulation), Stated.of(problem.blocks)
-    if isinstance(problem, UnionFitness):
-        return accuracy_first(stated, problem.orbit_targets, name)
-    return least_total(stated, problem.orbit_weights, name)
+    name, stated = _named(problem, formulation), Stated.of(problem.geometry)
+    if isinstance(problem, TotalVariance):
+        return least_total(stated, problem.geometry.orbit_weights(problem.weights), name)
+    limits = problem.targets[problem.geometry.tables]
+    if isinstance(problem, PrivacyFirst):
+        return privacy_first(stated, limits, problem.cost, name)
+    if name == "dual":
+        return best_bound(stated.N.multiply(1 / limits[:, None]).tocsr())
+    return accuracy_first(stated, limits, name)
 
 
 def solve(
-    problem: UnionFitness | UnionVariance,
+    problem: FitnessForUse | TotalVariance,
     *,
     backend: str = "CLARABEL",
     formulation: str = "schur",
@@ -93,23 +100,70 @@ def solve(
     **options: Any,
 ) -> Solution:
     """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
-    name = validate.choice(FORMULATIONS, formulation=formulation)
-    cones = frozenset({"SOC", "PSD"} if problem.blocks.several else {"SOC"})
+    name = _named(problem, formulation)
+    cones = frozenset({"SOC", "PSD"} if problem.geometry.matrix_blocks else {"SOC"})
     request = attempts.Request.of(backend, cones, tol, time_limit, options)
     scaled = _Units.of(problem)
-    fitness = isinstance(problem, UnionFitness)
-    state, limits = (accuracy_first, scaled.ones) if fitness else (least_total, scaled.ones / scaled.total)
-    program = state(scaled.stated, limits, name)
-    reading = attempts.Reading(
+    fitness = not isinstance(problem, TotalVariance)
+    if name == "dual":
+        reading = _bound_reading(scaled)
+    else:
+        state, limits = (
+            (accuracy_first, scaled.ones) if fitness else (least_total, scaled.ones / scaled.total)
+        )
+        program = state(scaled.stated, limits, name)
+        reading = attempts.Reading(
+            program,
+            scaled,
+            covariance=lambda: scaled.gathered(program.var_dict),
+            dual=scaled.dual,
+            constraints=("privacy", "accuracy") if fitness else ("privacy",),
+            optimum=lambda: math.nan if program.value is None else float(program.value),
+        )
+    answer = attempts.solve(reading, request)
+    return replace(answer, solver=f"{answer.solver}:{name}")
+
+
+def _named(problem: Any, formulation: str) -> str:
+    name = validate.choice((*FORMULATIONS, "dual"), formulation=formulation)
+    blocks = problem.geometry
+    plain = isinstance(problem, FitnessForUse) and not blocks.matrix_blocks and blocks.reach.shape[0] == 1
+    if name == "dual" and not plain:
+        raise InvalidInputError(
+            "formulation 'dual' is for fitness for use where all blocks have one coordinate and all records cost the "
+            "same, as of marginals"
+        )
+    return name
+
+
+def best_bound(sensitivities: sp.csr_array) -> cp.Problem:
+    """State the best bound ``√α`` of blocks of one coordinate: with N over targets, maximise ``Σ_t √(N'm)_t``."""
+    N = cp.Constant(sensitivities, name="N")
+    m = cp.Variable(sensitivities.shape[0], nonneg=True, name="m")
+    return cp.Problem(cp.Maximize(cp.sum(cp.sqrt(N.T @ m))), [named("spent", cp.sum(m) <= 1)])
+
+
+def _bound_reading(scaled: _Units) -> attempts.Reading:
+    """Read `best_bound`: its weights are the dual's, and ask for the noise ``τ_t ∝ 1/√(N'm)_t``."""
+    # A cost of 1/τ there is R/τ here.
+    reach = np.asarray(scaled.stated.R.sum(axis=0)).ravel()
+    sensitivities = sp.csr_array(scaled.stated.N.multiply(reach[None, :]))
+    program = best_bound(sensitivities)
+
+    def weights() -> Array:
+        found = program.var_dict["m"].value
+        if found is None:
+            raise BackendError("the backend returned no weights to judge")
+        return np.maximum(found, FLOOR * np.max(found))
+
+    return attempts.Reading(
         program,
         scaled,
-        covariance=lambda: scaled.gathered(program.var_dict),
-        dual=scaled.dual,
-        constraints=("privacy", "accuracy") if fitness else ("privacy",),
-        optimum=lambda: math.nan if program.value is None else float(program.value),
+        covariance=lambda: reach / np.sqrt(sensitivities.T @ weights()),
+        dual=lambda _: scaled.dual(np.ones(1), weights()),
+        constraints=("spent",),
+        optimum=lambda: math.nan if program.value is None else float(program.value) ** 2,
     )
-    answer = attempts.solve(reading, request)
-    return warned(replace(answer, solver=f"{answer.solver}:{name}"), stacklevel=4)
 
 
 def accuracy_first(stated: Stated, targets: Array, formulation: str) -> cp.Problem:
@@ -122,6 +176,20 @@ def accuracy_first(stated: Stated, targets: Array, formulation: str) -> cp.Probl
             *bounds,
             named("privacy", costs <= alpha),
             named("accuracy", seen <= c),
+        ],
+    )
+
+
+def privacy_first(stated: Stated, targets: Array, cost: float, formulation: str) -> cp.Problem:
+    """State the least factor κ on the targets c of orbits of queries, of noise of a given privacy cost."""
+    kappa, c = cp.Variable(name="kappa"), cp.Constant(targets, name="c")
+    costs, seen, bounds = _forms(stated, formulation)
+    return cp.Problem(
+        cp.Minimize(kappa),
+        [
+            *bounds,
+            named("privacy", costs <= cost),
+            named("accuracy", seen <= kappa * c),
         ],
     )
 
@@ -181,15 +249,15 @@ class _Units:
     total: float
 
     @classmethod
-    def of(cls, problem: UnionFitness | UnionVariance) -> _Units:
+    def of(cls, problem: FitnessForUse | TotalVariance) -> _Units:
         """Balance every block by its singular values, as `dualmech.reference.scaling.Scaled` does."""
-        blocks, stated = problem.blocks, Stated.of(problem.blocks)
-        if isinstance(problem, UnionFitness):
-            rows = 1 / np.sqrt(problem.orbit_targets)
+        blocks, stated = problem.geometry, Stated.of(problem.geometry)
+        if isinstance(problem, TotalVariance):
+            rows = np.sqrt(blocks.orbit_weights(problem.weights))
         else:
-            rows = np.sqrt(problem.orbit_weights)
-        levels = 1 / np.sqrt(np.asarray(blocks.squares.T @ rows**2))
-        lifts = [_balance(block, rows) for block in blocks.several]
+            rows = 1 / np.sqrt(problem.targets[blocks.tables])
+        levels = 1 / np.sqrt(np.asarray(blocks.scalar_blocks.T @ rows**2))
+        lifts = [_balance(block, rows) for block in blocks.matrix_blocks]
         begun = stated.in_units(1.0, rows, levels, lifts)
         costs, seen = _sums(begun)
         cost, variance = float(costs.max()), float(seen.max())
@@ -212,12 +280,12 @@ class _Units:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Numbers of orbits of cells and of queries, and of all coordinates."""
-        return self.stated.R.shape[0], self.stated.N.shape[0], self.problem.blocks.coordinates
+        return self.stated.R.shape[0], self.stated.N.shape[0], self.problem.geometry.coordinates
 
     @property
     def objective_unit(self) -> float:
         """The problem's objective that is 1 in scaled units."""
-        return self.cost * (1.0 if isinstance(self.problem, UnionFitness) else self.total)
+        return self.cost * (self.total if isinstance(self.problem, TotalVariance) else 1.0)
 
     def gathered(self, variables: dict[str, cp.Variable]) -> Array:
         """Return all noise as a backend left it, one after another; NaN for what it left out."""
@@ -225,7 +293,7 @@ class _Units:
         values = [np.ravel(np.asarray(variables[name].value, dtype=np.float64)) for name in names]
         return np.concatenate(values)
 
-    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> UnionPoint:
+    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> BlockPoint:
         """Return the noise on the problem's blocks, positive and feasible; a matrix stands for where it began.
 
         Of the cost that may be added, `spare`, every block gets the same (`Scaled.covariance`).
@@ -252,13 +320,14 @@ class _Units:
                 noise = noise @ np.linalg.solve(noise + limit, limit)
             lifted = lift @ noise @ lift.T
             covariances.append((lifted + lifted.T) / 2)
-        return self.problem.feasible(UnionPoint(levels, tuple(covariances)))
+        return self.problem.feasible(BlockPoint(levels, tuple(covariances)))
 
-    def dual(self, privacy: Array, accuracy: Array | None = None) -> UnionDual:
+    def dual(self, privacy: Array, accuracy: Array | None = None) -> Any:
         """Return multipliers as weights with ``Σ λ_o = 1``, ``Σ μ_j c_j = 1``."""
         if accuracy is None:
-            return UnionDual(shares(privacy))
-        return UnionDual(shares(privacy), shares(accuracy) / self.problem.orbit_targets)
+            return VarianceDual(shares(privacy))
+        targets = self.problem.targets[self.problem.geometry.tables]
+        return FitnessDual(shares(privacy), shares(accuracy) / targets)
 
 
 def _balance(block: Block, rows: Array) -> Array:

@@ -18,7 +18,7 @@ from dualmech.errors import BackendError, InvalidInputError
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.reference.engine import attempts, backends
 from dualmech.reference.statements import named
-from dualmech.solution import Solution, Status, judged, warned
+from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
 
 FORMULATIONS = ("primal", "dual")
@@ -53,7 +53,7 @@ def solve(
     scaled = _Units.of(problem)
     program = STATEMENTS[formulation](scaled.bounds)
     answer = attempts.solve(_READINGS[formulation](program, scaled), request)
-    return warned(replace(answer, solver=solver), stacklevel=4)
+    return replace(answer, solver=solver)
 
 
 def primal(bounds: Array) -> cp.Problem:

@@ -19,7 +19,7 @@ from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
 from dualmech.reference import statements
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.scaling import Scaled
-from dualmech.solution import Solution, warned
+from dualmech.solution import Solution
 from dualmech.validate import Array
 
 FORMULATIONS = {
@@ -94,7 +94,7 @@ def solve(
     )
     path = _central_path(program, scaled, request.tol) if formulation == "logdet" else None
     answer = attempts.solve(reading, request, path)
-    return warned(replace(answer, solver=f"{answer.solver}:{formulation}"), stacklevel=4)
+    return replace(answer, solver=f"{answer.solver}:{formulation}")
 
 
 def _means(

@@ -10,7 +10,7 @@ import scipy.linalg
 
 from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
-from dualmech.geometry.dense_forms import FitnessDual
+from dualmech.geometry.base import FitnessDual
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.refinement import Refinement, accuracy_first
 from dualmech.problems.refinement import refine as refine_by_stages

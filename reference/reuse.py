@@ -18,7 +18,7 @@ from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.reference import statements
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.scaling import Scaled
-from dualmech.solution import Solution, Status, judged, warned
+from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
 
 FORMULATIONS = ("schur",)
@@ -68,7 +68,7 @@ def solve(
         optimum=lambda: aim.optimum,
     )
     answer = attempts.solve(reading, request)
-    return warned(replace(answer, solver=f"{answer.solver}:{formulation}"), stacklevel=4)
+    return replace(answer, solver=f"{answer.solver}:{formulation}")
 
 
 def schur(aim: statements.Aim, moves: Array, queries: Array, release: Array) -> cp.Problem:

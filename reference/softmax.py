@@ -14,12 +14,12 @@ import cvxpy as cp
 import numpy as np
 
 from dualmech.errors import BackendError, InvalidInputError
-from dualmech.geometry.dense_forms import proving
+from dualmech.geometry.base import proving
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.scaling import Scaled
 from dualmech.reference.statements import named, variances
-from dualmech.solution import Solution, warned
+from dualmech.solution import Solution
 from dualmech.validate import Array
 
 FORMULATIONS = ("schur", "matrix_frac")
@@ -66,7 +66,7 @@ def solve(
         optimum=lambda: float("nan") if program.value is None else float(program.value),
     )
     answer = attempts.solve(reading, request)
-    return warned(replace(answer, solver=f"{answer.solver}:{formulation}"), stacklevel=4)
+    return replace(answer, solver=f"{answer.solver}:{formulation}")
 
 
 def schur(moves: Array, queries: Array, smoothing: Smoothing) -> cp.Problem:

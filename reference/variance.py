@@ -21,7 +21,7 @@ from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.scaling import Scaled, definite
 from dualmech.reference.statements import named, variances
-from dualmech.solution import Solution, warned
+from dualmech.solution import Solution
 from dualmech.validate import Array
 
 FORMULATIONS = ("gram", "schur", "matrix_frac")
@@ -63,7 +63,7 @@ def solve(
         optimum=lambda: math.nan if program.value is None else float(program.value),
     )
     answer = attempts.solve(reading, request)
-    return warned(replace(answer, solver=f"{answer.solver}:{formulation}"), stacklevel=4)
+    return replace(answer, solver=f"{answer.solver}:{formulation}")
 
 
 def _named(formulation: str) -> str:

@@ -20,7 +20,7 @@ from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.scaling import shares
 from dualmech.reference.statements import named
-from dualmech.solution import Solution, warned
+from dualmech.solution import Solution
 from dualmech.validate import Array
 
 FORMULATIONS = {
@@ -64,7 +64,7 @@ def solve(
         optimum=lambda: math.nan if program.value is None else float(program.value),
     )
     answer = attempts.solve(reading, request)
-    return warned(replace(answer, solver=f"{answer.solver}:{name}"), stacklevel=4)
+    return replace(answer, solver=f"{answer.solver}:{name}")
 
 
 def inv_pos(costs: Array, sensitivities: Array) -> cp.Problem:

@@ -16,20 +16,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry import block_forms
 from dualmech.geometry.attribute_symmetry import Frame, Parts
+from dualmech.geometry.base import FitnessDual, Index, Judged, LittleSymmetryError, proving, shares
+from dualmech.geometry.block_forms import BlockForms, BlockPoint
 from dualmech.geometry.block_rows import Block, BlockRows, Key
+from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.workloads.circular import CircularWorkload
+from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import Queries, UnionWorkload
-
-Index = npt.NDArray[np.intp]
 
 MAX_ORBITS = 2**15
 """Largest number of orbits of cells, or of queries of all tables."""
@@ -47,8 +50,10 @@ class Blocks:
 
     Attributes
     ----------
+    workload : UnionWorkload or MarginalWorkload
+        The tables.
     frames : tuple of Frame
-        Of each attribute.
+        Of each attribute; of marginal tables, where nothing is left to say, none, nor parts.
     wide : tuple of int
         The attributes with more than one class; an orbit of cells is a class of each.
     parts : tuple of tuples of Parts
@@ -63,16 +68,19 @@ class Blocks:
         Number of orbits of cells.
     keys : tuple of Key
         Of the blocks of one coordinate.
-    squares : (orbits, t) sparse array
+    scalar_blocks : (orbits, t) sparse array
         The squared entries ``v²`` of the blocks of one coordinate.
-    columns : (t,) array of int
-        The orbit of cells of each.
+    reach : (orbits of neighbours, t) sparse array
+        What a unit of ``1/K`` of each of them costs: 1 for the records that it counts.
     copies : (t,) array
         How many of each symmetry makes.
-    several : tuple of Block
+    matrix_blocks : tuple of Block
         The other blocks.
+    exact : bool
+        Whether no part of a query can have been lost to rounding, as where all are counts of cells.
     """
 
+    workload: MarginalWorkload | UnionWorkload
     frames: tuple[Frame, ...]
     wide: tuple[int, ...]
     parts: tuple[tuple[Parts, ...], ...]
@@ -81,20 +89,25 @@ class Blocks:
     counts: Array
     cells: int
     keys: tuple[Key, ...]
-    squares: sp.csr_array
-    columns: Index
+    scalar_blocks: sp.csr_array
+    reach: sp.csr_array
     copies: Array
-    several: tuple[Block, ...]
+    matrix_blocks: tuple[Block, ...]
+    exact: bool = False
+
+    name: ClassVar[str] = "blocks"
 
     @classmethod
-    def of(cls, workload: UnionWorkload) -> Blocks:
-        """Find the symmetry of a workload and split it.
+    def of(cls, workload: UnionWorkload, most_cells: int = MAX_ORBITS) -> Blocks:
+        """Find the symmetry of a workload and split it; `of_marginals` is the quick way for marginal tables.
 
         Raises
         ------
+        LittleSymmetryError
+            More than `most_cells` orbits of cells, too many of queries, or blocks too large to write out; the message
+            says which attributes have no symmetry.
         InvalidInputError
-            Too many orbits of cells or of queries, or blocks too large to write out; the message says which attributes
-            have no symmetry.
+            No query that is not all zero.
         """
         frames, looks = _frames(workload)
         wide = tuple(axis for axis, frame in enumerate(frames) if len(frame.sizes) > 1)
@@ -103,34 +116,149 @@ class Blocks:
         )
         counts = [math.prod(len(each.means) for each in own) for own in parts]
         cells = math.prod(len(frames[axis].sizes) for axis in wide)
-        _affordable(workload, frames, wide, counts, cells)
+        _affordable(workload, frames, wide, counts, cells, most_cells)
         found = BlockRows(frames, wide)
         start = 0
         for table, own, count in zip(workload.tables, parts, counts, strict=True):
             found.add(table.axes, own, np.arange(start, start + count))
             start += count
         keys, squares, columns = found.single(start)
-        largest = [linalg.kronecker([each.magnitudes[:, None] for each in own]).ravel() for own in parts]
-        members = [linalg.kronecker([each.counts[:, None] for each in own]).ravel() for own in parts]
+        if not found.values:
+            raise InvalidInputError("workload must have at least one query that is not all zero")
+        ones = (np.ones(len(keys)), (columns, np.arange(len(keys))))
         return cls(
+            workload,
             frames,
             wide,
             parts,
             np.repeat(np.arange(len(counts)), counts),
-            np.concatenate(largest),
-            np.concatenate(members),
+            np.concatenate([_products(own, "magnitudes") for own in parts]),
+            np.concatenate([_products(own, "counts") for own in parts]),
             cells,
             keys,
             squares,
-            columns,
+            sp.csr_array(ones, shape=(cells, len(keys))),
             np.array([found.copies_of(key) for key in keys]),
             found.several(),
+        )
+
+    @classmethod
+    def of_marginals(cls, workload: MarginalWorkload) -> Blocks:
+        """Split marginal tables, whose blocks are the residual subspaces: no query need be looked at.
+
+        A cell of table S meets each of the mult_T copies of ``T ⊆ S`` with a squared entry of ``mult_T / cells_S²``;
+        all copies together have the square of ``mult_T / cells_S``.
+        """
+        lattice, tables = workload.lattice, np.arange(len(workload.axes))
+        rows = lattice.incidence.multiply(lattice.dimensions[:, None] / workload.table_cells).T
+        return cls(
+            workload,
+            (),
+            (),
+            (),
+            tables,
+            np.ones(len(tables)),
+            workload.table_cells,
+            1,
+            tuple(tuple((axis, 0) for axis in axes) for axes in lattice.axes),
+            sp.csr_array(rows.multiply(rows)),
+            sp.csr_array(np.ones((1, len(lattice.axes)))),
+            lattice.dimensions,
+            (),
+            exact=True,
         )
 
     @property
     def coordinates(self) -> int:
         """Number of coordinates of all blocks, on their bases."""
-        return len(self.columns) + sum(len(block.moves) for block in self.several)
+        return len(self.keys) + sum(len(block.moves) for block in self.matrix_blocks)
+
+    @property
+    def rank(self) -> int:
+        """Size of the largest block."""
+        return max((len(block.moves) for block in self.matrix_blocks), default=1)
+
+    @property
+    def depth(self) -> int:
+        """How many roundings an entry of a row may have seen: sums over classes or waves, and their products."""
+        if self.exact:
+            return 4
+        longest = max(frame.roundings for frame in self.frames)
+        return 4 * longest * (1 + max(len(own) for own in self.parts))
+
+    @property
+    def hidden(self) -> float:
+        """Largest part of a query, over its largest entry, that may have been taken for rounding of zero."""
+        return 0.0 if self.exact else self.depth * EPS
+
+    def point(self, primal: Any) -> BlockPoint:
+        """Return a primal point of the right shapes, its entries unseen."""
+        return block_forms.checked_point(self, primal)
+
+    def scaled(self, point: BlockPoint, divisor: float) -> BlockPoint:
+        """Return noise over a positive number."""
+        with np.errstate(all="ignore"):
+            return point.scaled(1 / np.float64(divisor))
+
+    def forms(self, point: BlockPoint) -> BlockForms | None:
+        """Evaluate both sides; None for noise that is no covariance, or that some record leaves."""
+        return block_forms.evaluate(self, point)
+
+    def largest_ratio(self, point: BlockPoint, targets: Array) -> float:
+        """Return the largest ratio of a variance to its target; inf for noise that is no covariance."""
+        forms = self.forms(point)
+        return np.inf if forms is None else forms.excess(targets)[0]
+
+    def weights(self, dual: Any, queries: bool = True) -> tuple[Array, Array]:
+        """Return weights of orbits of neighbours and, if asked for, of queries, their entries unseen."""
+        if queries and not isinstance(dual, FitnessDual):
+            raise InputTypeError(f"dual must be a dualmech.FitnessDual, got {type(dual).__name__}")
+        first = _checked("neighbour_weights", getattr(dual, "neighbour_weights", dual), self.reach.shape[0])
+        if not queries:
+            return first, np.zeros(0)
+        return first, _checked("query_weights", dual.query_weights, len(self.tables))
+
+    def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
+        """Return ``(Σ_b ‖diag(√μ) V_b diag(√λ)‖_*)² / (Σ λ_o Σ μ_j c_j)`` and its rounding, relative."""
+        if not proving(query_weights):
+            return 0.0, 0.0
+        bill = query_weights / query_weights.max()
+        return self._bound(neighbour_weights, bill / (bill @ targets[self.tables]))
+
+    def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
+        """Return the same with ``w m_j`` for μ_j, m_j being the number of queries of the orbit."""
+        return self._bound(neighbour_weights, self.orbit_weights(weights))
+
+    def orbit_weights(self, weights: Array) -> Array:
+        """Return what the variance of an orbit of queries counts, all its queries together, from weights of tables."""
+        return np.asarray(weights[self.tables] * self.counts)
+
+    def per_query(self, numbers: Array) -> Array:
+        """Return one number a query, from one a table; refused where they are too many to write out."""
+        if self.workload.shape[0] > MAX_CHOICES:
+            raise InvalidInputError(f"{self.workload.shape[0]} queries are too many to write out")
+        return np.repeat(numbers, self.workload.table_counts)
+
+    def prices(self, query_weights: Array, targets: Array) -> Array:
+        """Return each table's share of ``Σ μ_j c_j`` (tables,)."""
+        return self._by_table(query_weights * targets[self.tables], len(targets))
+
+    def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
+        """Return each table's share of the trace norm (tables,)."""
+        if not proving(neighbour_weights):
+            return np.zeros(len(weights))
+        found = block_forms.shares(self, neighbour_weights, self.orbit_weights(weights))
+        return self._by_table(found, len(weights))
+
+    def _bound(self, neighbour_weights: Array, bill: Array) -> Judged:
+        if not proving(neighbour_weights):
+            return 0.0, 0.0
+        own = neighbour_weights / neighbour_weights.max()
+        norm, rounding = block_forms.trace_norm(self, own / own.sum(), bill)
+        return norm**2, 2 * rounding / norm if norm > 0 else 0.0
+
+    def _by_table(self, values: Array, count: int) -> Array:
+        return shares(np.bincount(self.tables, values, count))
 
     def orbit_shape(self, table: int) -> tuple[int, ...]:
         """Return how many orbits of queries a table has along each of its attributes."""
@@ -161,33 +289,51 @@ def _frames(workload: UnionWorkload) -> tuple[tuple[Frame, ...], list[dict[objec
     return frames, looks
 
 
+def _products(own: tuple[Parts, ...], name: str) -> Array:
+    """Return the products over a table's attributes of one number of each, an orbit of queries after another."""
+    return linalg.kronecker([getattr(each, name)[:, None] for each in own]).ravel()
+
+
+def _checked(name: str, given: Any, count: int) -> Array:
+    """Return dual weights of the right number, their entries unseen."""
+    checked = validate.numeric(1, **{name: given})
+    if len(checked) != count:
+        raise InvalidInputError(f"{name} must be {count}, one an orbit, got {len(checked)}")
+    return checked
+
+
 def _key_of(asked: Queries) -> object:
     return None if asked is None else id(asked)
 
 
 def _affordable(
-    workload: UnionWorkload, frames: tuple[Frame, ...], wide: tuple[int, ...], counts: list[int], cells: int
+    workload: UnionWorkload,
+    frames: tuple[Frame, ...],
+    wide: tuple[int, ...],
+    counts: list[int],
+    cells: int,
+    most_cells: int,
 ) -> None:
     """Refuse what would take too much room before it is built."""
     assert workload.domain is not None
     classes = ", ".join(f"{workload.domain.names[axis]} {len(frames[axis].sizes)}" for axis in wide)
-    if cells > MAX_ORBITS or sum(counts) > MAX_ORBITS:
-        raise InvalidInputError(
-            f"workload must have at most {MAX_ORBITS} orbits of cells and of queries, got {cells} and {sum(counts)}; "
+    if cells > most_cells or sum(counts) > MAX_ORBITS:
+        raise LittleSymmetryError(
+            f"workload must have at most {most_cells} orbits of cells and of queries, got {cells} and {sum(counts)}; "
             f"classes of values that no query tells apart: {classes or 'none but whole attributes'}"
         )
     choices = sum(
         math.prod(1 + len(frames[axis].classes) for axis in table.axes) for table in workload.tables
     )
     if choices > MAX_CHOICES:
-        raise InvalidInputError(f"workload has {choices} blocks in its tables (limit {MAX_CHOICES})")
+        raise LittleSymmetryError(f"workload has {choices} blocks in its tables (limit {MAX_CHOICES})")
     entries = 0
     for table, count in zip(workload.tables, counts, strict=True):
         others = math.prod(len(frames[axis].sizes) for axis in wide if axis not in table.axes)
         own = math.prod(len(frames[axis].sizes) + len(frames[axis].classes) for axis in table.axes)
         entries += count * others * own
     if entries > MAX_ENTRIES:
-        raise InvalidInputError(
+        raise LittleSymmetryError(
             f"workload has {entries} entries in all its blocks (limit {MAX_ENTRIES}); classes of values that no query "
             f"tells apart: {classes or 'none but whole attributes'}"
         )

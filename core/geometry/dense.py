@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry import dense_forms
+from dualmech.geometry.base import Judged, proving, shares
+from dualmech.geometry.dense_forms import DenseForms
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -20,8 +24,10 @@ CHUNK = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Geometry:
-    """``W = L B`` and the moves ``B U`` between neighbours, with the two quadratic forms of a covariance.
+class Dense:
+    """A matrix: ``W = L B`` and the moves ``B U`` between neighbours, with the two quadratic forms of a covariance.
+
+    A point is the covariance of the noise on B x (k, k); there is a target or a weight for every query.
 
     Attributes
     ----------
@@ -50,8 +56,10 @@ class Geometry:
     unmoved: Array
     mismatch: Array
 
+    name: ClassVar[str] = "dense"
+
     @classmethod
-    def of(cls, workload: Workload, basis: npt.ArrayLike | None, neighbours: Matrix | None) -> Geometry:
+    def of(cls, workload: Workload, basis: npt.ArrayLike | None, neighbours: Matrix | None) -> Dense:
         """Check the three against each other and factor the workload over the basis."""
         if not isinstance(workload, Workload):
             raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
@@ -104,6 +112,98 @@ class Geometry:
         values = np.einsum("jk,jk->j", rows @ covariance, rows)
         magnitudes = np.einsum("jk,jk->j", np.abs(rows) @ np.abs(covariance), np.abs(rows))
         return values, 2 * size * linalg.EPS * magnitudes
+
+    def point(self, primal: npt.ArrayLike) -> Array:
+        """Return a primal point as a matrix of the right shape, its entries unseen; text and the like are refused."""
+        covariance = validate.numeric(2, covariance=primal)
+        if covariance.shape != (self.rank, self.rank):
+            raise InvalidInputError(
+                f"covariance must have shape ({self.rank}, {self.rank}), got {covariance.shape}"
+            )
+        return covariance
+
+    def scaled(self, point: Array, divisor: float) -> Array:
+        """Return ``Σ / divisor``."""
+        return dense_forms.scaled(point, divisor)
+
+    def forms(self, point: Array) -> DenseForms | None:
+        """Evaluate both forms at any matrix; None for one that is no covariance, or that some neighbour leaves."""
+        return dense_forms.quadratic_forms(self, point)
+
+    def largest_ratio(self, point: Array, targets: Array) -> float:
+        """Return the largest ratio of a variance to its target."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            regularised = linalg.regularised_covariance(point)
+            variances, _ = self.variances(point if regularised is None else regularised)
+            return float((variances / targets).max())
+
+    def weights(self, dual: Any, queries: bool = True) -> tuple[Array, Array]:
+        """Return weights on neighbours (s,) and, if asked for, on queries (m,), their entries unseen."""
+        counts = self.moves.shape[1], self.workload.shape[0]
+        if not queries:
+            given = getattr(dual, "neighbour_weights", dual)
+            named = {"dual weights on neighbours": given}
+            checked = validate.numeric(1, **named)
+            if len(checked) != counts[0]:
+                raise InvalidInputError(
+                    f"dual must hold {counts[0]} weights, one a pair of neighbours, got {len(checked)}"
+                )
+            return checked, np.zeros(0)
+        return checked_weights(dual, *counts)
+
+    def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
+        """Return ``‖diag(√μ) W U diag(√λ)‖_*² / (Σ λ_i Σ μ_j c_j)`` and its rounding, relative.
+
+        Proof that it bounds α: with S = Σ^(1/2), ``Σ_i λ_i (B u_i)'Σ⁻¹(B u_i) = ‖S⁻¹ B U diag(√λ)‖_F²`` is at
+        most ``α Σ λ_i``, and ``Σ_j μ_j v_j Σ v_j' = ‖diag(√μ) L S‖_F²`` at most ``Σ μ_j c_j``; multiply, and use
+        ``‖X Y‖_* ≤ ‖X‖_F ‖Y‖_F``. Weights that are negative or not finite prove nothing: the bound is 0.
+        """
+        if not proving(query_weights):
+            return 0.0, 0.0
+        spread = query_weights / query_weights.max()
+        factors = np.sqrt(spread / (spread @ targets))
+        return dense_forms.trace_norm_bound(self, neighbour_weights, factors)
+
+    def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
+        """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative.
+
+        Proof that it bounds the total at a cost of 1: that of `bound`, with ``Σ_j w_j v_j Σ v_j'`` for the second sum.
+        """
+        return dense_forms.trace_norm_bound(self, neighbour_weights, np.sqrt(weights))
+
+    def prices(self, query_weights: Array, targets: Array) -> Array:
+        """Return ``μ_j c_j / Σ μ_l c_l`` (m,)."""
+        return shares(query_weights * targets)
+
+    def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
+        """Return the diagonal of ``X s X' / Σ s``, s and X being those of ``diag(√w) W U diag(√λ)`` (m,)."""
+        if not proving(neighbour_weights):
+            return np.zeros(len(weights))
+        moves = np.flatnonzero(neighbour_weights)
+        product = self.differences(np.arange(len(weights)), moves)
+        factors = np.sqrt(neighbour_weights[moves] / neighbour_weights.max())
+        left, values, _ = linalg.svd(product * factors * np.sqrt(weights)[:, None])
+        return shares(left**2 @ values)
+
+    def per_query(self, numbers: Array) -> Array:
+        """Return one number a query: they are."""
+        return numbers
+
+
+def checked_weights(dual: Iterable[npt.ArrayLike], neighbours: int, queries: int) -> tuple[Array, Array]:
+    """Return weights on neighbours (s,) and on queries (m,), their entries unseen; other shapes are refused."""
+    try:
+        first, last = dual
+    except (TypeError, ValueError) as error:
+        raise InputTypeError("dual must be a pair of weights, on neighbours and on queries") from error
+    named = {"dual weights on neighbours": first}, {"dual weights on queries": last}
+    weights = validate.numeric(1, **named[0]), validate.numeric(1, **named[1])
+    if (weights[0].shape, weights[1].shape) != ((neighbours,), (queries,)):
+        raise InvalidInputError(
+            f"dual must hold weights of shapes {(neighbours,)} on neighbours and {(queries,)} on queries, "
+            f"got {weights[0].shape} and {weights[1].shape}"
+        )
+    return weights
 
 
 def _factor(dense: Array, names: tuple[str, ...], basis: npt.ArrayLike | None) -> tuple[Array, Array]:

@@ -1,27 +1,22 @@
-"""Problems on products of workloads: what the factors' own judges say, multiplied."""
+"""Products of workloads: what the factors' own geometries say, multiplied."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.base import FitnessDual, Forms, Geometry, Index, Judged
+from dualmech.geometry.blocks import Blocks
 from dualmech.validate import Array
 from dualmech.workloads import products
 from dualmech.workloads.domain import rounded
-from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.products import ProductWorkload
-
-if TYPE_CHECKING:
-    from dualmech.mechanisms.product import ProductMechanism
-    from dualmech.solution import Solution
 
 LISTED = 2**22
 """Largest number of cells among which those that bind are listed."""
@@ -30,115 +25,55 @@ LEAST = sys.float_info.min
 """Smallest number of which a double holds every digit."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ProductDual:
-    """The dual weights of each factor; their products are weights on the cells and queries of the product."""
+@dataclass(frozen=True, slots=True)
+class ByFactor:
+    """Targets, or weights, of a product of workloads: those of each factor; a query's number is their product.
 
-    factors: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False, init=False)
-class ProductProblem:
-    """What problems on products share: the optimum is the product of the factors' optima, and so is the bound.
-
-    Attributes
+    Parameters
     ----------
-    factors : tuple of problems
-        Two or more, none of them a product.
-    workload : ProductWorkload
-        The product of the factors' workloads.
+    numbers
+        One a factor, each as a problem on that factor alone takes them.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> both = dm.workloads.kron(dm.workloads.prefix(2), dm.workloads.identity(3))
+    >>> dm.FitnessForUse(both, dm.ByFactor([1.0, 2.0], 4.0)).targets
+    (array([1., 2.]), array([4., 4., 4.]))
     """
 
-    factors: tuple[Any, ...]
-    workload: ProductWorkload
+    numbers: tuple[Any, ...]
 
-    kinds: ClassVar[tuple[type, ...]]
-    """What a factor can be."""
+    def __init__(self, *numbers: Any) -> None:
+        object.__setattr__(self, "numbers", numbers)
 
-    given: ClassVar[str]
-    """The numbers that come with the queries, all positive or none negative: targets or weights."""
 
-    def __init__(self, factors: Sequence[Any]) -> None:
-        if not isinstance(factors, Sequence) or isinstance(factors, str):
-            raise InputTypeError(f"factors must be a sequence of problems, got {type(factors).__name__}")
-        known = (*self.kinds, type(self))
-        parts: list[Any] = []
-        for index, factor in enumerate(factors):
-            if not isinstance(factor, known):
-                *others, last = (kind.__name__ for kind in known)
-                raise InputTypeError(
-                    f"factors[{index}] must be a {', '.join(others)} or {last}, got {type(factor).__name__}"
-                )
-            if getattr(factor, "neighbours", None) is not None:
-                raise InvalidInputError(
-                    f"factors[{index}] must have the default neighbours, one record added or removed"
-                )
-            parts += factor.factors if isinstance(factor, type(self)) else (factor,)
-        if len(parts) < 2:
-            raise InvalidInputError(f"factors must be two or more problems, got {len(parts)}")
-        object.__setattr__(self, "factors", tuple(parts))
-        object.__setattr__(self, "workload", products.kron(*(part.workload for part in parts)))
-        values = [getattr(part, self.given) for part in parts]
-        for end in ([each.max() for each in values], [each[each > 0].min() for each in values]):
-            if not LEAST <= products.product(end) < math.inf:
-                raise _too_far(f"{self.given} of the product must be numbers that a double can hold", end)
+@dataclass(frozen=True, slots=True, eq=False)
+class ProductForms:
+    """Both sides of a product of mechanisms: costs multiply, and so do variances."""
 
-    def certify(self, primal: Sequence[npt.ArrayLike], dual: ProductDual | Sequence[Any]) -> Certificate:
-        """Judge the factors' primal points and dual weights, each by its own problem, and multiply the verdicts.
+    product: Product
+    factors: tuple[Forms, ...]
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Another number of items than factors; an optimum that no double can hold.
-        """
-        points, weights = self._each("primal", primal), self._each("dual", dual)
-        judged = [
-            each.certify(point, own) for each, point, own in zip(self.factors, points, weights, strict=True)
-        ]
-        objectives, bounds = [each.objective for each in judged], [each.lower_bound for each in judged]
-        objective, bound = products.product(objectives), products.product(bounds)
-        vanishes = min(objectives) > 0 and all(each.feasible for each in judged) and objective < LEAST
-        if vanishes or bound == math.inf:
-            words = f"{self.given} must leave the optimum of the product a number that a double can hold"
-            raise _too_far(words, objectives if vanishes else bounds)
-        with np.errstate(over="ignore"):
-            return Certificate.of(
-                objective,
-                bound,
-                float(np.expm1(math.fsum(math.log1p(each.violation) for each in judged))),
-                float(np.expm1(math.fsum(math.log1p(each.resolution) for each in judged))),
-            )
+    @property
+    def cost(self) -> float:
+        """Squared privacy cost, the product of the factors'."""
+        return _held("squared privacy cost of the product", [each.cost for each in self.factors])
 
-    def feasible(self, primal: Sequence[npt.ArrayLike]) -> tuple[Array, ...]:
-        """Return the factors' points, each scaled so that its own constraints hold exactly."""
-        points = self._each("primal", primal)
-        return tuple(each.feasible(point) for each, point in zip(self.factors, points, strict=True))
+    @property
+    def cost_rounding(self) -> float:
+        """Allowance for the rounding of the cost, relative."""
+        return _compounded(each.cost_rounding for each in self.factors)
 
-    def mechanism(self, primal: Sequence[npt.ArrayLike]) -> ProductMechanism:
-        """Return the mechanism with the product of the factors' noise."""
-        # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.mechanisms.product import ProductMechanism
+    def excess(self, targets: Sequence[Any]) -> Judged:
+        """Return the largest ratio of a variance to its target, the product of the factors'."""
+        return _multiplied(each.excess(own) for each, own in zip(self.factors, targets, strict=True))
 
-        points = self._each("primal", primal)
-        return ProductMechanism(
-            [each.mechanism(point) for each, point in zip(self.factors, points, strict=True)]
-        )
+    def total(self, weights: Sequence[Any]) -> Judged:
+        """Return the weighted sum of the variances, the product of the factors'."""
+        return _multiplied(each.total(own) for each, own in zip(self.factors, weights, strict=True))
 
-    def prices(self, dual: ProductDual | Sequence[Any]) -> Array:
-        """Return each query's share of the bill (m,), refused where they are too many to write out.
-
-        It is the product of the factors' shares, in which a table's share is spread evenly over its cells.
-        """
-        weights = self._each("dual", dual)
-        shares = []
-        for factor, own in zip(self.factors, weights, strict=True):
-            prices = factor.prices(own)
-            if isinstance(factor.workload, MarginalWorkload):
-                prices = prices / factor.workload.table_cells
-            shares.append(_query_values(factor, prices))
-        return products.outer(shares)
-
-    def binding(self, primal: Sequence[npt.ArrayLike], slack: float) -> npt.NDArray[np.intp]:
+    def binding(self, slack: float) -> Index:
         """Return the cells each of whose factors is within `slack` of its largest cost, where they can be listed.
 
         Raises
@@ -146,75 +81,160 @@ class ProductProblem:
         InvalidInputError
             More than 2^22 cells.
         """
-        if self.workload.shape[1] > LISTED:
+        cells = self.product.workload.shape[1]
+        if cells > LISTED:
             raise InvalidInputError(
-                f"binding cells are listed among {LISTED} at most, got {rounded(self.workload.shape[1])}; "
-                f"take the factors' own"
+                f"binding cells are listed among {LISTED} at most, got {rounded(cells)}; take the factors' own"
             )
         found = np.zeros(1, dtype=np.intp)
-        for factor, point in zip(self.factors, self._each("primal", primal), strict=True):
-            cells = factor.workload.shape[1]
-            alike = isinstance(factor.workload, MarginalWorkload)
-            own = np.arange(cells) if alike else factor.binding(point, slack)
-            found = np.add.outer(cells * found, own).ravel()
+        for geometry, forms in zip(self.product.factors, self.factors, strict=True):
+            size = geometry.workload.shape[1]
+            own = np.arange(size) if isinstance(geometry, Blocks) else forms.binding(slack)
+            found = np.add.outer(size * found, own).ravel()
         return found
 
-    def combine(self, answers: Sequence[Solution], tol: float = 1e-6) -> Solution:
-        """Return the factors' solutions, from whichever layer, as one of the product, judged anew.
+    def loose(self, targets: Sequence[Any], slack: float) -> Index:
+        """Refuse: of a product, queries are too many to tell apart one by one."""
+        raise InvalidInputError("loose queries of a product are those of its factors; take the factors' own")
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Another number of solutions than factors.
-        """
-        # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.solution import Status, judged
 
-        given = self._each("answers", answers)
-        different = {id(each): each for each in given}.values()  # a factor that comes twice is solved once
-        reasons = [each.status for each in given if each.status is not Status.CERTIFIED]
-        return judged(
-            self,
-            tuple(each.primal for each in given),
-            ProductDual(tuple(each.dual for each in given)),
-            tol=tol,
-            otherwise=reasons[0] if reasons else Status.ROUNDING,
-            iterations=sum(each.iterations for each in different),
-            seconds=sum(each.seconds for each in different),
-            solver=" x ".join(dict.fromkeys(each.solver for each in given)),
+@dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """Independent factors: certificates multiply, and nothing larger than a factor is ever formed.
+
+    The least squared privacy cost is the square of a factorisation norm, which is multiplicative: it is ``Π α_i``, by
+    noise of covariance ``⊗ Σ_i`` on ``(⊗ B_i) x``. Trace norms of Kronecker products multiply too, so that ``⊗ λ_i``
+    and ``⊗ μ_i`` prove the product of the factors' bounds; for total variance likewise. A point, a vector of dual
+    weights and the numbers that come with the queries are tuples, one item a factor. (That γ₂ is multiplicative: Lee,
+    Shraibman and Špalek, "A direct product theorem for discrepancy", CCC 2008.)
+
+    Attributes
+    ----------
+    workload : ProductWorkload
+        The product of the factors' workloads.
+    factors : tuple of Geometry
+        Dense, or blocks with one orbit of records; a workload that comes twice has the same geometry.
+    """
+
+    workload: ProductWorkload
+    factors: tuple[Geometry, ...]
+
+    name: ClassVar[str] = "product"
+
+    @property
+    def rank(self) -> int:
+        """Size of the largest matrix of a factor."""
+        return max(each.rank for each in self.factors)
+
+    def point(self, primal: Any) -> tuple[Any, ...]:
+        """Return the factors' points, checked by their own geometries."""
+        return self._each("primal", primal, lambda factor, own: factor.point(own))
+
+    def scaled(self, point: tuple[Any, ...], divisor: float) -> tuple[Any, ...]:
+        """Return noise over a positive number: every factor takes its share of it."""
+        share = np.float64(divisor) ** (1 / len(self.factors)) if divisor > 0 else np.float64(np.nan)
+        return tuple(factor.scaled(own, share) for factor, own in zip(self.factors, point, strict=True))
+
+    def forms(self, point: tuple[Any, ...]) -> ProductForms | None:
+        """Evaluate both sides; None where a factor's point is no covariance."""
+        found = [factor.forms(own) for factor, own in zip(self.factors, point, strict=True)]
+        return None if any(each is None for each in found) else ProductForms(self, tuple(found))
+
+    def largest_ratio(self, point: tuple[Any, ...], targets: Sequence[Any]) -> float:
+        """Return the largest ratio of a variance to its target."""
+        return products.product(
+            max(factor.largest_ratio(own, limits), 0.0)
+            for factor, own, limits in zip(self.factors, point, targets, strict=True)
         )
 
-    def share(self, tol: float) -> float:
-        """Return the gap to prove of each factor, so that theirs make up `tol` of the product."""
-        return math.expm1(math.log1p(tol) / len(self.factors))
+    def weights(self, dual: Any, queries: bool = True) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return the factors' weights, checked by their own geometries."""
+        if queries and not isinstance(dual, FitnessDual):
+            raise InputTypeError(f"dual must be a dualmech.FitnessDual, got {type(dual).__name__}")
+        first = self._each("neighbour_weights", getattr(dual, "neighbour_weights", dual), lambda _, own: own)
+        last = self._each("query_weights", dual.query_weights, lambda _, own: own) if queries else first
+        pairs = [
+            factor.weights(FitnessDual(one, two) if queries else one, queries)
+            for factor, one, two in zip(self.factors, first, last, strict=True)
+        ]
+        return tuple(one for one, _ in pairs), tuple(two for _, two in pairs)
 
-    def _written_out(self) -> Array:
-        """Return the numbers that come with the queries (m,); refused where they are too many to write out."""
-        return products.outer([_query_values(each, getattr(each, self.given)) for each in self.factors])
+    def bound(self, neighbour_weights: Any, query_weights: Any, targets: Any) -> Judged:
+        """Return the product of the factors' bounds."""
+        given = zip(self.factors, neighbour_weights, query_weights, targets, strict=True)
+        return _multiplied(factor.bound(*own) for factor, *own in given)
 
-    def _each(self, name: str, given: Any) -> tuple[Any, ...]:
+    def total_bound(self, neighbour_weights: Any, weights: Any) -> Judged:
+        """Return the product of the factors' bounds."""
+        given = zip(self.factors, neighbour_weights, weights, strict=True)
+        return _multiplied(factor.total_bound(*own) for factor, *own in given)
+
+    def prices(self, query_weights: Any, targets: Any) -> Array:
+        """Return each query's share of the bill (m,), refused where they are too many to write out.
+
+        It is the product of the factors' shares, in which a table's share is spread evenly over its queries.
+        """
+        given = zip(self.factors, query_weights, targets, strict=True)
+        return self.outer([factor.prices(*own) for factor, *own in given])
+
+    def total_prices(self, neighbour_weights: Any, weights: Any) -> Array:
+        """Return each query's share of the total (m,), as `prices`."""
+        given = zip(self.factors, neighbour_weights, weights, strict=True)
+        return self.outer([factor.total_prices(*own) for factor, *own in given])
+
+    def per_query(self, numbers: Sequence[Any]) -> Array:
+        """Return one number a query (m,), refused where they are too many to write out."""
+        return products.outer(
+            [factor.per_query(own) for factor, own in zip(self.factors, numbers, strict=True)]
+        )
+
+    def representable(self, name: str, numbers: Sequence[Any]) -> None:
+        """Refuse numbers of the factors whose products no double can hold."""
+        held = [np.asarray(each, dtype=np.float64) for each in numbers]
+        for end in ([each.max() for each in held], [each[each > 0].min() for each in held]):
+            _held(f"{name} of the product", end)
+
+    def outer(self, shares: Sequence[Array]) -> Array:
+        """Return the products of one share of each factor, a table's spread evenly over its queries."""
+        found = []
+        for factor, own in zip(self.factors, shares, strict=True):
+            sizes = getattr(factor.workload, "table_cells", None)
+            if sizes is not None and len(own) == len(sizes):
+                if factor.workload.shape[0] > LISTED:
+                    raise InvalidInputError(
+                        f"{factor.workload.shape[0]} queries of a factor are too many to write out"
+                    )
+                own = np.repeat(own / sizes, sizes.astype(np.int64))
+            found.append(own)
+        return products.outer(found)
+
+    def _each(self, name: str, given: Any, checked: Callable[[Geometry, Any], Any]) -> tuple[Any, ...]:
         """Return one item a factor."""
-        items = given.factors if isinstance(given, ProductDual) else given
-        if not isinstance(items, Sequence) or isinstance(items, str):
+        if not isinstance(given, Sequence) or isinstance(given, str):
             raise InputTypeError(f"{name} must be a sequence, one item a factor, got {type(given).__name__}")
-        if len(items) != len(self.factors):
+        if len(given) != len(self.factors):
             raise InvalidInputError(
-                f"{name} must have {len(self.factors)} items, one a factor, got {len(items)}"
+                f"{name} must have {len(self.factors)} items, one a factor, got {len(given)}"
             )
-        return tuple(items)
+        return tuple(checked(factor, own) for factor, own in zip(self.factors, given, strict=True))
 
 
-def _too_far(words: str, numbers: Sequence[float]) -> InvalidInputError:
-    """Return the error that says how far a product is from what a double can hold."""
-    exponent = math.fsum(math.log10(number) for number in numbers)
-    return InvalidInputError(f"{words}, got about 1e{exponent:+.0f}; scale those of the factors")
+def _multiplied(judged: Any) -> Judged:
+    values, roundings = zip(*judged, strict=True)
+    return products.product([max(each, 0.0) for each in values]), _compounded(roundings)
 
 
-def _query_values(factor: Any, values: Array) -> Array:
-    """Return one number a query, from one a table where the factor has tables."""
-    workload = factor.workload
-    if not isinstance(workload, MarginalWorkload):
-        return values
-    if workload.shape[0] > LISTED:
-        raise InvalidInputError(f"{workload.shape[0]} queries of a factor are too many to write out")
-    return np.repeat(values, workload.table_cells.astype(np.int64))
+def _compounded(roundings: Any) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.expm1(math.fsum(math.log1p(each) for each in roundings)))
+
+
+def _held(words: str, numbers: Sequence[float]) -> float:
+    """Return a product of positive numbers; refuse it where no double holds it, saying how far it is from that."""
+    found = products.product(numbers)
+    if all(0 < each < math.inf for each in numbers) and not LEAST <= found < math.inf:
+        exponent = math.fsum(math.log10(number) for number in numbers)
+        raise InvalidInputError(
+            f"{words} must be a number that a double can hold, got about 1e{exponent:+.0f}; scale those of the factors"
+        )
+    return found

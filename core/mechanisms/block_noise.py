@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from dualmech import linalg
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry import block_forms
-from dualmech.geometry.block_forms import UnionForms, UnionPoint
+from dualmech.geometry.block_forms import BlockForms, BlockPoint
 from dualmech.geometry.block_rows import Block, Key
 from dualmech.geometry.blocks import Blocks
 from dualmech.mechanisms import components, records
@@ -65,23 +64,25 @@ Look = Mapping[int, tuple[Array, Array]]
 
 
 class BlockNoise:
-    """Noise on the blocks of a union of tables; the parameters are those of `UnionMechanism`."""
+    """Noise on the blocks of a union of tables; the parameters are those of `BlockMechanism`."""
 
     __slots__ = ("blocks", "forms", "groups", "pieces", "point", "workload")
 
     workload: UnionWorkload
     blocks: Blocks
-    point: UnionPoint
-    forms: UnionForms
+    point: BlockPoint
+    forms: BlockForms
     pieces: dict[Key, Piece]
     groups: dict[Axes, list[Key]]
 
-    def __init__(self, workload: UnionWorkload, blocks: Blocks, point: UnionPoint) -> None:
-        for name, given, kind in (("workload", workload, UnionWorkload), ("blocks", blocks, Blocks)):
-            if not isinstance(given, kind):
-                raise InputTypeError(f"{name} must be a {kind.__name__}, got {type(given).__name__}")
-        checked = block_forms.checked_point(blocks, point)
-        forms = block_forms.evaluate(blocks, checked)
+    def __init__(self, blocks: Blocks, point: BlockPoint) -> None:
+        if not isinstance(blocks, Blocks):
+            raise InputTypeError(f"blocks must be Blocks, got {type(blocks).__name__}")
+        workload = blocks.workload
+        if not isinstance(workload, UnionWorkload):
+            raise InputTypeError("blocks of marginal tables have a mechanism of their own, MarginalMechanism")
+        checked = blocks.point(point)
+        forms = blocks.forms(checked)
         if forms is None:
             raise InvalidInputError("point must have positive levels and positive definite covariances")
         self.workload, self.blocks, self.point, self.forms = workload, blocks, checked, forms
@@ -92,7 +93,7 @@ class BlockNoise:
                 blocks.keys, checked.levels.tolist(), blocks.copies.tolist(), strict=True
             )
         }
-        for block, covariance in zip(blocks.several, checked.covariances, strict=True):
+        for block, covariance in zip(blocks.matrix_blocks, checked.covariances, strict=True):
             self.pieces[block.key] = _piece(blocks, block, covariance)
         self.groups = {}
         for key in self.pieces:
@@ -104,7 +105,7 @@ class BlockNoise:
 
         Where its rounding may exceed 1e-9 of it, the allowance is added: privacy errs on the safe side.
         """
-        rounding = self.forms.relative_cost_rounding
+        rounding = self.forms.cost_rounding
         return self.forms.cost * (1 + rounding if rounding > TRIFLE else 1.0)
 
     def variances(self, table: str) -> Array:
@@ -237,7 +238,7 @@ def _weight(blocks: Blocks, key: Key, copies: float) -> float:
 
 
 def _piece(blocks: Blocks, block: Block, covariance: Array) -> Piece:
-    judged = linalg.settled((covariance + covariance.T) / 2)
+    judged = linalg.regularised_covariance((covariance + covariance.T) / 2)
     root = None if judged is None else linalg.cholesky(judged)
     if judged is None or root is None:
         raise InvalidInputError("point must have positive definite covariances")

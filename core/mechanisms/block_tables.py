@@ -28,7 +28,7 @@ Coordinates = Mapping[Key, Array]
 
 
 class BlockTables(BlockNoise):
-    """Tables of a union with noise on its blocks; the parameters are those of `UnionMechanism`."""
+    """Tables of a union with noise on its blocks; the parameters are those of `BlockMechanism`."""
 
     __slots__ = ()
 

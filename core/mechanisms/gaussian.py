@@ -10,16 +10,18 @@ import scipy.linalg
 
 from dualmech import files, linalg, validate
 from dualmech.errors import InvalidInputError
+from dualmech.geometry.dense import Dense
 from dualmech.mechanisms import answerability
 from dualmech.mechanisms.answerability import Answerability, Equivalence
 from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.problems import free
-from dualmech.problems.fitness import PrivacyFirst
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
 SCHEMA, VERSION = "dualmech.mechanism", 1
+
+SPENT = 1e-9
+"""A free budget of at most this, relative to the cost allowed, is none; a cost allowed may lie this far below."""
 
 
 class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
@@ -90,51 +92,31 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         >>> dm.LinearGaussianMechanism([[1, 1, 0], [0, 1, 1]], [[1, 0], [0, 1]]).free_budget()
         array([1., 0., 1.])
         """
-        return free.budget(self._profile, alpha)
+        cost = float(self._profile.max())
+        if np.isinf(cost):
+            raise InvalidInputError(
+                "a free budget needs a finite privacy cost, this mechanism releases exactly"
+            )
+        allowed = cost if alpha is None else validate.positive_number(alpha=alpha)
+        if allowed < cost * (1 - SPENT):
+            raise InvalidInputError(
+                f"alpha must be at least {cost:g}, the squared cost spent, got {allowed:g}"
+            )
+        return np.maximum(allowed - self._profile, 0.0)
 
-    def extra_for_free(
-        self, workload: Workload, targets: npt.ArrayLike = 1.0, alpha: float | None = None
-    ) -> PrivacyFirst:
-        """State the problem of answering further queries as well as the free budget allows.
-
-        Minimise the common factor κ of the variances on the targets, over the covariance S of noise on
-        ``F x``, where the rows of F span the workload, subject to ``(F u_i)' S⁻¹ (F u_i) ≤ α - profile_i`` for
-        every pair of neighbours: the problem of `PrivacyFirst` at cost 1 with neighbours
-        ``u_i / √(α - profile_i)``. Either layer solves it. Its profile is in shares of the free budget; for
-        the extra release in ordinary units, state ``LinearGaussianMechanism(basis, S, neighbours)`` anew.
-
-        Parameters
-        ----------
-        workload : Workload
-            The further queries, (m, d).
-        targets : float or (m,) array
-            How their variances shall relate.
-        alpha : float, optional
-            As for `free_budget`.
+    def point_on(self, geometry: Any) -> Array:
+        """Return the covariance of what is learned about the basis of a dense geometry.
 
         Raises
         ------
-        InvalidInputError, InputTypeError
-            A query that differs between neighbours without any budget left (at most 1e-9 of α), named with
-            them; queries that no neighbour changes, which need no noise; what `free_budget` refuses.
-
-        Notes
-        -----
-        Section 3.2.1 of Xiao et al., PVLDB 14(10), 2021.
-
-        Examples
-        --------
-        >>> import dualmech as dm
-        >>> from dualmech import fast
-        >>> mechanism = dm.LinearGaussianMechanism([[1, 1, 0], [0, 1, 1]], [[1, 0], [0, 1]])
-        >>> extra = fast.solve(mechanism.extra_for_free(dm.Workload([[1, 0, 1]])))
-        >>> round(extra.objective, 6)
-        1.0
+        InvalidInputError
+            Another geometry; queries that the mechanism does not answer.
         """
-        left = self.free_budget(alpha)
-        self._check_cells(workload)
-        allowed = float((self._profile + left).max())
-        return free.further(workload, targets, left, allowed, self.neighbours)
+        if not isinstance(geometry, Dense):
+            raise InvalidInputError(
+                f"a LinearGaussianMechanism answers geometry 'dense', got {geometry.name!r}"
+            )
+        return self.covariance(Workload(geometry.basis))
 
     def causal_strategy(self) -> Array:
         """Return the strategy A (d, d), lower triangular with a positive diagonal, whose cost matrix is this one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,8 @@ import scipy.linalg
 from dualmech import files, linalg
 from dualmech.errors import InvalidInputError
 from dualmech.files import domains
+from dualmech.geometry.block_forms import BlockPoint
+from dualmech.geometry.blocks import Blocks
 from dualmech.mechanisms import marginal_order
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.marginal_order import MarginalAnswerability
@@ -77,7 +80,7 @@ class MarginalMechanism(ResidualTables, GaussianPrivacy):
         workload : MarginalWorkload
             The tables.
         variances : float, array or mapping
-            σ² of each, as the targets of `MarginalFitness`.
+            σ² of each, as the targets of `FitnessForUse`.
 
         Examples
         --------
@@ -180,6 +183,32 @@ class MarginalMechanism(ResidualTables, GaussianPrivacy):
             Another domain or kind of mechanism, a tolerance that is not positive.
         """
         return marginal_order.answerable(self, other, tol)
+
+    def point_on(self, geometry: Any) -> BlockPoint:
+        """Return the noise on the blocks of marginal tables.
+
+        Raises
+        ------
+        InvalidInputError
+            Another domain, noise on more or on fewer residual subspaces than the tables have.
+        """
+        workload = getattr(geometry, "workload", None)
+        if not isinstance(geometry, Blocks) or not isinstance(workload, MarginalWorkload):
+            raise InvalidInputError("a MarginalMechanism answers marginal tables on geometry 'blocks'")
+        if self.domain != workload.domain:
+            raise InvalidInputError("mechanism must be on the domain of the problem's workload")
+        axes = workload.lattice.axes
+        missing = [each for each in axes if each not in self.noise]
+        if missing:
+            raise InvalidInputError(
+                f"mechanism must measure all that the tables need, it does not measure {self._shown(missing[0])}"
+            )
+        further = len(self.noise) - len(axes)
+        if further:
+            raise InvalidInputError(
+                f"mechanism measures {further} sets that no table needs, at a cost; leave them out"
+            )
+        return BlockPoint(np.array([self.noise[each] for each in axes]) / geometry.copies)
 
     def dense(self) -> LinearGaussianMechanism:
         """Return the equivalent mechanism on the cells: orthonormal rows of each subspace, noise of variance τ_T / d.

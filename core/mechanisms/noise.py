@@ -257,13 +257,13 @@ class NoisyQueries:
 
     def _represent(self, workload: Workload) -> Matrix:
         """Return L with ``L B = W`` for independent rows B, sparse where B is the identity and W is sparse."""
-        self._check_cells(workload)
+        self.check_cells(workload)
         rows = self._independent_rows
         if linalg.is_identity(rows):
             return workload.matrix
         return linalg.represent(workload.dense(), np.asarray(rows), workload.names)
 
-    def _check_cells(self, workload: Workload) -> None:
+    def check_cells(self, workload: Workload) -> None:
         if not isinstance(workload, Workload):
             raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
         if workload.shape[1] != self.query_matrix.shape[1]:

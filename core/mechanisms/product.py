@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.product import Product
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.marginal import MAX_WRITTEN, MarginalMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
@@ -73,6 +74,20 @@ class ProductMechanism(GaussianPrivacy):
                     f"factors[{index}] must have the default neighbours and release nothing exactly"
                 )
         self.factors = tuple(factors)
+
+    def point_on(self, geometry: Any) -> tuple[Any, ...]:
+        """Return the noise on a product of geometries, one of each factor.
+
+        Raises
+        ------
+        InvalidInputError
+            Another geometry, or another number of factors.
+        """
+        if not isinstance(geometry, Product) or len(geometry.factors) != len(self.factors):
+            raise InvalidInputError(
+                "a ProductMechanism answers products of as many factors, on geometry 'product'"
+            )
+        return tuple(own.point_on(each) for own, each in zip(self.factors, geometry.factors, strict=True))
 
     @property
     def squared_privacy_cost(self) -> float:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import linalg, validate
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.split import Split, SplitPoint
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.residual_tables import Tables, marginal_of
-from dualmech.problems.tables import TableFitness
 from dualmech.validate import Array
 from dualmech.workloads.domain import rounded
 from dualmech.workloads.lattice import Axes
@@ -24,7 +25,7 @@ MAX_WRITTEN = 2**24
 """Largest number of entries of a query matrix that is written out."""
 
 
-class TableMechanism(GaussianPrivacy):
+class SplitMechanism(GaussianPrivacy):
     """Independent noise ``τ_T ⊗_{i in T} K_i`` on the residuals of query tables, measured from low-order tables alone.
 
     With ``Σ_i = t θθ' + K`` on each attribute, the residual of a marginal table on T is ``⊗_{i in T} (I - θ_i 1')``
@@ -48,33 +49,51 @@ class TableMechanism(GaussianPrivacy):
     --------
     >>> import dualmech as dm
     >>> asked = dm.workloads.query_tables({"age": 3, "sex": 2}, {"age": dm.workloads.prefix(3)}, ways=2)
-    >>> mechanism = dm.TableMechanism(asked, [np.eye(3), np.eye(2)], [1.0, 1.0, 1.0, 1.0])
+    >>> mechanism = dm.SplitMechanism(asked, [np.eye(3), np.eye(2)], [1.0, 1.0, 1.0, 1.0])
     >>> mechanism.variances(["age", "sex"]).shape
     (3, 2)
     """
 
-    __slots__ = ("noise", "parts", "workload", "worst")
+    __slots__ = ("noise", "parts", "point", "workload", "worst")
 
     def __init__(
         self, workload: TableWorkload, shapes: Sequence[npt.ArrayLike], noise: npt.ArrayLike
     ) -> None:
-        problem = TableFitness(workload)
-        levels, parts = validate.positive(1, noise=noise), problem.split(shapes)
+        if not isinstance(workload, TableWorkload):
+            raise InputTypeError(
+                f"workload must be made by dualmech.workloads.query_tables, got {type(workload).__name__}"
+            )
+        geometry = Split(workload)
+        point = geometry.point(SplitPoint(tuple(shapes), noise))
+        levels, parts = validate.positive(1, noise=point.levels), geometry.parts(point.shapes)
         if parts is None:
             raise InvalidInputError("shapes must be positive definite covariances")
         axes = workload.tables.lattice.axes
-        if len(levels) != len(axes):
-            raise InvalidInputError(
-                f"noise must have {len(axes)} levels, one a residual subspace, got {len(levels)}"
-            )
-        self.workload, self.parts = workload, parts
+        self.workload, self.parts, self.point = workload, parts, point
         self.noise: dict[Axes, float] = dict(zip(axes, levels.tolist(), strict=True))
-        self.worst = float((problem.costs(parts) / levels).sum())
+        self.worst = float((geometry.costs(parts) / levels).sum())
 
     @property
     def squared_privacy_cost(self) -> float:
         """``Σ_T Π_{i in T} k_i / τ_T``, that of the record whose values are the worst in every attribute."""
         return self.worst
+
+    def point_on(self, geometry: Any) -> SplitPoint:
+        """Return the noise on a geometry that splits the same tables.
+
+        Raises
+        ------
+        InvalidInputError
+            Another geometry, or other tables.
+        """
+        if not isinstance(geometry, Split) or not geometry.workload.same_as(self.workload):
+            raise InvalidInputError("a SplitMechanism answers its own tables on geometry 'split'")
+        return self.point
+
+    def scaled(self, factor: float) -> SplitMechanism:
+        """Return the mechanism with all noise times a factor > 0: its cost is divided by that."""
+        levels = self.point.levels * validate.positive_number(factor=factor)
+        return SplitMechanism(self.workload, self.point.shapes, levels)
 
     def variances(self, attributes: Iterable[str]) -> Array:
         """Return the variance of every query of a table, an axis an attribute in the domain's order."""
@@ -154,7 +173,7 @@ class TableMechanism(GaussianPrivacy):
         return LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*blocks))
 
     def __repr__(self) -> str:
-        return f"TableMechanism({len(self.noise)} residual subspaces, rho={self.rho:.6g})"
+        return f"SplitMechanism({len(self.noise)} residual subspaces, rho={self.rho:.6g})"
 
     def _axes(self, attributes: Iterable[str]) -> Axes:
         domain = self.workload.tables.domain

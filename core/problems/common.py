@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from dualmech.mechanisms.answerability import (
 from dualmech.mechanisms.intersections import MEETING, intersection
 from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.problems import loewner
+from dualmech.problems.base import Problem
 from dualmech.problems.loewner import Maximality
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -45,7 +46,7 @@ class CommonDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CommonMechanism:
+class CommonMechanism(Problem):
     """The maximal common mechanism of two or more: what every one of them would reveal, released once.
 
     With B the rows of `basis`, which span the intersection of all row spaces, and ``P_i`` the covariance with which
@@ -100,6 +101,8 @@ class CommonMechanism:
     bounds: Array = field(repr=False)
     angles: Array = field(repr=False)
     roundings: Array = field(repr=False)
+
+    arguments: ClassVar[tuple[str, ...]] = ("mechanisms", "basis")
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from dualmech import linalg
-from dualmech.geometry.dense_forms import FitnessDual
+from dualmech.geometry.base import FitnessDual
 from dualmech.problems.stages import Indices, RefinementStage, relative
 from dualmech.validate import Array
 

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.certificate import Certificate
-from dualmech.geometry.dense import Geometry
-from dualmech.geometry.dense_forms import (
-    FitnessDual,
-    covariance_of,
-    evaluate,
-    meeting_targets,
-    scaled,
-    weak_duality_bound,
-)
+from dualmech.certificate import FEASIBLE, Certificate
+from dualmech.geometry.base import FitnessDual, Geometry, Index, scaled_until
+from dualmech.geometry.choice import choose
+from dualmech.geometry.dense import Dense
+from dualmech.problems.base import OnGeometry
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
-if TYPE_CHECKING:
-    from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+__all__ = ["FitnessDual", "FitnessForUse", "PrivacyFirst"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FitnessForUse:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FitnessForUse(OnGeometry):
     """Accuracy first: the least squared privacy cost at which every query meets its variance target.
 
     Minimise α over Σ ≻ 0 subject to
@@ -42,26 +36,37 @@ class FitnessForUse:
     ----------
     workload : Workload
         W, m queries over d cells.
-    targets : float or (m,) array
-        Variance targets c > 0, one for all or one a query (`variance_from_margin` converts margins of error).
+    targets : float, array, mapping, pandas Series or ByFactor
+        Variance targets c > 0 (`variance_from_margin` converts margins of error): one for all, one a query, or by the
+        names of queries or of their groups. Of workloads that keep their structure also one a table, or by tables'
+        names, sets of attributes, or numbers of ways, such as ``{("age", "sex"): 25.0, 1: 4.0}``; of products by
+        factor.
     basis : (k, d) array, optional
         B, of full row rank k = rank W, spanning the rows of W. By default the identity if W has full column
-        rank, else orthonormal rows.
+        rank, else orthonormal rows. Dense alone.
     neighbours : (d, s) array or sparse matrix, optional
         U, the differences of neighbouring data sets up to sign (`dualmech.neighbours`); by default the
-        identity, one record added or removed.
+        identity, one record added or removed. Dense alone.
+    geometry : {"auto", "dense", "blocks", "product", "split"} or Geometry
+        How noise is evaluated: on a matrix; on the few small blocks that the symmetry of tables leaves, at any number
+        of cells; factor by factor; or split by attribute, which proves an interval and is not always tight. ``auto``
+        takes the cheapest that is exact, and says which in ``problem.geometry.name``.
 
     Raises
     ------
     InvalidInputError, InputTypeError
-        An all-zero workload, targets that are not positive or of the wrong number, a basis that lacks full
-        row rank or does not span the workload, neighbours of the wrong shape or that change no query.
+        An all-zero workload, targets that are not positive, of the wrong number or that miss a name, a basis that lacks
+        full row rank or does not span the workload, neighbours of the wrong shape or that change no query, a geometry
+        that cannot hold the workload.
 
     Notes
     -----
     Problem 1 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private
     linear queries", PVLDB 14(10), 2021. The optimum is the square of the factorisation norm γ₂ of
-    ``diag(c)^(-1/2) W`` (Edmonds, Nikolov and Ullman 2020).
+    ``diag(c)^(-1/2) W`` (Edmonds, Nikolov and Ullman 2020). That marginals are answered with independent noise on
+    residual subspaces: Xiao, He, Zhang and Kifer (ResidualPlanner), NeurIPS 2023; closed constructions for queries
+    that are products on groups: "Weighted Fourier factorizations", arXiv 2512.21499 (2025). What is added is the dual,
+    and with it the certificate.
 
     Examples
     --------
@@ -70,67 +75,68 @@ class FitnessForUse:
     >>> best = problem.certify([[1, -1 / 2], [-1 / 2, 1]], ([2 / 3, 1 / 3], [1 / 3, 2 / 3]))
     >>> round(best.objective, 12), round(best.lower_bound, 12), best.gap < 1e-12
     (1.333333333333, 1.333333333333, True)
+    >>> dm.FitnessForUse(dm.workloads.marginals([10] * 60, ways=(1, 2)), targets={1: 1.0, 2: 4.0})
+    FitnessForUse(MarginalWorkload(1830 tables, 177600 queries x 1e+60 cells), blocks)
     """
 
     workload: Workload
-    targets: Array
-    basis: Array
-    neighbours: Matrix | None
-    geometry: Geometry = field(repr=False)
+    targets: Any
+    geometry: Any = field(repr=False)
+
+    numbers: ClassVar[str] = "targets"
+    arguments: ClassVar[tuple[str, ...]] = ("workload", "targets")
 
     def __init__(
         self,
         workload: Workload,
-        targets: npt.ArrayLike,
+        targets: Any = 1.0,
         basis: npt.ArrayLike | None = None,
         neighbours: Matrix | npt.ArrayLike | None = None,
+        *,
+        geometry: str | Geometry = "auto",
     ) -> None:
-        if isinstance(workload, Workload):
-            targets = validate.per_item(workload.shape[0], targets=targets)
-            validate.moderate(targets=targets)
-        geometry = Geometry.of(workload, basis, neighbours)
+        def dense(asked: Workload, _: Array) -> Dense:
+            return Dense.of(asked, basis, neighbours)
+
+        moved = basis is not None or neighbours is not None
+        chosen, numbers = choose(workload, targets, "targets", geometry, dense, moved)
         object.__setattr__(self, "workload", workload)
-        object.__setattr__(self, "targets", targets)
-        object.__setattr__(self, "basis", geometry.basis)
-        object.__setattr__(self, "neighbours", geometry.neighbours)
-        object.__setattr__(self, "geometry", geometry)
+        object.__setattr__(self, "targets", numbers)
+        object.__setattr__(self, "geometry", chosen)
 
-    def certify(
-        self, primal: npt.ArrayLike, dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]
-    ) -> Certificate:
-        """Judge a covariance on B x (k, k) and dual weights; neither needs to come from a solver."""
-        sides = evaluate(self, primal)
-        lower_bound, rounding = weak_duality_bound(self, dual)
-        return Certificate.of(sides.cost, lower_bound, max(sides.excess - 1, 0.0), sides.rounding + rounding)
+    def certify(self, primal: Any, dual: Any) -> Certificate:
+        """Judge noise, on a dense geometry a covariance on B x (k, k), and dual weights, from wherever they come."""
+        geometry = self.geometry
+        lower_bound, rounding = geometry.bound(*geometry.weights(dual), self.targets)
+        forms = geometry.forms(geometry.point(primal))
+        if forms is None:
+            return Certificate.of(np.inf, lower_bound, np.inf, rounding)
+        excess, slack = forms.excess(self.targets)
+        rounding += forms.cost_rounding + slack
+        return Certificate.of(forms.cost, lower_bound, max(excess - 1, 0.0), rounding)
 
-    def feasible(self, primal: npt.ArrayLike) -> Array:
-        """Return the covariance scaled so that the tightest target is met exactly."""
-        return meeting_targets(self, primal)
+    def feasible(self, primal: Any) -> Any:
+        """Return the noise scaled so that the tightest target is met exactly."""
+        geometry = self.geometry
 
-    def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
-        """Return the mechanism that adds noise of this covariance to B x."""
-        # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+        def excess(point: Any) -> float:
+            return float(geometry.largest_ratio(point, self.targets))
 
-        return LinearGaussianMechanism(self.basis, primal, self.neighbours)
+        return scaled_until(geometry.point(primal), excess, 1, geometry.scaled, FEASIBLE / 10)
 
-    def prices(self, dual: FitnessDual) -> Array:
-        """Return ``μ_j c_j / Σ μ_l c_l`` (m,), each query's share of the privacy bill."""
-        bill = np.asarray(dual.query_weights) * self.targets
-        total = bill.sum()
-        return np.asarray(bill / total) if total > 0 else np.zeros_like(bill)
+    def prices(self, dual: Any) -> Array:
+        """Return ``μ_j c_j / Σ μ_l c_l``, each query's, or table's, share of the privacy bill."""
+        prices: Array = self.geometry.prices(self.geometry.weights(dual)[1], self.targets)
+        return prices
 
-    def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
-        """Return the neighbours whose cost is within `slack`, relative, of the largest."""
-        return evaluate(self, primal).binding(slack)
-
-    def loose(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
-        """Return the queries whose variance is below their target by more than `slack`, relative."""
-        return np.flatnonzero(evaluate(self, primal).ratios < 1 - slack)
+    def loose(self, primal: Any, slack: float) -> Index:
+        """Return the queries, or tables, whose variance is below their target by more than `slack`, relative."""
+        forms = self.geometry.forms(self.geometry.point(primal))
+        return np.zeros(0, dtype=np.intp) if forms is None else forms.loose(self.targets, slack)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PrivacyFirst:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PrivacyFirst(OnGeometry):
     """Privacy first: the least common factor on the targets at a given squared privacy cost.
 
     Minimise κ over Σ ≻ 0 subject to ``(B u_i)' Σ⁻¹ (B u_i) ≤ cost`` and ``v_j Σ v_j' ≤ κ c_j``. If Σ
@@ -139,7 +145,7 @@ class PrivacyFirst:
 
     Parameters
     ----------
-    workload, targets, basis, neighbours
+    workload, targets, basis, neighbours, geometry
         As for `FitnessForUse`; here the targets say how the variances shall relate.
     cost : float
         Squared privacy cost Δ² that may be spent, > 0 (ρ-zCDP is Δ² = 2ρ).
@@ -157,62 +163,81 @@ class PrivacyFirst:
     (1.0, True)
     """
 
-    workload: Workload
-    targets: Array
     cost: float
-    basis: Array
-    neighbours: Matrix | None
-    accuracy_first: FitnessForUse = field(repr=False)
+    accuracy_first: FitnessForUse
+
+    numbers: ClassVar[str] = "targets"
+    arguments: ClassVar[tuple[str, ...]] = ("workload", "targets", "cost")
 
     def __init__(
         self,
         workload: Workload,
-        targets: npt.ArrayLike,
+        targets: Any,
         cost: float,
         basis: npt.ArrayLike | None = None,
         neighbours: Matrix | npt.ArrayLike | None = None,
+        *,
+        geometry: str | Geometry = "auto",
     ) -> None:
         allowed = validate.positive_number(cost=cost)
-        twin = FitnessForUse(workload, targets, basis, neighbours)
-        object.__setattr__(self, "workload", twin.workload)
-        object.__setattr__(self, "targets", twin.targets)
+        twin = FitnessForUse(workload, targets, basis, neighbours, geometry=geometry)
         object.__setattr__(self, "cost", allowed)
-        object.__setattr__(self, "basis", twin.basis)
-        object.__setattr__(self, "neighbours", twin.neighbours)
         object.__setattr__(self, "accuracy_first", twin)
 
     @property
-    def geometry(self) -> Geometry:
-        """Factors of the workload, shared with the accuracy-first twin."""
+    def workload(self) -> Workload:  # type: ignore[override]
+        """W, as of the accuracy-first twin."""
+        return self.accuracy_first.workload
+
+    @property
+    def targets(self) -> Any:
+        """How the variances shall relate."""
+        return self.accuracy_first.targets
+
+    @property
+    def geometry(self) -> Any:  # type: ignore[override]
+        """How noise is evaluated, shared with the accuracy-first twin."""
         return self.accuracy_first.geometry
 
-    def certify(
-        self, primal: npt.ArrayLike, dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]
-    ) -> Certificate:
-        """Judge a covariance on B x (k, k) and dual weights."""
-        sides = evaluate(self, primal)
-        bound, rounding = weak_duality_bound(self, dual)
-        violation = max(sides.cost / self.cost - 1, 0.0)
-        return Certificate.of(sides.excess, bound / self.cost, violation, sides.rounding + rounding)
+    def certify(self, primal: Any, dual: Any) -> Certificate:
+        """Judge noise and dual weights."""
+        geometry = self.geometry
+        bound, rounding = geometry.bound(*geometry.weights(dual), self.targets)
+        forms = geometry.forms(geometry.point(primal))
+        if forms is None:
+            return Certificate.of(np.inf, bound / self.cost, np.inf, rounding)
+        excess, slack = forms.excess(self.targets)
+        violation = max(forms.cost / self.cost - 1, 0.0)
+        return Certificate.of(excess, bound / self.cost, violation, rounding + forms.cost_rounding + slack)
 
-    def feasible(self, primal: npt.ArrayLike) -> Array:
-        """Return the covariance scaled so that the squared privacy cost is spent exactly."""
-        covariance = covariance_of(self, primal)
-        return scaled(covariance, self.cost / evaluate(self, covariance).cost)
+    def feasible(self, primal: Any) -> Any:
+        """Return the noise scaled so that the squared privacy cost is spent exactly."""
+        return spending(self.geometry, self.geometry.point(primal), self.cost)
 
-    def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
-        """Return the mechanism that adds noise of this covariance to B x."""
-        return self.accuracy_first.mechanism(primal)
-
-    def prices(self, dual: FitnessDual) -> Array:
-        """Return each query's share of the common factor (m,)."""
+    def prices(self, dual: Any) -> Array:
+        """Return each query's, or table's, share of the common factor."""
         return self.accuracy_first.prices(dual)
 
-    def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
-        """Return the neighbours whose cost is within `slack`, relative, of the largest."""
-        return self.accuracy_first.binding(primal, slack)
+    def loose(self, primal: Any, slack: float) -> Index:
+        """Return the queries, or tables, below the common factor on their target by more than `slack`, relative."""
+        forms = self.geometry.forms(self.geometry.point(primal))
+        if forms is None:
+            return np.zeros(0, dtype=np.intp)
+        return forms.loose(scaled_numbers(self.targets, forms.excess(self.targets)[0]), slack)
 
-    def loose(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
-        """Return the queries below the common factor on their target by more than `slack`, relative."""
-        sides = evaluate(self, primal)
-        return np.flatnonzero(sides.ratios < (1 - slack) * sides.excess)
+
+def spending(geometry: Geometry, point: Any, cost: float) -> Any:
+    """Return noise scaled so that its squared privacy cost is what is given; what cannot be scaled stays as it is."""
+
+    def excess(noise: Any) -> float:
+        forms = geometry.forms(noise)
+        return np.inf if forms is None else float(forms.cost / cost)
+
+    return scaled_until(point, excess, -1, geometry.scaled, FEASIBLE / 10)
+
+
+def scaled_numbers(numbers: Any, factor: float) -> Any:
+    """Return targets times a number; of a product, those of the first factor."""
+    if isinstance(numbers, tuple):
+        return (numbers[0] * factor, *numbers[1:])
+    return numbers * factor

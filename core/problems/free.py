@@ -6,33 +6,63 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.dense import changes_between
+from dualmech.mechanisms.gaussian import SPENT, LinearGaussianMechanism
 from dualmech.problems.fitness import PrivacyFirst
-from dualmech.validate import Array, Matrix
+from dualmech.validate import Matrix
 from dualmech.workloads.base import Workload
 
-SPENT = 1e-9
-"""A free budget of at most this, relative to the cost allowed, is none; a cost allowed may lie this far below."""
 
-
-def budget(profile: Array, alpha: float | None) -> Array:
-    """Return ``α - profile`` (s,), nowhere negative; an α below the largest entry is refused."""
-    cost = float(profile.max())
-    if np.isinf(cost):
-        raise InvalidInputError("a free budget needs a finite privacy cost, this mechanism releases exactly")
-    allowed = cost if alpha is None else validate.positive_number(alpha=alpha)
-    if allowed < cost * (1 - SPENT):
-        raise InvalidInputError(f"alpha must be at least {cost:g}, the squared cost spent, got {allowed:g}")
-    return np.maximum(allowed - profile, 0.0)
-
-
-def further(
-    workload: Workload, targets: npt.ArrayLike, left: Array, allowed: float, neighbours: Matrix | None
+def extra_for_free(
+    mechanism: LinearGaussianMechanism,
+    workload: Workload,
+    targets: npt.ArrayLike = 1.0,
+    alpha: float | None = None,
 ) -> PrivacyFirst:
-    """State the problem of answering a workload at a cost of at most `left` on each pair of neighbours (s,)."""
-    moves = sp.eye_array(len(left), format="csc") if neighbours is None else neighbours
+    """State the problem of answering further queries as well as the free budget allows.
+
+    Minimise the common factor κ of the variances on the targets, over the covariance S of noise on
+    ``F x``, where the rows of F span the workload, subject to ``(F u_i)' S⁻¹ (F u_i) ≤ α - profile_i`` for
+    every pair of neighbours: the problem of `PrivacyFirst` at cost 1 with neighbours
+    ``u_i / √(α - profile_i)``. Either layer solves it. Its profile is in shares of the free budget; for
+    the extra release in ordinary units, state ``LinearGaussianMechanism(basis, S, neighbours)`` anew.
+
+    Parameters
+    ----------
+    mechanism : LinearGaussianMechanism
+        What has been spent unevenly.
+    workload : Workload
+        The further queries, (m, d).
+    targets : float or (m,) array
+        How their variances shall relate.
+    alpha : float, optional
+        As for `LinearGaussianMechanism.free_budget`.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        A query that differs between neighbours without any budget left (at most 1e-9 of α), named with
+        them; queries that no neighbour changes, which need no noise; what `free_budget` refuses.
+
+    Notes
+    -----
+    Section 3.2.1 of Xiao et al., PVLDB 14(10), 2021.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> mechanism = dm.LinearGaussianMechanism([[1, 1, 0], [0, 1, 1]], [[1, 0], [0, 1]])
+    >>> extra = fast.solve(dm.extra_for_free(mechanism, dm.Workload([[1, 0, 1]])))
+    >>> round(extra.objective, 6)
+    1.0
+    """
+    left = mechanism.free_budget(alpha)
+    mechanism.check_cells(workload)
+    allowed = float((mechanism.profile + left).max())
+    cells = sp.eye_array(len(left), format="csc")
+    moves = cells if mechanism.neighbours is None else mechanism.neighbours
     open_pairs = left > SPENT * allowed
     _refuse_moved(workload, moves, np.flatnonzero(~open_pairs))
     if not np.any(open_pairs):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dualmech.errors import InputTypeError, UncertifiedWarning
-from dualmech.geometry.dense_forms import FitnessDual, evaluate
+from dualmech.geometry.base import FitnessDual
+from dualmech.geometry.dense_forms import evaluate
 from dualmech.problems.faces import next_stage
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.stages import RefinementStage

@@ -8,8 +8,8 @@ import scipy.linalg
 from dualmech import linalg
 from dualmech.certificate import FEASIBLE
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.dense import Geometry, moves_between
-from dualmech.geometry.dense_forms import proving
+from dualmech.geometry.base import proving
+from dualmech.geometry.dense import Dense, moves_between
 from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.validate import Array, Matrix
 
@@ -31,7 +31,7 @@ def unit_noise_rows(released: NoisyQueries, neighbours: Matrix | None) -> Array:
 
 
 def dual_bound(
-    geometry: Geometry, targets: Array, neighbour_weights: Array, query_weights: Array, release_weights: Array
+    geometry: Dense, targets: Array, neighbour_weights: Array, query_weights: Array, release_weights: Array
 ) -> tuple[float, float]:
     """Return ``‖[diag(√μ) W ; Ω^½ F] U diag(√λ)‖_*² / (Σ λ_i (Σ μ_j c_j + tr Ω))`` and its rounding, relative.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +12,11 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError
-from dualmech.geometry.dense import Geometry
-from dualmech.geometry.dense_forms import (
-    MOST_PASSES,
-    Sides,
-    covariance_of,
-    dual_weights,
-    evaluate,
-    meeting_targets,
-    scaled,
-)
+from dualmech.geometry.base import MOST_PASSES
+from dualmech.geometry.dense import Dense, checked_weights
+from dualmech.geometry.dense_forms import Sides, evaluate, scaled
 from dualmech.mechanisms.noise import NoisyQueries
+from dualmech.problems.base import Problem
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.release import dual_bound, leanest, unit_noise_rows, unknown
 from dualmech.validate import Array, Matrix
@@ -50,7 +44,7 @@ class ReuseDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReuseFitness:
+class ReuseFitness(Problem):
     """Reuse: the least total squared privacy cost at which every target is met, a release being out already.
 
     What was released is worth as much as ``F x`` with unit noise; its cost matrix is ``F'F``. Whatever is run now,
@@ -119,6 +113,8 @@ class ReuseFitness:
     release: Array
     row_by_row: FitnessForUse = field(repr=False)
 
+    arguments: ClassVar[tuple[str, ...]] = ("workload", "targets", "released", "neighbours")
+
     def __init__(
         self,
         workload: Workload,
@@ -129,7 +125,10 @@ class ReuseFitness:
         if not isinstance(released, NoisyQueries):
             raise InputTypeError(f"released must be a LinearGaussianMechanism, got {type(released).__name__}")
         wish = FitnessForUse(
-            workload, targets, neighbours=released.neighbours if neighbours is None else neighbours
+            workload,
+            targets,
+            neighbours=released.neighbours if neighbours is None else neighbours,
+            geometry="dense",
         )
         if wish.workload.shape[1] != released.query_matrix.shape[1]:
             raise InvalidInputError(
@@ -144,6 +143,7 @@ class ReuseFitness:
                 Workload(np.vstack([workload.dense(), known])),
                 np.concatenate([wish.targets, np.ones(len(known))]),
                 neighbours=wish.neighbours,
+                geometry="dense",
             )
         for name, value in {
             "workload": workload,
@@ -157,7 +157,7 @@ class ReuseFitness:
             object.__setattr__(self, name, value)
 
     @property
-    def geometry(self) -> Geometry:
+    def geometry(self) -> Dense:
         """Factors of the workload and, in the rows after it, of the release."""
         return self.row_by_row.geometry
 
@@ -178,7 +178,7 @@ class ReuseFitness:
 
     def feasible(self, primal: npt.ArrayLike) -> Array:
         """Return the covariance scaled so that the tightest constraint, of a query or of the release, is met."""
-        covariance = meeting_targets(self.row_by_row, primal)
+        covariance = self.row_by_row.feasible(primal)
         for count in range(1, MOST_PASSES):
             found = self._sides(covariance).excess
             if not found > 1 + FEASIBLE / 10:
@@ -192,7 +192,7 @@ class ReuseFitness:
         It costs nobody more: where the release decides α, little of what is free may be needed. A covariance that
         breaks a constraint, or that would lose digits, stays as it is.
         """
-        covariance, count = covariance_of(self, primal), len(self.targets)
+        covariance, count = self.geometry.point(primal), len(self.targets)
         before = self._sides(covariance)
         if not before.excess <= 1 + FEASIBLE:
             return covariance
@@ -220,7 +220,7 @@ class ReuseFitness:
         """
         from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
-        covariance = covariance_of(self, primal)
+        covariance = self.geometry.point(primal)
         if not self._sides(covariance).excess <= 1 + FEASIBLE:
             raise InfeasibleAnswerError(
                 "no further mechanism: the covariance breaks a constraint, or is none"
@@ -270,8 +270,12 @@ class ReuseFitness:
     def _sides(self, primal: npt.ArrayLike) -> Sides:
         """Evaluate all constraints; the last ratio is the largest eigenvalue of ``K Σ K'``."""
         sides, coordinates = evaluate(self.row_by_row, primal), self.release_coordinates
-        covariance = covariance_of(self, primal)
-        settled = linalg.settled((covariance + covariance.T) / 2) if np.isfinite(sides.excess) else None
+        covariance = self.geometry.point(primal)
+        settled = (
+            linalg.regularised_covariance((covariance + covariance.T) / 2)
+            if np.isfinite(sides.excess)
+            else None
+        )
         if settled is None or not len(coordinates):
             return sides
         with np.errstate(over="ignore", invalid="ignore"):
@@ -296,4 +300,6 @@ class ReuseFitness:
             raise InvalidInputError(
                 f"dual weights on the release must have shape ({size}, {size}), got {np.shape(last)}"
             )
-        return *dual_weights(self, (first, second)), np.asarray(last, dtype=np.float64)
+        return *checked_weights((first, second), self.geometry.moves.shape[1], len(self.targets)), np.asarray(
+            last, dtype=np.float64
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,18 +12,11 @@ from scipy.special import entr
 
 from dualmech import validate
 from dualmech.certificate import Certificate
-from dualmech.geometry.dense import Geometry
-from dualmech.geometry.dense_forms import (
-    Forms,
-    covariance_of,
-    dual_weights,
-    meeting_targets,
-    proving,
-    quadratic_forms,
-    scaled,
-    trace_norm_bound,
-)
+from dualmech.geometry.base import proving
+from dualmech.geometry.dense import Dense
+from dualmech.geometry.dense_forms import DenseForms, scaled, trace_norm_bound
 from dualmech.linalg import EPS
+from dualmech.problems.base import Problem
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
@@ -47,7 +40,7 @@ class SoftmaxDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SoftmaxFitness:
+class SoftmaxFitness(Problem):
     """Fitness for use with both maxima smoothed: what the paper's own algorithm minimises, at fixed sharpness.
 
     Minimise over Σ ≻ 0
@@ -110,6 +103,16 @@ class SoftmaxFitness:
     neighbours: Matrix | None
     accuracy_first: FitnessForUse = field(repr=False)
 
+    arguments: ClassVar[tuple[str, ...]] = (
+        "workload",
+        "targets",
+        "t1",
+        "t2",
+        "total_weight",
+        "basis",
+        "neighbours",
+    )
+
     def __init__(
         self,
         workload: Workload,
@@ -125,7 +128,7 @@ class SoftmaxFitness:
         validate.moderate(t1=np.array([first]))
         validate.moderate(t2=np.array([last]))
         validate.moderate(total_weight=np.array([weight]))
-        twin = FitnessForUse(workload, targets, basis, neighbours)
+        twin = FitnessForUse(workload, targets, basis, neighbours, geometry="dense")
         object.__setattr__(self, "workload", twin.workload)
         object.__setattr__(self, "targets", twin.targets)
         object.__setattr__(self, "t1", first)
@@ -136,7 +139,7 @@ class SoftmaxFitness:
         object.__setattr__(self, "accuracy_first", twin)
 
     @property
-    def geometry(self) -> Geometry:
+    def geometry(self) -> Dense:
         """Factors of the workload, shared with the problem that is smoothed."""
         return self.accuracy_first.geometry
 
@@ -156,8 +159,8 @@ class SoftmaxFitness:
         sums are ``‖S⁻¹ B U diag(√λ)‖_F²`` and ``‖diag(√(μ/c + w)) L S‖_F²``; by ``a² + b² ≥ 2 a b`` and
         ``‖X‖_F ‖Y‖_F ≥ ‖X Y‖_*`` they are at least ``2 ‖diag(√(μ/c + w)) W U diag(√λ)‖_*``.
         """
-        lower_bound, slack = self._bound(*dual_weights(self, dual))
-        forms = quadratic_forms(self, primal)
+        lower_bound, slack = self._bound(*self.geometry.weights(dual))
+        forms = self.geometry.forms(self.geometry.point(primal))
         if forms is None:
             return Certificate.of(np.inf, lower_bound, 0.0, slack)
         value, rounding = self._value(forms)
@@ -168,7 +171,7 @@ class SoftmaxFitness:
 
         They prove nothing, being 0, where the matrix is no covariance.
         """
-        forms = quadratic_forms(self, primal)
+        forms = self.geometry.forms(self.geometry.point(primal))
         if forms is None:
             return SoftmaxDual(np.zeros(self.geometry.moves.shape[1]), np.zeros(len(self.targets)))
         ratios = forms.variances / self.targets
@@ -176,11 +179,11 @@ class SoftmaxFitness:
 
     def feasible(self, primal: npt.ArrayLike) -> Array:
         """Return the covariance, free of any asymmetry: every Σ ≻ 0 is feasible."""
-        return scaled(covariance_of(self, primal), 1.0)
+        return scaled(self.geometry.point(primal), 1.0)
 
     def rescaled(self, primal: npt.ArrayLike) -> Array:
         """Return ``Σ / γ`` with ``γ = max_j v_j Σ v_j' / c_j``, which just meets the targets."""
-        return meeting_targets(self, primal)
+        return self.accuracy_first.feasible(primal)
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of the `rescaled` covariance to B x, as the paper releases it."""
@@ -188,15 +191,15 @@ class SoftmaxFitness:
 
     def prices(self, dual: SoftmaxDual | tuple[npt.ArrayLike, npt.ArrayLike]) -> Array:
         """Return the shares μ_j (m,): what `FitnessForUse.prices` become as the soft max sharpens."""
-        shares = np.asarray(dual_weights(self, dual)[1])
+        shares = np.asarray(self.geometry.weights(dual)[1])
         return shares / shares.sum() if proving(shares) else np.zeros_like(shares)
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the neighbours whose cost is within `slack`, relative, of the largest."""
-        forms = quadratic_forms(self, primal)
+        forms = self.geometry.forms(self.geometry.point(primal))
         return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(slack)
 
-    def _value(self, forms: Forms) -> tuple[float, float]:
+    def _value(self, forms: DenseForms) -> tuple[float, float]:
         """Return F and its rounding, relative.
 
         Every form is known up to its allowance. F grows with each and is convex, so the allowances move it

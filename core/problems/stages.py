@@ -24,13 +24,8 @@ import scipy.linalg
 from dualmech import linalg
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.dense_forms import (
-    FitnessDual,
-    covariance_of,
-    dual_weights,
-    evaluate,
-    proving,
-)
+from dualmech.geometry.base import FitnessDual, proving
+from dualmech.geometry.dense_forms import evaluate
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.validate import Array
 
@@ -149,9 +144,9 @@ class RefinementStage:
         What is evaluated is the nearest point of the face. How far the covariance is from it, relative to its
         own standard deviations, counts as violation. Weights on closed neighbours and queries are left out.
         """
-        face, departure = self._nearest(covariance_of(self.problem, primal))
+        face, departure = self._nearest(self.problem.geometry.point(primal))
         sides = evaluate(self.problem, face)
-        bound, rounding = self._bound(*dual_weights(self.problem, dual))
+        bound, rounding = self._bound(*self.problem.geometry.weights(dual))
         objective = float(sides.profile[self.neighbours].max(initial=0.0))
         violation = max(sides.excess - 1, departure)
         return Certificate.of(objective, bound, violation, sides.rounding + rounding)

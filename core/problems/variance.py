@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import linalg, validate
+from dualmech import validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.dense import Geometry
-from dualmech.geometry.dense_forms import (
-    covariance_of,
-    proving,
-    quadratic_forms,
-    spending_one,
-    trace_norm_bound,
-)
+from dualmech.geometry.base import Geometry, Index, VarianceDual
+from dualmech.geometry.choice import choose
+from dualmech.geometry.dense import Dense
+from dualmech.problems.base import OnGeometry
+from dualmech.problems.fitness import spending
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
-if TYPE_CHECKING:
-    from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+__all__ = ["TotalVariance", "VarianceDual"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class VarianceDual:
-    """Weights that prove a lower bound: λ on neighbours (s,), none negative.
-
-    Any such vector proves a bound, whatever its scale; solvers return one with ``Σ λ_i = 1``.
-    """
-
-    neighbour_weights: Array
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TotalVariance:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TotalVariance(OnGeometry):
     """Least total variance: the weighted sum of the queries' variances at a squared privacy cost of 1.
 
     Minimise ``Σ_j w_j v_j Σ v_j'`` over Σ ≻ 0 subject to
@@ -48,27 +34,31 @@ class TotalVariance:
     large, at ``Σ / c``.
 
     The dual is to maximise ``‖diag(√w) W U diag(√λ)‖_*²`` over ``λ ≥ 0, Σ λ_i ≤ 1``; any such λ bounds the
-    optimum from below, and strong duality holds. At the uniform λ this is the singular value bound.
+    optimum from below, and strong duality holds. At the uniform λ this is the singular value bound. Of marginal tables
+    there is nothing to choose: the optimum is a closed form.
 
     Parameters
     ----------
     workload : Workload
         W, m queries over d cells.
-    weights : float or (m,) array, optional
-        What a unit of each query's variance counts, w ≥ 0 and not all zero; by default 1.
+    weights : float, array, mapping, pandas Series or ByFactor, optional
+        What a unit of each query's variance counts, in the forms that `FitnessForUse` takes targets; by default 1. One
+        a query may be 0, not all.
     basis : (k, d) array, optional
         B, of full row rank, spanning the rows of W whose weight is positive, k of them independent. By default
-        the identity if these have full column rank, else orthonormal rows.
+        the identity if these have full column rank, else orthonormal rows. Dense alone.
     neighbours : (d, s) array or sparse matrix, optional
         U, the differences of neighbouring data sets up to sign (`dualmech.neighbours`); by default the
-        identity, one record added or removed.
+        identity, one record added or removed. Dense alone.
+    geometry : {"auto", "dense", "blocks", "product", "split"} or Geometry
+        As for `FitnessForUse`.
 
     Raises
     ------
     InvalidInputError, InputTypeError
         Weights that are negative, of the wrong number, or positive on no query but all-zero ones; a basis
         that lacks full row rank or does not span the weighted queries; neighbours of the wrong shape or that
-        change none of them.
+        change none of them; a geometry that cannot hold the workload.
 
     Notes
     -----
@@ -93,119 +83,85 @@ class TotalVariance:
     """
 
     workload: Workload
-    weights: Array
-    basis: Array
-    neighbours: Matrix | None
-    geometry: Geometry = field(repr=False)
+    weights: Any
+    geometry: Any = field(repr=False)
+
+    numbers: ClassVar[str] = "weights"
+    arguments: ClassVar[tuple[str, ...]] = ("workload", "weights")
 
     def __init__(
         self,
         workload: Workload,
-        weights: npt.ArrayLike | None = None,
+        weights: Any = None,
         basis: npt.ArrayLike | None = None,
         neighbours: Matrix | npt.ArrayLike | None = None,
+        *,
+        geometry: str | Geometry = "auto",
     ) -> None:
-        asked = workload
-        if isinstance(workload, Workload):
-            checked = _weights(workload, 1.0 if weights is None else weights)
-            object.__setattr__(self, "weights", checked)
-            asked = workload if np.all(checked) else workload.select(np.flatnonzero(checked))
-        geometry = Geometry.of(asked, basis, neighbours)
+        def dense(whole: Workload, numbers: Array) -> Dense:
+            if np.any(numbers == 0) and not np.any(numbers[whole.row_norms() > 0]):
+                raise InvalidInputError("weights must be positive on at least one query that is not all zero")
+            asked = whole if np.all(numbers) else whole.select(np.flatnonzero(numbers))
+            return Dense.of(asked, basis, neighbours)
+
+        moved = basis is not None or neighbours is not None
+        given = 1.0 if weights is None else weights
+        chosen, numbers = choose(workload, given, "weights", geometry, dense, moved)
         object.__setattr__(self, "workload", workload)
-        object.__setattr__(self, "basis", geometry.basis)
-        object.__setattr__(self, "neighbours", geometry.neighbours)
-        object.__setattr__(self, "geometry", geometry)
+        object.__setattr__(self, "weights", numbers)
+        object.__setattr__(self, "geometry", chosen)
 
     @property
-    def asked(self) -> npt.NDArray[np.intp]:
-        """Indices of the queries of positive weight, which are the geometry's."""
+    def asked(self) -> Index:
+        """Indices of the queries, or tables, of positive weight, which are the geometry's."""
         return np.flatnonzero(self.weights)
 
-    def certify(self, primal: npt.ArrayLike, dual: VarianceDual | npt.ArrayLike) -> Certificate:
-        """Judge a covariance on B x (k, k) and dual weights; neither needs to come from a solver."""
-        lower_bound, rounding = self._bound(dual)
-        forms = quadratic_forms(self, primal)
+    @property
+    def asked_weights(self) -> Any:
+        """The weights that the geometry's queries, or tables, have; of a product, one array a factor."""
+        if isinstance(self.weights, tuple):
+            return tuple(own[own > 0] for own in self.weights)
+        return self.weights[self.asked]
+
+    def certify(self, primal: Any, dual: Any = None) -> Certificate:
+        """Judge noise, on a dense geometry a covariance on B x (k, k), and dual weights, from wherever they come."""
+        geometry, weights = self.geometry, self.asked_weights
+        lower_bound, rounding = geometry.total_bound(geometry.weights(dual, queries=False)[0], weights)
+        forms = geometry.forms(geometry.point(primal))
         if forms is None:
             return Certificate.of(np.inf, lower_bound, np.inf, rounding)
-        weights = self.weights[self.asked]
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            total = weights @ forms.variances
-            rounding += forms.cost_rounding + float(weights @ forms.variance_rounding / total)
-        return Certificate.of(float(total), lower_bound, max(forms.cost - 1, 0.0), rounding)
+        total, slack = forms.total(weights)
+        rounding += forms.cost_rounding + slack
+        return Certificate.of(total, lower_bound, max(forms.cost - 1, 0.0), rounding)
 
-    def feasible(self, primal: npt.ArrayLike) -> Array:
-        """Return the covariance scaled so that the squared privacy cost is exactly 1."""
-        return spending_one(self, primal)
+    def feasible(self, primal: Any) -> Any:
+        """Return the noise scaled so that the squared privacy cost is exactly 1."""
+        return spending(self.geometry, self.geometry.point(primal), 1.0)
 
-    def mechanism(self, primal: npt.ArrayLike, cost: float = 1.0) -> LinearGaussianMechanism:
-        """Return the mechanism that adds noise of this covariance, divided by a squared cost, to B x."""
-        # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+    def mechanism(self, primal: Any, cost: float = 1.0) -> Any:
+        """Return the mechanism with this noise, divided by a squared privacy cost."""
+        point = self.geometry.point(primal)
+        return OnGeometry.mechanism(self, self.geometry.scaled(point, validate.positive_number(cost=cost)))
 
-        spent = validate.positive_number(cost=cost)
-        return LinearGaussianMechanism(self.basis, covariance_of(self, primal) / spent, self.neighbours)
-
-    def prices(self, dual: VarianceDual | npt.ArrayLike) -> Array:
-        """Return each query's share of the total variance (m,), ``w_j · variance_j / Σ_l w_l · variance_l``.
+    def prices(self, dual: Any) -> Array:
+        """Return each query's, or table's, share of the total variance, ``w_j · variance_j / Σ_l w_l · variance_l``.
 
         They are those of the covariance that the dual weights λ belong to: with singular values s and left
         singular vectors X of ``diag(√w) W U diag(√λ)``, the shares are the diagonal of ``X s X' / Σ s``. A
         weight w_j that grows by the small fraction t raises the optimum by the fraction ``prices[j] · t``.
         """
+        first = self.geometry.weights(dual, queries=False)[0]
+        if isinstance(self.weights, tuple):
+            factors = zip(self.factors, first, strict=True)
+            outer: Array = self.geometry.outer([factor.prices(own) for factor, own in factors])
+            return outer
+        shares: Array = self.geometry.total_prices(first, self.asked_weights)
+        if len(shares) == len(self.weights):
+            return shares
         prices = np.zeros(len(self.weights))
-        shares = self._neighbour_weights(dual)
-        if not proving(shares):
-            return prices
-        moves = np.flatnonzero(shares)
-        product = self.geometry.differences(np.arange(len(self.asked)), moves)
-        product = product * np.sqrt(shares[moves] / shares.max()) * np.sqrt(self.weights[self.asked])[:, None]
-        left, values, _ = linalg.svd(product)
-        bill = left**2 @ values
-        prices[self.asked] = bill / bill.sum() if bill.any() else 0.0
+        prices[self.asked] = shares
         return prices
 
-    def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
-        """Return the neighbours whose cost is within `slack`, relative, of the largest."""
-        forms = quadratic_forms(self, primal)
-        return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(slack)
-
-    def loose(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
+    def loose(self, primal: Any, slack: float) -> Index:
         """Return no query: none has a target of its own that it could fall short of."""
         return np.zeros(0, dtype=np.intp)
-
-    def _bound(self, dual: VarianceDual | npt.ArrayLike) -> tuple[float, float]:
-        """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative.
-
-        Proof that it bounds the optimum: with S = Σ^(1/2), ``Σ_i λ_i (B u_i)'Σ⁻¹(B u_i)``, which is
-        ``‖S⁻¹ B U diag(√λ)‖_F²``, is at most ``Σ λ_i`` where Σ is feasible, and the total variance is
-        ``‖diag(√w) L S‖_F²``; multiply, and use ``‖X Y‖_* ≤ ‖X‖_F ‖Y‖_F``.
-        """
-        return trace_norm_bound(
-            self.geometry, self._neighbour_weights(dual), np.sqrt(self.weights[self.asked])
-        )
-
-    def _neighbour_weights(self, dual: VarianceDual | npt.ArrayLike) -> Array:
-        given = dual.neighbour_weights if isinstance(dual, VarianceDual) else dual
-        named = {"dual weights on neighbours": given}
-        checked, expected = validate.numeric(1, **named), self.geometry.moves.shape[1]
-        if checked.shape != (expected,):
-            raise InvalidInputError(
-                f"dual must hold {expected} weights, one a pair of neighbours, got {len(checked)}"
-            )
-        return checked
-
-
-def _weights(workload: Workload, weights: npt.ArrayLike) -> Array:
-    """Return the weights (m,), a single one spread over all queries."""
-    checked, count = validate.finite(weights=weights), workload.shape[0]
-    if checked.ndim == 0:
-        checked = validate.read_only(np.full(count, float(checked)))
-    if checked.shape != (count,):
-        raise InvalidInputError(f"weights must be one number or {count} numbers, got shape {checked.shape}")
-    if np.any(checked < 0):
-        first = int(np.flatnonzero(checked < 0)[0])
-        raise InvalidInputError(f"weights must not be negative, got {checked[first]:g} at weights[{first}]")
-    validate.moderate(weights=checked)
-    if np.any(checked == 0) and not np.any(checked[workload.row_norms() > 0]):
-        raise InvalidInputError("weights must be positive on at least one query that is not all zero")
-    return checked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,8 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.dense_forms import proving
+from dualmech.geometry.base import proving
+from dualmech.problems.base import Problem
 from dualmech.problems.design import DesignGeometry, answered
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
@@ -34,7 +35,7 @@ class WeightingDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class QueryWeighting:
+class QueryWeighting(Problem):
     """Best weights of given design queries: the strategy asks each of them as accurately as its weight says.
 
     Write the workload over the design, ``W = L Q`` with ``L = W Q⁺``, and let ``c_i`` be the squared norm of
@@ -96,6 +97,8 @@ class QueryWeighting:
     neighbours: Matrix | None
     sensitivities: Array = field(repr=False)
     geometry: DesignGeometry = field(repr=False)
+
+    arguments: ClassVar[tuple[str, ...]] = ("workload", "design", "privacy", "neighbours")
 
     def __init__(
         self,

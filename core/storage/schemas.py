@@ -1,8 +1,12 @@
-"""Problems, and answers to them, as the arrays of an ``.npz`` file (``docs/formats.md``)."""
+"""Problems, and answers to them, as the arrays of an ``.npz`` file (``docs/formats.md``).
+
+An object is written as its parts, each under the object's key, a dot and the part's own, beside a text under
+``<key>.kind`` that says what it is. Only the kinds listed here are ever made of a file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,191 +17,63 @@ from dualmech import files, linalg
 from dualmech.errors import DualmechError, InvalidInputError
 from dualmech.files import domains
 from dualmech.files.archives import Arrays
-from dualmech.geometry.block_forms import UnionPoint
-from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
-from dualmech.problems.marginals import MarginalDual, MarginalFitness, MarginalVariance
-from dualmech.problems.products import ProductDual, ProductFitness, ProductVariance
+from dualmech.geometry.base import FitnessDual, VarianceDual
+from dualmech.geometry.block_forms import BlockPoint
+from dualmech.geometry.blocks import Blocks
+from dualmech.geometry.dense import Dense
+from dualmech.geometry.local.relaxation import Relaxation
+from dualmech.geometry.product import ByFactor, Product
+from dualmech.geometry.split import SplitPoint, SplitWeights
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.problems.base import OnGeometry, Problem
+from dualmech.problems.common import CommonDual, CommonMechanism
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
+from dualmech.problems.local.projection import LocalProjection, ProjectionDual
+from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
+from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
-from dualmech.problems.tables import TableDual, TableFitness, TablePoint
-from dualmech.problems.unions import UnionDual, UnionFitness, UnionVariance
-from dualmech.problems.variance import TotalVariance, VarianceDual
+from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.workloads.base import Workload
 from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.marginals import MarginalWorkload
-from dualmech.workloads.query_tables import query_tables
-from dualmech.workloads.unions import Queries, UnionWorkload, union
+from dualmech.workloads.products import ProductWorkload
+from dualmech.workloads.query_tables import TableWorkload
+from dualmech.workloads.unions import Table, UnionWorkload
 
 Given: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 Answer: TypeAlias = tuple[Any, Any, Any]
 """A problem, a primal point and dual weights."""
 
-PREFIX = "workload_"
-"""What the keys of a workload start with."""
+ABSENT = -1
+"""Index that marks an absent item among those of a tuple."""
 
-NONE = -1
-"""What stands for no item among the numbers of items."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of problem whose keys are named as the parameters of the problem and of its dual weights.
-
-    Where it is of marginal tables, the file names the tables instead of holding a matrix.
-    """
-
-    problem: type
-    dual: type
-    data: tuple[str, ...]
-    optional: tuple[str, ...] = ("basis", "neighbours")
-    weights: tuple[str, ...] = ("neighbour_weights",)
-    tables: bool = False
-
-    def arrays(self, problem: Any, primal: Any, dual: Any) -> Arrays:
-        """Return what describes a problem of this kind and an answer to it."""
-        workload = problem.workload
-        arrays: dict[str, Any] = _table_arrays(workload) if self.tables else files.workload_arrays(workload)
-        for name in (*self.data, *self.optional):
-            if getattr(problem, name) is not None:
-                arrays[name] = linalg.to_dense(getattr(problem, name))
-        return arrays | {"primal": primal} | {name: getattr(dual, name) for name in self.weights}
-
-    def answer(self, given: Given) -> Answer:
-        """Return what `arrays` described."""
-        _need(given, "primal", *self.data, *self.weights)
-        stated = {key: _value(given[key]) for key in (*self.data, *self.optional) if key in given}
-        workload = _tables(given) if self.tables else files.workload_from_arrays(given)
-        weights = {key: given[key] for key in self.weights}
-        return self.problem(workload, **stated), given["primal"], self.dual(**weights)
-
-
-@dataclass(frozen=True, slots=True)
-class TableKind:
-    """`TableFitness`: marginal tables, the queries asked along their attributes, and a covariance for each of these."""
-
-    problem: type = TableFitness
-
-    def arrays(self, problem: TableFitness, primal: TablePoint, dual: TableDual) -> Arrays:
-        """Return what describes a problem of this kind and an answer to it."""
-        return {
-            **_table_arrays(problem.workload.tables),
-            **_pooled("queries", problem.workload.queries, files.workload_arrays),
-            "targets": problem.targets,
-            "primal": primal.noise,
-            **_pooled("shapes", primal.shapes, lambda shape: {"covariance": shape}),
-            "neighbour_weights": np.concatenate(dual.neighbour_weights),
-            "query_weights": np.concatenate(dual.query_weights),
-            "table_weights": dual.table_weights,
-        }
-
-    def answer(self, given: Given) -> Answer:
-        """Return what `arrays` described."""
-        _need(given, "targets", "primal", "neighbour_weights", "query_weights", "table_weights")
-        tables = _tables(given)
-        assert tables.domain is not None
-        names, asked = tables.domain.names, _spread(given, "queries", files.workload_from_arrays, NONE)
-        if len(asked) != len(names):
-            raise InvalidInputError(f"queries must be {len(names)}, one an attribute, got {len(asked)}")
-        named = {name: each for name, each in zip(names, asked, strict=True) if each is not None}
-        workload = query_tables(tables.domain, named, sets=tables.sets)
-        point = TablePoint(tuple(_spread(given, "shapes", _one)), given["primal"])
-        dual = TableDual(
-            _split(given, "neighbour_weights", workload.sizes),
-            _split(given, "query_weights", workload.table_shape(range(len(names)))),
-            given["table_weights"],
-        )
-        return TableFitness(workload, given["targets"]), point, dual
-
-
-@dataclass(frozen=True, slots=True)
-class UnionKind:
-    """A union of tables: their names and attributes, what is asked along each, and noise on the blocks.
-
-    A covariance is kept with its basis, so that it means the same to a machine that would choose another.
-    """
-
-    problem: type
-    data: str
-    weights: tuple[str, ...]
-
-    def arrays(self, problem: Any, primal: UnionPoint, dual: UnionDual) -> Arrays:
-        """Return what describes a problem of this kind and an answer to it."""
-        workload, several = problem.workload, problem.blocks.several
-        tables = domains.arrays(workload.domain, [table.axes for table in workload.tables])
-        asked = [own for table in workload.tables for _, own in table.queries]
-        return {
-            **{f"{PREFIX}{key}": value for key, value in tables.items()},
-            f"{PREFIX}table_names": files.texts("table names", workload.table_names),
-            **_pooled("queries", asked, _query_arrays),
-            self.data: getattr(problem, self.data),
-            "primal": primal.levels,
-            **_pooled(
-                "blocks",
-                [*zip(primal.covariances, several, strict=True)],
-                lambda each: {"covariance": each[0], "basis": each[1].moves},
-            ),
-            **{key: getattr(dual, key) for key in self.weights},
-        }
-
-    def answer(self, given: Given) -> Answer:
-        """Return what `arrays` described."""
-        _need(given, self.data, "primal", *self.weights)
-        problem = self.problem(_union(given), given[self.data])
-        noise = _spread(given, "blocks", lambda parts: (_one(parts), _one(parts, "basis")))
-        if len(noise) != len(problem.blocks.several):
-            raise InvalidInputError(f"blocks must be {len(problem.blocks.several)}, got {len(noise)}")
-        found = zip(noise, problem.blocks.several, strict=True)
-        point = UnionPoint(given["primal"], tuple(block.restated(*own) for own, block in found))
-        return problem, point, UnionDual(**{key: given[key] for key in self.weights})
-
-
-@dataclass(frozen=True, slots=True)
-class ProductKind:
-    """A product of problems: its factors, each as a file of its own would have it, those that come again once."""
-
-    problem: type
-
-    def arrays(self, problem: Any, primal: Sequence[Any], dual: ProductDual) -> Arrays:
-        """Return what describes a problem of this kind and an answer to it."""
-        answers = zip(problem.factors, primal, dual.factors, strict=True)
-        known: dict[tuple[int, ...], Answer] = {}
-        same = [known.setdefault(tuple(map(id, each)), each) for each in answers]
-        return _pooled("factors", same, lambda each: described(*each))
-
-    def answer(self, given: Given) -> Answer:
-        """Return what `arrays` described."""
-        found = _spread(given, "factors", _factor)
-        problems, primals, duals = (tuple(each[which] for each in found) for which in range(3))
-        return self.problem(problems), primals, ProductDual(duals)
-
-
-_BOTH_WEIGHTS = ("neighbour_weights", "query_weights")
-
-KINDS: dict[str, Kind | TableKind | UnionKind | ProductKind] = {
-    kind.problem.__name__: kind
+PROBLEMS: dict[str, type[Problem]] = {
+    kind.__name__: kind
     for kind in (
-        Kind(FitnessForUse, FitnessDual, ("targets",), weights=_BOTH_WEIGHTS),
-        Kind(PrivacyFirst, FitnessDual, ("targets", "cost"), weights=_BOTH_WEIGHTS),
-        Kind(SoftmaxFitness, SoftmaxDual, ("targets", "t1", "t2", "total_weight"), weights=_BOTH_WEIGHTS),
-        Kind(TotalVariance, VarianceDual, ("weights",)),
-        Kind(MarginalFitness, MarginalDual, ("targets",), (), ("table_weights",), tables=True),
-        Kind(MarginalVariance, type(None), ("weights",), (), (), tables=True),
-        Kind(QueryWeighting, WeightingDual, ("design", "privacy"), optional=("neighbours",)),
-        TableKind(),
-        UnionKind(UnionFitness, "targets", ("cell_weights", "query_weights")),
-        UnionKind(UnionVariance, "weights", ("cell_weights",)),
-        ProductKind(ProductFitness),
-        ProductKind(ProductVariance),
+        *(FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness, QueryWeighting, CommonMechanism),
+        *(ReuseFitness, LocalStrategy, LocalProjection, NonnegativeEstimate),
     )
 }
 """The problems whose solutions can be written, by name."""
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of object in a file: its parts by name, and how it is made of them."""
+
+    parts: Callable[[Any], Mapping[str, Any]]
+    made: Callable[..., Any]
+
+
 def described(problem: Any, primal: Any, dual: Any) -> Arrays:
-    """Return the arrays of a problem, one of `KINDS`, and an answer to it."""
-    name = type(problem).__name__
-    return {"problem": np.array(name)} | KINDS[name].arrays(problem, primal, dual)
+    """Return the arrays of a problem, one of `PROBLEMS`, and of an answer to it."""
+    arrays: Arrays = {"problem": np.array(type(problem).__name__)}
+    for name, part in (_stated(problem) | {"primal": _with_bases(problem, primal)}).items():
+        arrays |= _packed(name, part)
+    return arrays | _packed("dual", dual)
 
 
 def answered(given: Given) -> Answer:
@@ -208,112 +84,238 @@ def answered(given: Given) -> Answer:
     InvalidInputError, InputTypeError
         A problem of a kind that is not known, a key that is missing, or arrays that do not fit together.
     """
-    _need(given, "problem")
-    kind = KINDS.get(str(given["problem"]))
+    name = str(_required(given, "problem"))
+    if name not in PROBLEMS:
+        raise InvalidInputError(f"problem must be one of {', '.join(PROBLEMS)}, got {name!r}")
+    problem = _restated(PROBLEMS[name], given)
+    primal, dual = _unpacked(given, "primal"), _unpacked(given, "dual")
+    if isinstance(getattr(problem, "geometry", None), Blocks) and isinstance(primal, _BasedPoint):
+        primal = primal.on(problem.geometry)
+    return problem, _on_factors(problem, primal), dual
+
+
+def _stated(problem: Any) -> dict[str, Any]:
+    """Return the arguments that state a problem, with what fixes its geometry on any machine."""
+    stated = {name: getattr(problem, name) for name in problem.arguments}
+    if isinstance(problem, OnGeometry):
+        stated["geometry"] = problem.geometry.name
+        if isinstance(problem.geometry, Dense):
+            stated |= {"basis": problem.basis, "neighbours": problem.neighbours}
+        if isinstance(problem.geometry, Product):
+            stated["bases"] = tuple(getattr(each, "basis", None) for each in problem.geometry.factors)
+    return stated
+
+
+def _restated(kind: type[Problem], given: Given) -> Any:
+    stated = {name: _unpacked(given, name) for name in (*kind.arguments, "geometry", "basis", "neighbours")}
+    stated = {name: value for name, value in stated.items() if value is not None}
+    if not issubclass(kind, OnGeometry):
+        return kind(**{name: stated[name] for name in kind.arguments if name in stated})
+    if isinstance(stated.get(kind.numbers), tuple):
+        bases = _unpacked(given, "bases") or ()
+        stated[kind.numbers] = ByFactor(*stated[kind.numbers])
+        problem = kind(**stated)
+        return problem.with_bases(bases) if any(each is not None for each in bases) else problem
+    return kind(**stated)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _BasedPoint:
+    """Noise on blocks with the basis of each, so that it means the same to a machine that would choose another."""
+
+    levels: Any
+    covariances: tuple[Any, ...] = ()
+    bases: tuple[Any, ...] = ()
+
+    def on(self, blocks: Blocks) -> BlockPoint:
+        """Return the noise on the bases of blocks."""
+        count = len(blocks.matrix_blocks)
+        if not len(self.covariances) == len(self.bases) == count:
+            raise InvalidInputError(f"covariances must be {count}, got {len(self.covariances)}")
+        found = zip(blocks.matrix_blocks, self.covariances, self.bases, strict=True)
+        return BlockPoint(self.levels, tuple(block.restated(own, basis) for block, own, basis in found))
+
+
+def _with_bases(problem: Any, primal: Any) -> Any:
+    geometry = getattr(problem, "geometry", None)
+    if isinstance(geometry, Product):
+        return tuple(map(_with_bases, problem.factors, primal))
+    if not isinstance(geometry, Blocks):
+        return primal
+    bases = tuple(block.moves for block in geometry.matrix_blocks)
+    return _BasedPoint(primal.levels, primal.covariances, bases)
+
+
+def _on_factors(problem: Any, primal: Any) -> Any:
+    if not isinstance(getattr(problem, "geometry", None), Product) or not isinstance(primal, tuple):
+        return primal
+    pairs = zip(primal, problem.geometry.factors, strict=False)
+    return tuple(own.on(factor) if isinstance(own, _BasedPoint) else own for own, factor in pairs)
+
+
+def _packed(key: str, value: Any) -> Arrays:
+    """Return a value under a key: an array, a number, a text, a tuple of values, or an object of a known kind."""
+    if value is None:
+        return {}
+    if isinstance(value, tuple):
+        return _pooled(key, value)
+    kind = KINDS.get(type(value).__name__)
     if kind is None:
-        raise InvalidInputError(f"problem must be one of {', '.join(KINDS)}, got {str(given['problem'])!r}")
-    return kind.answer(given)
+        return {key: files.texts(key, [value])[0] if isinstance(value, str) else linalg.to_dense(value)}
+    arrays: Arrays = {f"{key}.kind": np.array(type(value).__name__)}
+    for name, part in kind.parts(value).items():
+        arrays |= _packed(f"{key}.{name}", part)
+    return arrays
 
 
-def _factor(given: Given) -> Answer:
-    # A product in a product would stand for its factors; files have these themselves.
-    if isinstance(KINDS.get(str(given.get("problem"))), ProductKind):
-        raise InvalidInputError("a factor must be no product itself")
-    return answered(given)
-
-
-def _table_arrays(workload: MarginalWorkload) -> Arrays:
-    assert workload.domain is not None
-    tables = domains.arrays(workload.domain, workload.axes)
-    return {f"{PREFIX}{key}": value for key, value in tables.items()}
-
-
-def _tables(given: Given) -> MarginalWorkload:
-    _need(given, *(f"{PREFIX}{key}" for key in domains.KEYS))
-    parts = {key: given[f"{PREFIX}{key}"] for key in domains.KEYS}
-    return MarginalWorkload(*domains.from_arrays(parts))
-
-
-def _query_arrays(asked: Workload) -> Arrays:
-    if isinstance(asked, CircularWorkload):
-        return {"bases": asked.bases}
-    return files.workload_arrays(asked)
-
-
-def _queries(given: Given) -> Workload:
-    return CircularWorkload(given["bases"]) if "bases" in given else files.workload_from_arrays(given)
-
-
-def _union(given: Given) -> UnionWorkload:
-    keys = (*domains.KEYS, "table_names")
-    _need(given, *(f"{PREFIX}{key}" for key in keys))
-    parts = {key: given[f"{PREFIX}{key}"] for key in keys}
-    domain, sets = domains.from_arrays(parts, distinct=False)
-    names, asked = np.atleast_1d(parts["table_names"]).tolist(), _spread(given, "queries", _queries, NONE)
-    if len(names) != len(sets) or len(set(map(str, names))) < len(names):
-        raise InvalidInputError(f"{PREFIX}table_names must be {len(sets)} distinct texts, got {names}")
-    if len(asked) != (count := sum(map(len, sets))):
-        raise InvalidInputError(f"queries must be {count}, one an attribute of a table, got {len(asked)}")
-    own = iter(asked)
-    tables: dict[str, dict[str, Queries]] = {
-        name: {domain.names[axis]: next(own) for axis in axes} for name, axes in zip(names, sets, strict=True)
-    }
-    return union(domain, tables)
-
-
-def _pooled(key: str, items: Sequence[Any], arrays: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the arrays of several items, those that come again once, and under `key` which of them each one is."""
-    kept = {id(item): item for item in items if item is not None}
-    order = {identity: number for number, identity in enumerate(kept)}
-    pooled: dict[str, Any] = {key: np.array([order.get(id(item), NONE) for item in items], dtype=np.int64)}
-    for identity, item in kept.items():
-        pooled |= {f"{key}{order[identity]}_{name}": value for name, value in arrays(item).items()}
-    return pooled
-
-
-def _spread(given: Given, key: str, item: Callable[[Given], Any], least: int = 0) -> list[Any]:
-    """Return the items that `_pooled` described, one that comes again the same object; None where there is none.
+def _unpacked(given: Given, key: str) -> Any:
+    """Return what `_packed` was given, None where there is nothing under the key.
 
     Raises
     ------
     InvalidInputError
-        Numbers below `least` or not whole, and whatever is wrong with an item, by its name.
+        An unknown kind, and whatever is wrong with an object, by its key.
     """
-    _need(given, key)
+    if key in given:
+        array = given[key]
+        if f"{key}.tuple" in given:
+            return _spread(given, key)
+        return array.item() if array.ndim == 0 else array
+    name = str(given.get(f"{key}.kind", ""))
+    if not name:
+        return None
+    if name not in KINDS:
+        raise InvalidInputError(f"{key}.kind must be one of {', '.join(KINDS)}, got {name!r}")
+    prefix = f"{key}."
+    names = {each.removeprefix(prefix).partition(".")[0] for each in given if each.startswith(prefix)}
+    parts = {each: _unpacked(given, prefix + each) for each in names - {"kind"} if not _belongs(each)}
+    try:
+        return KINDS[name].made(**parts)
+    except (DualmechError, ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
+        raise InvalidInputError(f"{key}: {error}") from error
+
+
+def _belongs(name: str) -> bool:
+    """Whether a part belongs to a tuple beside it: its numbered items."""
+    return name.rpartition("#")[2].isdigit()
+
+
+def _pooled(key: str, items: tuple[Any, ...]) -> Arrays:
+    """Return several items, those that come again once, and under `key` which of them each one is."""
+    kept = {id(item): item for item in items if item is not None}
+    order = {identity: number for number, identity in enumerate(kept)}
+    arrays: Arrays = {
+        key: np.array([order.get(id(item), ABSENT) for item in items], dtype=np.int64),
+        f"{key}.tuple": np.array(len(items)),
+    }
+    for identity, item in kept.items():
+        arrays |= _packed(f"{key}#{order[identity]}", item)
+    return arrays
+
+
+def _spread(given: Given, key: str) -> tuple[Any, ...]:
+    """Return the items that `_pooled` was given, one that comes again the same object."""
     numbers = given[key]
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.any(numbers < least):
-        raise InvalidInputError(f"{key} must be a list of whole numbers from {least}")
-    made: dict[int, Any] = {NONE: None}
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.any(numbers < ABSENT):
+        raise InvalidInputError(f"{key} must be a list of whole numbers from {ABSENT}")
+    made: dict[int, Any] = {ABSENT: None}
     for number in np.unique(numbers).tolist():
-        prefix = f"{key}{number}_"
-        parts = {name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)}
-        try:
-            made.setdefault(number, None if number == NONE else item(parts))
-        except (DualmechError, ValueError, TypeError) as error:
-            raise InvalidInputError(f"{key}{number}: {error}") from error
-    return [made[number] for number in numbers.tolist()]
+        if number != ABSENT:
+            made[number] = _required_value(_unpacked(given, f"{key}#{number}"), f"{key}#{number}")
+    return tuple(made[number] for number in numbers.tolist())
 
 
-def _one(given: Given, key: str = "covariance") -> npt.NDArray[Any]:
-    _need(given, key)
+def _required(given: Given, key: str) -> npt.NDArray[Any]:
+    if key not in given:
+        raise InvalidInputError(f"needs the array {key!r}, has {', '.join(sorted(given)) or 'none'}")
     return given[key]
 
 
-def _split(given: Given, key: str, counts: Sequence[int]) -> tuple[npt.NDArray[Any], ...]:
-    """Return an array cut into parts of the given lengths."""
-    whole = given[key]
-    if whole.shape != (sum(counts),):
-        raise InvalidInputError(f"{key} must be {sum(counts)} numbers, got shape {whole.shape}")
-    return tuple(np.split(whole, np.cumsum(counts)[:-1]))
+def _required_value(value: Any, key: str) -> Any:
+    if value is None:
+        raise InvalidInputError(f"needs {key!r}")
+    return value
 
 
-def _need(given: Given, *keys: str) -> None:
-    missing = [key for key in keys if key not in given]
+def _fields(*names: str) -> Callable[[Any], Mapping[str, Any]]:
+    return lambda value: {name: getattr(value, name) for name in names}
+
+
+def _plain(workload: Workload) -> Mapping[str, Any]:
+    arrays = files.workload_arrays(workload)
+    return {key.removeprefix("workload_"): value for key, value in arrays.items()}
+
+
+def _plain_made(**parts: Any) -> Workload:
+    return files.workload_from_arrays({f"workload_{key}": np.asarray(value) for key, value in parts.items()})
+
+
+def _sets_made(distinct: bool, parts: Mapping[str, Any]) -> Any:
+    missing = [key for key in domains.KEYS if key not in parts]
     if missing:
-        held = ", ".join(sorted(given)) or "none"
-        raise InvalidInputError(f"needs the array {missing[0]!r}, has {held}")
+        raise InvalidInputError(f"needs the array {missing[0]!r}")
+    return domains.from_arrays({key: np.asarray(parts[key]) for key in domains.KEYS}, distinct)
 
 
-def _value(array: npt.NDArray[Any]) -> Any:
-    """Return the number or the text that an array of no dimension holds, and any other array as it is."""
-    return array.item() if array.ndim == 0 else array
+def _union(workload: UnionWorkload) -> Mapping[str, Any]:
+    assert workload.domain is not None
+    return {
+        **domains.arrays(workload.domain, [table.axes for table in workload.tables]),
+        "table_names": files.texts("table names", workload.table_names),
+        "queries": tuple(own for table in workload.tables for _, own in table.queries),
+    }
+
+
+def _union_made(table_names: Any = (), queries: tuple[Any, ...] = (), **parts: Any) -> UnionWorkload:
+    domain, sets = _sets_made(False, parts)
+    names = [str(name) for name in np.atleast_1d(table_names).tolist()]
+    if len(names) != len(sets) or len(set(names)) < len(names):
+        raise InvalidInputError(f"table_names must be {len(sets)} distinct texts, got {names}")
+    if len(queries) != (count := sum(map(len, sets))):
+        raise InvalidInputError(f"queries must be {count}, one an attribute of a table, got {len(queries)}")
+    own = iter(queries)
+    tables = [
+        Table(name, tuple((axis, next(own)) for axis in axes)) for name, axes in zip(names, sets, strict=True)
+    ]
+    for table in tables:
+        for axis, asked in table.queries:
+            size = domain.shape[axis]
+            if asked is not None and (not isinstance(asked, Workload) or asked.shape[1] != size):
+                raise InvalidInputError(f"queries of {table.name!r} must be over {size} values")
+    return UnionWorkload(domain, tables)
+
+
+def _tables_made(tables: Any, queries: Any = ()) -> TableWorkload:
+    if not isinstance(tables, MarginalWorkload) or len(queries) != len(tables.domain.shape):  # type: ignore[union-attr]
+        raise InvalidInputError("queries must be one an attribute of marginal tables")
+    return TableWorkload(tables, queries)
+
+
+def _marginals(workload: MarginalWorkload) -> Mapping[str, Any]:
+    assert workload.domain is not None
+    return domains.arrays(workload.domain, workload.axes)
+
+
+KINDS: dict[str, Kind] = {
+    "Workload": Kind(_plain, _plain_made),
+    "MarginalWorkload": Kind(_marginals, lambda **parts: MarginalWorkload(*_sets_made(True, parts))),
+    "UnionWorkload": Kind(_union, _union_made),
+    "TableWorkload": Kind(_fields("tables", "queries"), _tables_made),
+    "ProductWorkload": Kind(_fields("factors"), ProductWorkload),
+    "CircularWorkload": Kind(_fields("bases"), CircularWorkload),
+    "LinearGaussianMechanism": Kind(
+        lambda mechanism: {
+            "query_matrix": mechanism.query_matrix,
+            "covariance": mechanism.covariance(),
+            "neighbours": mechanism.neighbours,
+        },
+        LinearGaussianMechanism,
+    ),
+} | {
+    kind.__name__: Kind(_fields(*kind.__dataclass_fields__), kind)  # type: ignore[attr-defined]
+    for kind in (
+        *(FitnessDual, VarianceDual, SoftmaxDual, WeightingDual, CommonDual, ReuseDual, LocalDual),
+        *(ProjectionDual, EstimateDual, Relaxation, LocalPoint, SplitPoint, SplitWeights, _BasedPoint),
+    )
+}
+"""The kinds of objects in files, by name."""

@@ -8,7 +8,7 @@ from dualmech import files, validate
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 from dualmech.files.archives import Arrays, FilePath
 from dualmech.solution import Solution, Status, judged, warned
-from dualmech.storage.schemas import KINDS, answered, described
+from dualmech.storage.schemas import PROBLEMS, answered, described
 
 SCHEMA, VERSION = "dualmech.solution", 1
 
@@ -43,9 +43,9 @@ def save_solution(solution: Solution, path: FilePath) -> None:
             f"solution must be a dualmech.Solution (of a refinement, its .solution), got {type(solution).__name__}"
         )
     problem = solution.problem
-    if type(problem).__name__ not in KINDS:
+    if type(problem).__name__ not in PROBLEMS:
         raise InputTypeError(
-            f"solution must be of one of {', '.join(KINDS)} to be written, got that of a {type(problem).__name__}"
+            f"solution must be of one of {', '.join(PROBLEMS)} to be written, got that of a {type(problem).__name__}"
         )
     arrays = described(problem, solution.primal, solution.dual)
     kept = {key: getattr(solution, key) for key in ("tol", "message", "iterations", "seconds", "solver")}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,10 @@ from dualmech.workloads.domain import Domain
 
 MAX_DENSE_ENTRIES = 2**28
 """Largest number of entries that `Workload.dense` writes out (2 GiB of float64)."""
+
+
+MAX_COMPARED = 2**32
+"""Largest number of entries, zeros included, of matrices that are compared."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,12 +156,43 @@ class Workload:
             self.domain,
         )
 
+    def same_as(self, other: object) -> bool:
+        """Whether another workload asks the same queries in the same order, whatever they are called.
+
+        Those that keep their structure are compared by it; matrices are compared entry by entry.
+        """
+        if self is other:
+            return True
+        if not isinstance(other, Workload) or self.shape != other.shape:
+            return False
+        if type(self) is type(other) and (mine := self._structure()) is not None:
+            if same_structure(mine, other._structure()):
+                return True
+        if max(self.shape) > MAX_DENSE_ENTRIES or math.prod(self.shape) > MAX_COMPARED:
+            return False
+        return bool((sp.csr_array(self.matrix) != sp.csr_array(other.matrix)).nnz == 0)
+
+    def _structure(self) -> Any:
+        """What the workload is made of, where that is no matrix."""
+        return None
+
     def __len__(self) -> int:
         return self.shape[0]
 
     def __repr__(self) -> str:
         kind = "sparse" if self.is_sparse else "dense"
         return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, {kind})"
+
+
+def same_structure(one: Any, other: Any) -> bool:
+    """Whether two structures are the same: workloads, arrays and plain values in tuples."""
+    if isinstance(one, Workload):
+        return one.same_as(other)
+    if isinstance(one, tuple):
+        return isinstance(other, tuple) and len(one) == len(other) and all(map(same_structure, one, other))
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    return bool(one == other)
 
 
 def _labels(argument: str, given: Sequence[str] | None, default: list[str]) -> tuple[str, ...]:

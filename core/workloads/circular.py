@@ -66,7 +66,7 @@ class CircularWorkload(Workload):
         if self.shape[0] * self.shape[1] > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
                 f"circular queries of shape {self.shape[0]} x {self.shape[1]} are too large to write out "
-                f"(limit {MAX_DENSE_ENTRIES} entries); UnionFitness needs no matrix"
+                f"(limit {MAX_DENSE_ENTRIES} entries); geometry='blocks' needs no matrix"
             )
         cells = np.arange(self.shape[1])
         rows = [
@@ -115,6 +115,9 @@ class CircularWorkload(Workload):
         """Return the squared norm of each column (n,); all are equal."""
         own = (self.bases**2).sum(axis=1) @ (self.periods / self.shape[1])
         return np.full(self.shape[1], own)
+
+    def _structure(self) -> Any:
+        return self.bases
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CircularWorkload, (self.bases,)

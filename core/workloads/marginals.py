@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
-from dualmech.workloads import tabulations
+from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, rounded
 from dualmech.workloads.lattice import Axes, Lattice
@@ -70,6 +70,16 @@ class MarginalWorkload(Workload):
         return tuple(tuple(names[axis] for axis in axes) for axes in self.axes)
 
     @property
+    def table_names(self) -> tuple[str, ...]:
+        """The name of each table, such as ``age x sex``."""
+        return tuple(" x ".join(names) or "total" for names in self.sets)
+
+    @property
+    def table_counts(self) -> tuple[int, ...]:
+        """Number of queries of each table."""
+        return tuple(cells_of(self._domain, axes) for axes in self.axes)
+
+    @property
     def table_cells(self) -> Array:
         """Number of cells of each table."""
         if self._table_cells is None:
@@ -92,9 +102,7 @@ class MarginalWorkload(Workload):
             try:
                 matrix = tabulations.written(self._domain, self.axes)
             except InvalidInputError as error:
-                raise InvalidInputError(
-                    f"{error}; MarginalFitness and MarginalVariance need no matrix"
-                ) from None
+                raise InvalidInputError(f"{error}; geometry='blocks' needs no matrix") from None
             object.__setattr__(self, "_written", matrix)
         return self._written
 
@@ -111,9 +119,7 @@ class MarginalWorkload(Workload):
     def groups(self) -> tuple[str, ...]:
         """The table of each query, such as ``age x sex``."""
         self._few_enough()
-        tables = (
-            (" x ".join(names) or "total", axes) for names, axes in zip(self.sets, self.axes, strict=True)
-        )
+        tables = zip(self.table_names, self.axes, strict=True)
         return tuple(label for label, axes in tables for _ in range(cells_of(self._domain, axes)))
 
     @property
@@ -143,36 +149,11 @@ class MarginalWorkload(Workload):
         return np.asarray(self.lattice.incidence @ (weights / self.table_cells))
 
     def per_table(self, values: Any, name: str) -> Array:
-        """Return one positive number a table, from one for all, one each, or a mapping of sets or of ways to numbers.
+        """Return one positive number a table; see `dualmech.workloads.numbers.by_table`."""
+        return numbers.by_table(values, name, self._domain, self.axes, self.table_names)
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Numbers that are not positive, of another count, a table that is not named or one that is not asked for.
-        """
-        if not isinstance(values, Mapping):
-            return validate.per_item(len(self.axes), **{name: values})
-        known: dict[Any, float] = {}
-        for key, value in values.items():
-            ways = isinstance(key, int | np.integer) and not isinstance(key, bool)
-            if not ways and not isinstance(key, Iterable):
-                raise InputTypeError(f"{name} must be given by attributes or by ways, got {key!r}")
-            known[int(key) if ways else self._domain.axes(key)] = validate.positive_number(
-                **{f"{name}[{key!r}]": value}
-            )
-        asked = {*self.axes, *(len(axes) for axes in self.axes)}
-        for key in known:
-            if key not in asked:
-                raise InvalidInputError(
-                    f"{name} must name tables of the workload, {self._shown(key)} is none"
-                )
-        chosen = [known.get(axes, known.get(len(axes))) for axes in self.axes]
-        for axes, value in zip(self.axes, chosen, strict=True):
-            if value is None:
-                raise InvalidInputError(
-                    f"{name} must name every table, by its attributes or its ways; {self._shown(axes)} is not"
-                )
-        return validate.read_only(np.array(chosen, dtype=np.float64))
+    def _structure(self) -> Any:
+        return self._domain, self.axes
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MarginalWorkload, (self._domain, self.axes)
@@ -184,9 +165,6 @@ class MarginalWorkload(Workload):
     def _domain(self) -> Domain:
         assert self.domain is not None
         return self.domain
-
-    def _shown(self, key: int | Axes) -> str:
-        return f"{key}-way" if isinstance(key, int) else repr(tuple(self._domain.names[axis] for axis in key))
 
     def _few_enough(self) -> None:
         if self.shape[0] > MAX_NAMES:

@@ -56,7 +56,7 @@ class ProductWorkload(Workload):
             if entries > MAX_DENSE_ENTRIES:
                 raise InvalidInputError(
                     f"a product of {rounded(entries)} entries is too large to write out (limit "
-                    f"{MAX_DENSE_ENTRIES}); ProductFitness and ProductVariance need no matrix"
+                    f"{MAX_DENSE_ENTRIES}); geometry='product' needs no matrix"
                 )
             matrices = [factor.matrix for factor in self.factors]
             if self.is_sparse:
@@ -91,6 +91,9 @@ class ProductWorkload(Workload):
     def sensitivity(self) -> float:
         """The product of the factors'."""
         return math.prod(factor.sensitivity for factor in self.factors)
+
+    def _structure(self) -> Any:
+        return self.factors
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ProductWorkload, (self.factors,)

@@ -60,7 +60,7 @@ class TableWorkload(Workload):
         if asked is None and self.sizes[axis] ** 2 > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
                 f"attributes must have at most {math.isqrt(MAX_DENSE_ENTRIES)} values to be tabulated with others' "
-                f"queries, got {self.sizes[axis]}; MarginalFitness has no such limit"
+                f"queries, got {self.sizes[axis]}; marginals have no such limit"
             )
         return np.eye(self.sizes[axis]) if asked is None else asked.dense()
 
@@ -70,7 +70,7 @@ class TableWorkload(Workload):
         if self.shape[0] * self.shape[1] > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
                 f"query tables of {rounded(self.shape[1])} cells are too large to write out "
-                f"(limit {MAX_DENSE_ENTRIES} entries); TableFitness needs no matrix"
+                f"(limit {MAX_DENSE_ENTRIES} entries); geometry='split' needs no matrix"
             )
         sizes = self.sizes
         blocks = [
@@ -105,6 +105,9 @@ class TableWorkload(Workload):
         """The root of ``Σ_S Π_{i in S} s_i²``: what is worst for an attribute's queries is worst in all tables."""
         worst = [1.0 if asked is None else asked.sensitivity**2 for asked in self.queries]
         return math.sqrt(sum(math.prod(worst[axis] for axis in axes) for axes in self.tables.axes))
+
+    def _structure(self) -> Any:
+        return self.tables, self.queries
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TableWorkload, (self.tables, self.queries)

@@ -11,10 +11,9 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
-from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
-from dualmech.workloads import tabulations
+from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, rounded
 
@@ -99,13 +98,18 @@ class UnionWorkload(Workload):
         return tuple(table.name for table in self.tables)
 
     @property
+    def table_counts(self) -> tuple[int, ...]:
+        """Number of queries of each table."""
+        return tuple(math.prod(self.table_shape(table)) for table in self.tables)
+
+    @property
     def matrix(self) -> Matrix:
         """W (m, d), sparse; refused where it is too large to write out."""
         if self._written is None:
             if sum(self._entries(table) for table in self.tables) > tabulations.MAX_ENTRIES:
                 raise InvalidInputError(
                     f"{rounded(self.shape[0])} queries over {rounded(self.shape[1])} cells are too large to write out "
-                    f"(limit {tabulations.MAX_ENTRIES} entries); UnionFitness and UnionVariance need no matrix"
+                    f"(limit {tabulations.MAX_ENTRIES} entries); geometry='blocks' needs no matrix"
                 )
             written = sp.vstack([self._rows(table) for table in self.tables], format="csr")
             object.__setattr__(self, "_written", sp.csr_array(written))
@@ -160,25 +164,12 @@ class UnionWorkload(Workload):
         return math.sqrt(float(combined.sum(axis=1).max()))
 
     def per_table(self, values: Any, name: str) -> Array:
-        """Return one positive number a table, from one for all, one each, or a mapping of names to numbers.
+        """Return one positive number a table; see `dualmech.workloads.numbers.by_table`."""
+        axes = [table.axes for table in self.tables]
+        return numbers.by_table(values, name, self._domain, axes, self.table_names)
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Numbers that are not positive, of another count, a table that is not named or one that there is not.
-        """
-        if not isinstance(values, Mapping):
-            return validate.per_item(len(self.tables), **{name: values})
-        for key in values:
-            if key not in self.table_names:
-                raise InvalidInputError(f"{name} must name tables of the workload, {key!r} is none")
-        for each in self.table_names:
-            if each not in values:
-                raise InvalidInputError(f"{name} must name every table, {each!r} is not")
-        numbers = [
-            validate.positive_number(**{f"{name}[{each!r}]": values[each]}) for each in self.table_names
-        ]
-        return validate.read_only(np.array(numbers))
+    def _structure(self) -> Any:
+        return self._domain, tuple(table.queries for table in self.tables)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return UnionWorkload, (self._domain, self.tables, self.pieces)

@@ -21,7 +21,7 @@ from dualmech.crosscheck.command.wording import (
     percent,
     spread,
 )
-from dualmech.geometry.dense import Geometry
+from dualmech.geometry.dense import Dense
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.marginal import MarginalMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
@@ -104,7 +104,7 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
     noise = LinearGaussianMechanism(basis, root @ root.T / terms.cost, problem.neighbours)
     variances = noise.variances(problem.workload)
     if problem.neighbours is not None:
-        geometry = Geometry.of(problem.workload, None, problem.neighbours)
+        geometry = Dense.of(problem.workload, None, problem.neighbours)
         variances[geometry.free_queries] = 0.0  # exact: what is left of them is rounding
         for line in free_lines(geometry):
             out.print(line)

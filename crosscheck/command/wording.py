@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from dualmech.certificate import Certificate
 from dualmech.crosscheck.judging import OfCovariance
-from dualmech.geometry.dense import Geometry
+from dualmech.geometry.dense import Dense
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.softmax import SoftmaxFitness
@@ -143,7 +143,7 @@ def spread(values: Array) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def free_lines(geometry: Geometry) -> list[str]:
+def free_lines(geometry: Dense) -> list[str]:
     """Say which queries constrain nothing: those that no neighbour changes are answered exactly, for free."""
     free = geometry.free_queries
     if not len(free):

@@ -13,7 +13,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.fast.common import fixed_point
 from dualmech.fast.engine import loop, threads
 from dualmech.problems.common import CommonDual, CommonMechanism
-from dualmech.solution import Callback, Solution, Status, judged, warned
+from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
 
 METHODS = ("auto", "closed_form", "fixed_point")
@@ -26,16 +26,12 @@ TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and r
 
 def solve(
     problem: CommonMechanism,
+    limits: loop.Limits,
     *,
-    tol: float = 1e-6,
     method: str = "auto",
     start: Solution | None = None,
-    max_iterations: int = 1000,
-    time_limit: float | None = None,
-    callback: Callback | None = None,
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
     chosen = _chosen(problem, method)
     answered = partial(judged, problem, tol=limits.tol, solver=f"fast:{method}")
     began = time.perf_counter()
@@ -56,7 +52,7 @@ def solve(
             }
         primal = problem.feasible(_raised(problem.bounds, covariance))
     seconds = time.perf_counter() - began
-    return warned(answered(primal, CommonDual(weights), seconds=seconds, **found), stacklevel=4)
+    return answered(primal, CommonDual(weights), seconds=seconds, **found)
 
 
 def closed_form(first: Array, second: Array) -> tuple[Array, Array]:

@@ -24,7 +24,7 @@ from dualmech.fast.engine import (
     threads,
 )
 from dualmech.fast.engine.dual_function import Evaluable, Evaluated
-from dualmech.solution import Callback, Progress, Solution, Status, judged
+from dualmech.solution import Progress, Solution, Status, judged
 from dualmech.validate import Array
 
 METHODS = ("auto", "fixed_point", "newton")
@@ -94,19 +94,14 @@ class Ascent(Generic[S]):
 def solve(
     problem: Any,
     task: Callable[[Any], Task],
+    limits: loop.Limits,
     *,
-    tol: float = 1e-6,
     method: str = "auto",
     start: Solution | None = None,
-    max_iterations: int = 1000,
-    time_limit: float | None = None,
-    callback: Callback | None = None,
-    rank: int | None = None,
 ) -> Solution:
-    """Check the options, set up the task, ascend, and let the problem judge; see `dualmech.fast.solve`."""
-    limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
+    """Set up the task, ascend, and let the problem judge; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
-    with threads.suited_to(problem.geometry.rank if rank is None else rank), np.errstate(all="ignore"):
+    with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
         asked = task(problem)
         program = asked.reduction.program
         answer = _run(asked, limits, method, _first_weights(asked, start))

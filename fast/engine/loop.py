@@ -13,6 +13,9 @@ from dualmech import validate
 from dualmech.errors import InputTypeError
 from dualmech.solution import Callback, Progress, Status
 
+MOST_STEPS = 1000
+"""Steps of a run whose user does not say how many."""
+
 PATIENCE = 30
 """Steps without a smaller gap after which a solver counts as stalled."""
 
@@ -25,22 +28,28 @@ class Limits:
     """What a user asks of a run: the gap, when to give up, and who hears of its progress."""
 
     tol: float
-    max_iterations: int
-    time_limit: float | None
-    callback: Callback | None
+    max_iterations: int = MOST_STEPS
+    time_limit: float | None = None
+    callback: Callback | None = None
+    steps_given: bool = False
 
     @classmethod
     def checked(
-        cls, tol: float, max_iterations: int, time_limit: float | None, callback: Callback | None
+        cls,
+        tol: float,
+        max_iterations: int | None = None,
+        time_limit: float | None = None,
+        callback: Callback | None = None,
     ) -> Limits:
         """Refuse what cannot be meant."""
         if callback is not None and not callable(callback):
             raise InputTypeError(f"callback must be callable, got {type(callback).__name__}")
         return cls(
             validate.positive_number(tol=tol),
-            validate.size(max_iterations=max_iterations),
+            MOST_STEPS if max_iterations is None else validate.size(max_iterations=max_iterations),
             None if time_limit is None else validate.positive_number(time_limit=time_limit),
             callback,
+            max_iterations is not None,
         )
 
 

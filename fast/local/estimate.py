@@ -20,7 +20,7 @@ from dualmech import validate
 from dualmech.fast.engine import loop, threads
 from dualmech.linalg import EPS
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
-from dualmech.solution import Callback, Solution, Status, judged, warned
+from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
 
 METHODS = ("auto",)
@@ -34,21 +34,16 @@ LIFTED = 1e-9
 
 def solve(
     problem: NonnegativeEstimate,
+    limits: loop.Limits,
     *,
-    tol: float = 1e-6,
     method: str = "auto",
-    max_iterations: int | None = None,
-    time_limit: float | None = None,
-    callback: Callback | None = None,
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`.
 
     `max_iterations` counts updates of the factors, by default ten for each cell.
     """
     cells = problem.workload.shape[1]
-    limits = loop.Limits.checked(
-        tol, 10 * cells if max_iterations is None else max_iterations, time_limit, callback
-    )
+    steps = limits.max_iterations if limits.steps_given else 10 * cells
     validate.choice(METHODS, method=method)
     with threads.suited_to(cells), np.errstate(all="ignore"):
         program = _Program.of(problem)
@@ -56,11 +51,11 @@ def solve(
             _State.start(program),
             _enter,
             tol=MARGIN * limits.tol,
-            max_iterations=limits.max_iterations,
+            max_iterations=steps,
             time_limit=limits.time_limit,
             callback=limits.callback,
             # A cell may enter for next to nothing many times before it pays.
-            patience=limits.max_iterations + 1,
+            patience=steps + 1,
         )
         data = problem.feasible(outcome.primal.data)
     residual = np.asarray(problem.workload.matrix @ data) - problem.answers
@@ -75,7 +70,7 @@ def solve(
         solver="fast:active_set",
         history=outcome.history,
     )
-    return warned(answer, stacklevel=4)
+    return answer
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ from dualmech import validate
 from dualmech.fast.engine import loop, threads
 from dualmech.linalg import EPS
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
-from dualmech.solution import Callback, Solution, Status, judged, warned
+from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
 
 METHODS = ("auto",)
@@ -49,18 +49,14 @@ PATIENCE = 100
 
 def solve(
     problem: LocalProjection,
+    limits: loop.Limits,
     *,
-    tol: float = 1e-6,
     method: str = "auto",
-    max_iterations: int = 1000,
-    time_limit: float | None = None,
-    callback: Callback | None = None,
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
     validate.choice(METHODS, method=method)
     if problem.floor is not None:
-        return warned(_column_by_column(problem, limits), stacklevel=4)
+        return _column_by_column(problem, limits)
     with threads.suited_to(min(problem.matrix.shape)), np.errstate(all="ignore"):
         outcome = loop.run(
             _start(problem),
@@ -83,7 +79,7 @@ def solve(
         solver="fast:newton",
         history=outcome.history,
     )
-    return warned(answer, stacklevel=4)
+    return answer
 
 
 def columns_within(matrix: Array, least: Array, most: Array) -> Array:

@@ -24,7 +24,7 @@ from dualmech.fast.local.columns import Columns
 from dualmech.fast.local.points import Frame
 from dualmech.geometry.local import patterns, strategies
 from dualmech.problems.local.strategy import LocalPoint, LocalStrategy
-from dualmech.solution import Callback, Progress, Solution, Status, warned
+from dualmech.solution import Progress, Solution, Status
 
 METHODS = ("auto", "exact", "restart", "gradient", "published_gradient")
 
@@ -42,17 +42,13 @@ SEARCHED = "Patterns were searched for, not priced all: the strategy is the best
 
 def solve(
     problem: LocalStrategy,
+    limits: loop.Limits,
     *,
-    tol: float = 1e-6,
     method: str = "auto",
     rng: np.random.Generator | int = 0,
     outputs: int | None = None,
-    max_iterations: int = 1000,
-    time_limit: float | None = None,
-    callback: Callback | None = None,
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
     chosen = _chosen(problem, method, outputs)
     generator = validate.generator(rng=rng)
     with threads.suited_to(problem.user_types), np.errstate(all="ignore"):
@@ -64,7 +60,7 @@ def solve(
         else:
             published = chosen == "published_gradient"
             answer = gradient.solve(problem, limits, generator, outputs, published)
-    return warned(answer, stacklevel=4)
+    return answer
 
 
 def _chosen(problem: LocalStrategy, method: str, outputs: int | None) -> str:

@@ -6,8 +6,9 @@ that of query weighting, and its interior-point method solves it.
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,13 @@ from dualmech.fast.engine import (
 from dualmech.fast.engine.diagonal import DiagonalProgram
 from dualmech.fast.engine.fidelity import Program
 from dualmech.fast.engine.orbits import OrbitProgram, Part
-from dualmech.geometry.block_forms import UnionPoint
+from dualmech.geometry.base import FitnessDual, VarianceDual
+from dualmech.geometry.block_forms import BlockPoint
 from dualmech.geometry.block_rows import Block
 from dualmech.geometry.blocks import Blocks
-from dualmech.problems.unions import UnionDual, UnionFitness, UnionVariance
-from dualmech.solution import Callback, Solution, Status, judged, warned
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.problems.variance import TotalVariance
+from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
 
 Index = npt.NDArray[np.intp]
@@ -64,18 +67,17 @@ class BlockReduction:
     @classmethod
     def of(cls, blocks: Blocks, scale: Array, fixed: bool = False) -> BlockReduction:
         """Reduce; `scale` (orbits,) multiplies the rows, and where `fixed` their weights are in it."""
-        touched = np.zeros(blocks.cells, dtype=bool)
-        touched[blocks.columns] = True
-        asked = np.diff(blocks.squares.indptr) > 0
-        for block in blocks.several:
+        touched = np.diff(blocks.reach.indptr) > 0
+        asked = np.diff(blocks.scalar_blocks.indptr) > 0
+        for block in blocks.matrix_blocks:
             touched[block.cells[np.any(block.moves, axis=0)]] = True
             asked[block.rows] = True
         cells, queries = np.flatnonzero(touched), np.flatnonzero(asked)
         numbers = np.cumsum(touched) - 1, np.cumsum(asked) - 1 + len(cells)
-        thin = tuple(len(block.moves) == 1 for block in blocks.several)
+        thin = tuple(len(block.moves) == 1 for block in blocks.matrix_blocks)
         parts = tuple(
             _part(block, scale, numbers, fixed)
-            for block, single in zip(blocks.several, thin, strict=True)
+            for block, single in zip(blocks.matrix_blocks, thin, strict=True)
             if not single
         )
         squares, reach = _rank_one(blocks, thin)
@@ -83,82 +85,74 @@ class BlockReduction:
         squares = sp.csr_array(squares.sum(axis=0)[None, :]) if fixed else squares[queries]
         diagonal = DiagonalProgram(squares, reach[cells], fixed) if squares.shape[1] else None
         program = OrbitProgram(parts, diagonal, len(cells), 0 if fixed else len(queries), fixed)
-        return cls(program, cells, queries, (blocks.cells, len(blocks.tables)), thin)
+        return cls(program, cells, queries, (len(touched), len(blocks.tables)), thin)
 
-    def covariance(self, found: tuple[Array, tuple[Array, ...]]) -> UnionPoint:
+    def covariance(self, found: tuple[Array, tuple[Array, ...]]) -> BlockPoint:
         """Return the primal point."""
         levels, wide = found[0], iter(found[1])
         single = len(levels) - sum(self.thin)
         narrow = iter(levels[single:])
         covariances = tuple(np.full((1, 1), next(narrow)) if each else next(wide) for each in self.thin)
-        return UnionPoint(levels[:single], covariances)
+        return BlockPoint(levels[:single], covariances)
 
-    def dual(self, weights: Array, targets: Array | None) -> UnionDual:
-        """Return weights of all orbits, ``Σ λ_o = 1`` and ``Σ μ_j c_j = 1``."""
+    def spread(self, weights: Array) -> tuple[Array, Array]:
+        """Return weights of all orbits of neighbours, with sum 1, and of queries, over √targets, with sum 1."""
         count = len(self.cells)
-        first = np.zeros(self.shape[0])
+        first, last = np.zeros(self.shape[0]), np.zeros(self.shape[1])
         first[self.cells] = weights[:count] / weights[:count].sum()
-        if targets is None:
-            return UnionDual(first)
-        last = np.zeros(self.shape[1])
-        last[self.queries] = weights[count:] / weights[count:].sum() / targets[self.queries]
-        return UnionDual(first, last)
+        if len(weights) > count:
+            last[self.queries] = weights[count:] / weights[count:].sum()
+        return first, last
 
 
-def solve(problem: UnionFitness, *, method: str = "auto", **limits: Any) -> Solution:
-    """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
+def solve(
+    problem: FitnessForUse | TotalVariance,
+    limits: loop.Limits,
+    *,
+    method: str = "auto",
+    start: Solution | None = None,
+    orbits: Any = None,
+) -> Solution:
+    """Ascend the dual of a problem on blocks; where all have one coordinate, weigh them as queries."""
+    if orbits is not None:
+        raise InvalidInputError("orbits are for geometry 'dense'; blocks find their own")
     validate.choice(ascent.METHODS, method=method)
-    _no_orbits(limits)
-    if (
-        method == "auto"
-        and not problem.blocks.several
-        and problem.blocks.cells == 1
-        and "start" not in limits
-    ):
-        return warned(_as_weighting(problem, **limits), stacklevel=4)
-    return warned(ascent.solve(problem, _task, method=method, rank=_rank(problem), **limits), stacklevel=4)
+    if isinstance(problem, TotalVariance):
+        return ascent.solve(problem, _variance_task, limits, method=method, start=start)
+    blocks = problem.geometry
+    if method != "fixed_point" and not blocks.matrix_blocks and blocks.reach.shape[0] == 1 and start is None:
+        return replace(_as_weighting(problem, limits), solver=f"fast:{method}")
+    return ascent.solve(problem, _fitness_task, limits, method=method, start=start)
 
 
-def solve_variance(problem: UnionVariance, **options: Any) -> Solution:
-    """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    _no_orbits(options)
-    return warned(ascent.solve(problem, _variance_task, rank=_rank(problem), **options), stacklevel=4)
+def _fitness_task(problem: FitnessForUse) -> ascent.Task:
+    targets = problem.targets[problem.geometry.tables]
+    reduction = BlockReduction.of(problem.geometry, 1 / np.sqrt(targets))
 
-
-def _no_orbits(options: dict[str, Any]) -> None:
-    if "orbits" in options:
-        raise InvalidInputError(
-            "orbits are for FitnessForUse, PrivacyFirst and TotalVariance; unions find their own"
-        )
-
-
-def _task(problem: UnionFitness) -> ascent.Task:
-    targets = problem.orbit_targets
-    reduction = BlockReduction.of(problem.blocks, 1 / np.sqrt(targets))
+    def dual(weights: Array) -> FitnessDual:
+        first, last = reduction.spread(weights)
+        return FitnessDual(first, last / targets)
 
     def gather(known: Any) -> Array | None:
-        if not _fits(known, reduction) or known.query_weights is None:
+        if not isinstance(known, FitnessDual):
             return None
-        return np.concatenate(
-            [known.cell_weights[reduction.cells], (known.query_weights * targets)[reduction.queries]]
-        )
+        if (np.size(known.neighbour_weights), np.size(known.query_weights)) != reduction.shape:
+            return None
+        own = (known.query_weights * targets)[reduction.queries]
+        return np.concatenate([known.neighbour_weights[reduction.cells], own])
 
-    return ascent.Task(problem, reduction, lambda weights: reduction.dual(weights, targets), gather)
+    return ascent.Task(problem, reduction, dual, gather)
 
 
-def _variance_task(problem: UnionVariance) -> ascent.Task:
-    reduction = BlockReduction.of(problem.blocks, np.sqrt(problem.orbit_weights), fixed=True)
+def _variance_task(problem: TotalVariance) -> ascent.Task:
+    roots = np.sqrt(problem.geometry.orbit_weights(problem.weights))
+    reduction = BlockReduction.of(problem.geometry, roots, fixed=True)
 
     def gather(known: Any) -> Array | None:
-        return known.cell_weights[reduction.cells] if _fits(known, reduction) else None
+        fits = isinstance(known, VarianceDual) and np.size(known.neighbour_weights) == reduction.shape[0]
+        return np.asarray(known.neighbour_weights[reduction.cells]) if fits else None
 
-    return ascent.Task(problem, reduction, lambda weights: reduction.dual(weights, None), gather)
-
-
-def _fits(known: Any, reduction: BlockReduction) -> bool:
-    if not isinstance(known, UnionDual) or len(known.cell_weights) != reduction.shape[0]:
-        return False
-    return known.query_weights is None or len(known.query_weights) == reduction.shape[1]
+    return ascent.Task(problem, reduction, lambda weights: VarianceDual(reduction.spread(weights)[0]), gather)
 
 
 def _part(block: Block, scale: Array, numbers: tuple[Index, Index], fixed: bool) -> Part:
@@ -175,14 +169,12 @@ def _part(block: Block, scale: Array, numbers: tuple[Index, Index], fixed: bool)
 
 def _rank_one(blocks: Blocks, thin: tuple[bool, ...]) -> tuple[sp.csr_array, sp.csr_array]:
     """Return the squared entries of all blocks of rank one, by orbits of queries and by orbits of cells."""
-    single = [block for block, each in zip(blocks.several, thin, strict=True) if each]
-    count = len(blocks.columns)
-    ones = sp.csr_array((np.ones(count), (blocks.columns, np.arange(count))), shape=(blocks.cells, count))
+    single = [block for block, each in zip(blocks.matrix_blocks, thin, strict=True) if each]
     squares = [
-        blocks.squares,
+        blocks.scalar_blocks,
         *(_column(len(blocks.tables), each.rows, each.queries[:, 0]) for each in single),
     ]
-    reach = [ones, *(_column(blocks.cells, each.cells, each.moves[0]) for each in single)]
+    reach = [blocks.reach, *(_column(blocks.reach.shape[0], each.cells, each.moves[0]) for each in single)]
     return sp.csr_array(sp.hstack(squares, format="csr")), sp.csr_array(sp.hstack(reach, format="csr"))
 
 
@@ -190,41 +182,32 @@ def _column(size: int, rows: Index, entries: Array) -> sp.csr_array:
     return sp.csr_array((entries**2, (rows, np.zeros(len(rows), dtype=np.intp))), shape=(size, 1))
 
 
-def _rank(problem: UnionFitness | UnionVariance) -> int:
-    """Return the size of the largest block, which decides how many threads are of use."""
-    return max((len(block.moves) for block in problem.blocks.several), default=1)
+def _as_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution:
+    """Minimise ``Σ_t 1/τ_t`` subject to ``Σ_t v_jt² τ_t ≤ c_j``: query weighting, by its interior-point method.
 
-
-def _as_weighting(
-    problem: UnionFitness,
-    *,
-    tol: float = 1e-6,
-    max_iterations: int = 1000,
-    time_limit: float | None = None,
-    callback: Callback | None = None,
-) -> Solution:
-    """Minimise ``Σ_t 1/τ_t`` subject to ``Σ_t v_jt² τ_t ≤ c_j``."""
-    checked = loop.Limits.checked(tol, max_iterations, time_limit, callback)
+    Of marginal tables, most subspaces lie under one table each, so that Newton's equations come down to the others, a
+    few hundred where the tables are tens of thousands.
+    """
     began = time.perf_counter()
-    blocks, targets = problem.blocks, problem.orbit_targets
-    asked = np.flatnonzero(np.diff(blocks.squares.indptr))
+    blocks, targets = problem.geometry, problem.targets[problem.geometry.tables]
+    asked = np.flatnonzero(np.diff(blocks.scalar_blocks.indptr))
+    costs = np.asarray(blocks.reach.sum(axis=0)).ravel()
     with threads.suited_to(len(asked)), np.errstate(all="ignore"):
-        sensitivities = blocks.squares[asked].multiply(1 / targets[asked, None]).T.tocsr()
-        filled = sensitivities.nnz / np.prod(sensitivities.shape)
+        sensitivities = blocks.scalar_blocks[asked].multiply(1 / targets[asked, None]).T.tocsr()
+        filled = sensitivities.nnz / math.prod(sensitivities.shape)
         program = interior_point.Program.of(
-            np.ones(len(blocks.columns)), sensitivities.toarray() if filled > 0.2 else sensitivities, 1
+            costs, sensitivities.toarray() if filled > 0.2 else sensitivities, 1
         )
-        outcome = interior_point.minimise(program, checked, MARGIN * tol)
+        outcome = interior_point.minimise(program, limits, MARGIN * limits.tol)
     weights = np.zeros(len(targets))
     weights[asked] = outcome.dual.dual / targets[asked] / outcome.dual.dual.sum()
     return judged(
         problem,
-        problem.feasible(UnionPoint(outcome.primal.answer * program.units, ())),
-        UnionDual(np.ones(1), weights),
-        tol=checked.tol,
+        problem.feasible(BlockPoint(outcome.primal.answer * program.units)),
+        FitnessDual(np.ones(1), weights),
+        tol=limits.tol,
         otherwise=outcome.reason or Status.STALLED,
         iterations=outcome.iterations,
         seconds=time.perf_counter() - began,
-        solver="fast:interior_point",
         history=outcome.history,
     )

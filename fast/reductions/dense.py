@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +11,15 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg
+from dualmech.fast.engine import ascent, loop
 from dualmech.fast.engine.fidelity import Program
-from dualmech.geometry.dense import Geometry
+from dualmech.fast.reductions.orbits import tied
+from dualmech.geometry.base import FitnessDual, VarianceDual
+from dualmech.geometry.dense import Dense
+from dualmech.geometry.orbits import Orbits
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.problems.variance import TotalVariance
+from dualmech.solution import Solution
 from dualmech.validate import Array, Matrix
 
 ORTHONORMAL = 1e-13
@@ -23,7 +31,7 @@ UNMOVED = 1e-13
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """A problem without what constrains nothing, on a basis that is kind to rounding.
+    """A problem without what constrains nothing, on a well-conditioned basis.
 
     Attributes
     ----------
@@ -44,7 +52,7 @@ class Reduction:
     shape: tuple[int, int]
 
     @classmethod
-    def of(cls, geometry: Geometry, targets: Array) -> Reduction:
+    def of(cls, geometry: Dense, targets: Array) -> Reduction:
         """Reduce: orthonormalise the basis, leave out what no neighbour moves, divide by √targets."""
         queries, moves, lift = _on_inner_basis(geometry)
         kept_queries = np.setdiff1d(np.arange(len(queries)), geometry.free_queries)
@@ -56,7 +64,7 @@ class Reduction:
         return cls(program, kept_moves, kept_queries, lift, (moves.shape[1], len(queries)))
 
     @classmethod
-    def of_sum(cls, geometry: Geometry, weights: Array) -> Reduction:
+    def of_sum(cls, geometry: Dense, weights: Array) -> Reduction:
         """Reduce likewise where only the weighted sum of the variances counts: the queries become a triangle.
 
         ``V' V`` is all that matters of the queries V (m, k), so their triangular factor (k, k) stands for them.
@@ -90,7 +98,51 @@ class Reduction:
         return np.concatenate([first[self.neighbours], (last * targets)[self.queries]])
 
 
-def _on_inner_basis(geometry: Geometry) -> tuple[Array, Matrix, Array | None]:
+def solve(
+    problem: FitnessForUse | TotalVariance,
+    limits: loop.Limits,
+    *,
+    method: str = "auto",
+    start: Solution | None = None,
+    orbits: Any = None,
+) -> Solution:
+    """Ascend the dual of a problem on a dense geometry; `orbits` ties its weights."""
+
+    def task(asked: FitnessForUse | TotalVariance) -> ascent.Task:
+        made = _variance_task(asked) if isinstance(asked, TotalVariance) else _fitness_task(asked)
+        return made if orbits is None else tied(made, Orbits.of(asked, orbits))
+
+    return ascent.solve(problem, task, limits, method=method, start=start)
+
+
+def _fitness_task(problem: FitnessForUse) -> ascent.Task:
+    reduction = Reduction.of(problem.geometry, problem.targets)
+
+    def gather(known: Any) -> Array | None:
+        if not isinstance(known, FitnessDual):
+            return None
+        sizes = np.size(known.neighbour_weights), np.size(known.query_weights)
+        return reduction.gather((*known,), problem.targets) if sizes == reduction.shape else None
+
+    return ascent.Task(
+        problem, reduction, lambda weights: FitnessDual(*reduction.spread(weights, problem.targets)), gather
+    )
+
+
+def _variance_task(problem: TotalVariance) -> ascent.Task:
+    reduction = Reduction.of_sum(problem.geometry, problem.asked_weights)
+
+    def gather(known: Any) -> Array | None:
+        if not isinstance(known, VarianceDual) or np.size(known.neighbour_weights) != reduction.shape[0]:
+            return None
+        return np.asarray(known.neighbour_weights[reduction.neighbours])
+
+    return ascent.Task(
+        problem, reduction, lambda weights: VarianceDual(reduction.spread_neighbours(weights)), gather
+    )
+
+
+def _on_inner_basis(geometry: Dense) -> tuple[Array, Matrix, Array | None]:
     """Return the queries and moves on a basis that suits the solver, and the way back."""
     queries, moves = geometry.representation, geometry.moves
     if linalg.is_identity(geometry.basis) and not len(geometry.unmoved):
@@ -117,7 +169,7 @@ def _on_range(lift: Array | None, kept: Array) -> Array:
     return np.asarray(product)
 
 
-def _on_own_rows(geometry: Geometry) -> tuple[Array, Matrix, Array]:
+def _on_own_rows(geometry: Dense) -> tuple[Array, Matrix, Array]:
     """Return a sparse workload on a well-conditioned choice of its own rows: its moves stay sparse.
 
     Rows are chosen by a pivoted factorisation of L, each brought to unit length first.

@@ -3,41 +3,42 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from dualmech.errors import UncertifiedWarning
+from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
-from dualmech.geometry.product import ProductProblem
-from dualmech.solution import Callback, Solution, warned
+from dualmech.problems.base import share_of
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.problems.variance import TotalVariance
+from dualmech.solution import Solution, combined
 
 
 def solve(
-    problem: ProductProblem,
+    problem: FitnessForUse | TotalVariance,
+    limits: loop.Limits,
     solver: Callable[..., Solution],
     *,
-    tol: float = 1e-6,
     method: str = "auto",
-    max_iterations: int = 1000,
-    time_limit: float | None = None,
-    callback: Callback | None = None,
+    start: Solution | None = None,
+    orbits: Any = None,
 ) -> Solution:
-    """Solve the problem to a proven gap; see `dualmech.fast.solve`, which is the `solver` of the factors.
+    """Solve the problem to a proven gap, each different factor once, by `solver`.
 
-    Steps are allowed to each factor; the time limit holds for all. A factor that comes twice is solved once.
+    Steps are allowed to each factor; the time limit holds for all.
     """
-    limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
-    began, known = time.perf_counter(), {}
-    options: dict[str, Any] = {"method": method, "max_iterations": max_iterations, "callback": callback}
-    for factor in problem.factors:
-        if id(factor) in known:
+    if orbits is not None or start is not None:
+        raise InvalidInputError("orbits and start are for the factors of a product, solved one by one")
+    began, known, factors = time.perf_counter(), {}, problem.factors
+    for factor in factors:
+        if factor in known:
             continue
-        if time_limit is not None:
-            options["time_limit"] = max(time_limit - (time.perf_counter() - began), 1e-3)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UncertifiedWarning)  # the product warns for all
-            known[id(factor)] = solver(factor, tol=problem.share(limits.tol), **options)
-    answer = problem.combine([known[id(factor)] for factor in problem.factors], limits.tol)
-    return warned(replace(answer, seconds=time.perf_counter() - began), stacklevel=4)
+        own = replace(limits, tol=share_of(problem, limits.tol))
+        if limits.time_limit is not None:
+            left = limits.time_limit - (time.perf_counter() - began)
+            own = replace(own, time_limit=max(left, 1e-3))
+        known[factor] = solver(factor.geometry, factor, own, method=method)
+    answers = [known[factor] for factor in factors]
+    answer = combined(problem, answers, type(answers[0].dual), limits.tol)
+    return replace(answer, seconds=time.perf_counter() - began)

@@ -17,7 +17,7 @@ from dualmech.fast.engine import ascent, loop, threads
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.fast.reuse import newton
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
-from dualmech.solution import Callback, Solution, Status, judged, warned
+from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
@@ -34,42 +34,35 @@ NOTHING_FURTHER = "The release meets every target: nothing further is run."
 
 def solve(
     problem: ReuseFitness,
+    limits: loop.Limits,
     *,
-    tol: float = 1e-6,
     method: str = "auto",
-    max_iterations: int = 1000,
-    time_limit: float | None = None,
-    callback: Callback | None = None,
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
     validate.choice(METHODS, method=method)
     known = problem.release_alone()
     if known is not None:
         answer = judged(
             problem,
             *known,
-            tol=tol,
+            tol=limits.tol,
             otherwise=Status.ROUNDING,
             message=NOTHING_FURTHER,
             solver="fast:released",
         )
-        return warned(answer, stacklevel=4)
+        return answer
     reduction = Reduction.of(problem.geometry, problem.row_by_row.targets)
     released = reduction.queries >= len(problem.targets)
     if released.sum() > 1:
         with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
-            return warned(_by_newton(problem, reduction, released, limits), stacklevel=4)
+            return _by_newton(problem, reduction, released, limits)
     answer = ascent.solve(
         problem,
         partial(_row_by_row, reduction),
-        tol=tol,
+        limits,
         method=method,
-        max_iterations=max_iterations,
-        time_limit=time_limit,
-        callback=callback,
     )
-    return warned(answer, stacklevel=4)
+    return answer
 
 
 def _by_newton(

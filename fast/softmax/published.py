@@ -33,7 +33,7 @@ from dualmech.fast.reductions.dense import Reduction
 from dualmech.fast.softmax.derivatives import Derivatives, Objective, Point
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
-from dualmech.solution import Callback, Progress, Solution, Status, judged, warned
+from dualmech.solution import Progress, Solution, Status, judged
 from dualmech.validate import Array
 
 METHODS = ("softmax_newton", "softmax_gradient")
@@ -132,17 +132,13 @@ class Ending:
 
 def solve(
     problem: FitnessForUse | PrivacyFirst,
+    limits: Limits,
     *,
     method: str,
-    tol: float = 1e-6,
     options: SoftmaxOptions | None = None,
     start: Solution | None = None,
-    max_iterations: int = 1000,
-    time_limit: float | None = None,
-    callback: Callback | None = None,
 ) -> Solution:
     """Run SM-II, or gradient descent in its place (Table 3); see `dualmech.fast.solve`."""
-    limits = Limits.checked(tol, max_iterations, time_limit, callback)
     chosen = SoftmaxOptions() if options is None else options
     if not isinstance(chosen, SoftmaxOptions):
         raise InputTypeError(f"options must be fast.SoftmaxOptions, got {type(options).__name__}")
@@ -165,7 +161,7 @@ def solve(
             solver=f"fast:{method}",
             history=ending.history,
         )
-    return warned(answer, stacklevel=5)
+    return answer
 
 
 def _optimise(

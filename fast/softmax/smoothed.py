@@ -28,7 +28,7 @@ from dualmech.fast.softmax.derivatives import Objective, Point
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
 from dualmech.problems.fitness import FitnessDual
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
-from dualmech.solution import Callback, Solution, Status, judged, warned
+from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
@@ -96,16 +96,12 @@ class Descent:
 
 def solve(
     problem: SoftmaxFitness,
+    limits: loop.Limits,
     *,
-    tol: float = 1e-6,
     method: str = "auto",
     start: Solution | None = None,
-    max_iterations: int = 1000,
-    time_limit: float | None = None,
-    callback: Callback | None = None,
 ) -> Solution:
     """Solve Problem 4 to a proven gap; see `dualmech.fast.solve`."""
-    limits = loop.Limits.checked(tol, max_iterations, time_limit, callback)
     validate.choice(METHODS, method=method)
     with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
         reduction = Reduction.of(problem.geometry, problem.targets)
@@ -121,7 +117,7 @@ def solve(
             )
         else:
             answer = _run(problem, reduction, program, first, limits)
-    return warned(replace(answer, solver=f"fast:{method}"), stacklevel=4)
+    return replace(answer, solver=f"fast:{method}")
 
 
 def _run(

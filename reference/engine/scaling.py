@@ -12,7 +12,8 @@ import scipy.linalg
 
 from dualmech import linalg
 from dualmech.errors import BackendError
-from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.geometry.base import FitnessDual
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
 

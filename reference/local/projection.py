@@ -14,7 +14,7 @@ from dualmech.errors import BackendError, InvalidInputError
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
 from dualmech.reference.engine import attempts
 from dualmech.reference.statements import named
-from dualmech.solution import Solution, warned
+from dualmech.solution import Solution
 from dualmech.validate import Array
 
 FORMULATIONS = ("qp",)
@@ -53,7 +53,7 @@ def solve(
         optimum=lambda: math.nan if program.value is None else float(program.value),
     )
     answer = attempts.solve(reading, request)
-    return warned(replace(answer, solver=f"{answer.solver}:{formulation}"), stacklevel=4)
+    return replace(answer, solver=f"{answer.solver}:{formulation}")
 
 
 def quadratic(

@@ -18,7 +18,7 @@ from dualmech.geometry.local import patterns
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
 from dualmech.reference.engine import attempts
 from dualmech.reference.local.statements import STATEMENTS, sdp
-from dualmech.solution import Solution, warned
+from dualmech.solution import Solution
 from dualmech.validate import Array
 
 FORMULATIONS = {
@@ -63,7 +63,7 @@ def solve(
     if problem.criterion == "worst":
         steps = [(accuracy * request.tol, "") for accuracy in WORST_ACCURACIES]
     answer = attempts.solve(reading, request, steps)
-    return warned(replace(answer, solver=f"{answer.solver}:{name}"), stacklevel=4)
+    return replace(answer, solver=f"{answer.solver}:{name}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from dualmech import validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.linalg import EPS
+from dualmech.problems.base import Problem
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -33,7 +34,7 @@ class EstimateDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NonnegativeEstimate:
+class NonnegativeEstimate(Problem):
     """The non-negative data whose answers are nearest to given ones, workload non-negative least squares.
 
     Minimise ``½ ‖W x - a‖²`` over ``x ≥ 0``, with ``1'x = N`` where the total is known. The answers ``W x`` are then
@@ -81,6 +82,8 @@ class NonnegativeEstimate:
     workload: Workload
     answers: Array
     total: float | None
+
+    arguments: ClassVar[tuple[str, ...]] = ("workload", "answers", "total")
 
     def __init__(self, workload: Workload, answers: npt.ArrayLike, total: float | None = None) -> None:
         if not isinstance(workload, Workload):

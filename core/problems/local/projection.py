@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.local.strategies import checked_epsilon
 from dualmech.linalg import EPS
+from dualmech.problems.base import Problem
 from dualmech.validate import Array
 
 
@@ -35,7 +36,7 @@ class ProjectionDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LocalProjection:
+class LocalProjection(Problem):
     """The ε-LDP strategy matrix that is nearest to a given one.
 
     Minimise ``½ ‖Q - R‖²`` over Q (m, n) subject to
@@ -85,6 +86,8 @@ class LocalProjection:
     matrix: Array
     epsilon: float
     floor: Array | None
+
+    arguments: ClassVar[tuple[str, ...]] = ("matrix", "epsilon", "floor")
 
     def __init__(self, matrix: npt.ArrayLike, epsilon: float, floor: npt.ArrayLike | None = None) -> None:
         given = validate.finite(2, matrix=matrix)

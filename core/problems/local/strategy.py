@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from dualmech.geometry.local import strategies
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.geometry.local.strategies import checked_epsilon, checked_prior
 from dualmech.linalg import EPS
+from dualmech.problems.base import Problem
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -64,7 +65,7 @@ class LocalDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LocalStrategy:
+class LocalStrategy(Problem):
     """The ε-LDP strategy matrix of least variance on a workload, with any number of outputs.
 
     A user of type u reports output o with probability ``Q_ou``; the answers to W are ``V`` times the histogram of
@@ -125,6 +126,8 @@ class LocalStrategy:
     criterion: str
     prior: Array
     root: Array = field(repr=False)
+
+    arguments: ClassVar[tuple[str, ...]] = ("workload", "epsilon", "criterion", "prior")
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ import scipy.linalg
 
 from dualmech import validate
 from dualmech.errors import InputTypeError
-from dualmech.geometry.dense import Geometry
+from dualmech.geometry.dense import Dense
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.workloads.base import Workload
 
@@ -81,7 +81,7 @@ def gaussian_mechanism(workload: Workload, cost: float) -> LinearGaussianMechani
     1.0
     """
     variance = raw_gaussian_variance(workload, cost)
-    geometry = Geometry.of(workload, None, None)
+    geometry = Dense.of(workload, None, None)
     triangle = scipy.linalg.qr(geometry.representation, mode="r", check_finite=False)[0][: geometry.rank]
     half = scipy.linalg.solve_triangular(triangle, np.eye(geometry.rank), check_finite=False)
     return LinearGaussianMechanism(geometry.basis, variance * (half @ half.T))

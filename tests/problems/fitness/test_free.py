@@ -67,7 +67,7 @@ class TestBudget:
 class TestExtraForFree:
     def test_worked_example(self) -> None:
         # The third query of M2 has variance 1, and uses up the budget (1, 0, 1).
-        problem = EXAMPLE.extra_for_free(dm.Workload([[1, 0, 1]]))
+        problem = dm.extra_for_free(EXAMPLE, dm.Workload([[1, 0, 1]]))
         for answer in (fast.solve(problem, tol=1e-9), reference.solve(problem)):
             assert answer.lower_bound <= 1 + 1e-9 and answer.objective >= 1 - 1e-9
         answer = fast.solve(problem, tol=1e-9)
@@ -82,7 +82,7 @@ class TestExtraForFree:
         alpha = mechanism.squared_privacy_cost * rng.uniform(1.1, 3)
         queries = scale * rng.integers(-2, 3, (3, 4)).astype(float)
         queries[0, 0] = scale
-        problem = mechanism.extra_for_free(dm.Workload(queries), rng.uniform(0.5, 2, 3), alpha)
+        problem = dm.extra_for_free(mechanism, dm.Workload(queries), rng.uniform(0.5, 2, 3), alpha)
         answer = fast.solve(problem, tol=1e-8)
         assert answer.status is dm.Status.CERTIFIED
         together = stacked_profile(mechanism, problem.basis, answer.primal)
@@ -99,7 +99,7 @@ class TestExtraForFree:
         rng, mechanism = np.random.default_rng(seed), uneven(seed)
         alpha = 2 * mechanism.squared_privacy_cost
         workload = dm.Workload(rng.standard_normal((3, 4)))
-        bound = fast.solve(mechanism.extra_for_free(workload, 1.0, alpha)).lower_bound
+        bound = fast.solve(dm.extra_for_free(mechanism, workload, 1.0, alpha)).lower_bound
         factor = rng.standard_normal((4, 4))
         other = dm.LinearGaussianMechanism(np.eye(4), factor @ factor.T + 0.3 * np.eye(4))
         used = (other.profile / mechanism.free_budget(alpha)).max()
@@ -107,7 +107,7 @@ class TestExtraForFree:
 
     def test_layers_agree(self) -> None:
         mechanism = uneven(7)
-        problem = mechanism.extra_for_free(
+        problem = dm.extra_for_free(mechanism, 
             dm.workloads.prefix(4), [1, 2, 3, 4], 5.0 + mechanism.profile.max()
         )
         one, two = fast.solve(problem).certificate.interval, reference.solve(problem).certificate.interval
@@ -115,14 +115,14 @@ class TestExtraForFree:
 
     def test_an_even_profile_leaves_an_ordinary_problem(self) -> None:
         workload, even = dm.workloads.prefix(5), dm.LinearGaussianMechanism(np.eye(5), 0.5 * np.eye(5))
-        free = fast.solve(even.extra_for_free(workload, alpha=5.0)).certificate.interval
+        free = fast.solve(dm.extra_for_free(even, workload, alpha=5.0)).certificate.interval
         ordinary = fast.solve(dm.PrivacyFirst(workload, 1.0, cost=3.0)).certificate.interval
         assert max(free[0], ordinary[0]) <= min(free[1], ordinary[1])
 
     def test_sparse_workloads_and_sizes(self) -> None:
         half = dm.LinearGaussianMechanism(np.eye(200)[:100], np.eye(100))
         queries = dm.workloads.identity(200).select(np.arange(100, 200))
-        answer = fast.solve(half.extra_for_free(queries))
+        answer = fast.solve(dm.extra_for_free(half, queries))
         assert answer.lower_bound * (1 - 1e-12) <= 1 <= answer.objective * (1 + 1e-12)
 
 
@@ -131,31 +131,31 @@ class TestRefusals:
         workload = dm.Workload([[1, 0, 1], [0, 0, 1], [0, 2, 1]], names=["ends", "last", "last two"])
         for each in (workload, dm.Workload(sp.csr_array(workload.matrix), names=workload.names)):
             with pytest.raises(dm.InvalidInputError, match="'last two' changes between neighbours 1"):
-                EXAMPLE.extra_for_free(each)
-        answer = fast.solve(EXAMPLE.extra_for_free(workload, alpha=3.0))
+                dm.extra_for_free(EXAMPLE, each)
+        answer = fast.solve(dm.extra_for_free(EXAMPLE, workload, alpha=3.0))
         assert answer.status is dm.Status.CERTIFIED
 
     def test_nothing_left_at_all(self) -> None:
         spent = dm.LinearGaussianMechanism(np.eye(3), np.eye(3))
         with pytest.raises(dm.InvalidInputError, match="whose free budget is spent"):
-            spent.extra_for_free(dm.workloads.prefix(3))
+            dm.extra_for_free(spent, dm.workloads.prefix(3))
 
     def test_what_no_neighbour_changes_needs_no_noise(self) -> None:
         swaps = dm.neighbours.replace_one(3)
         for alpha in (None, 5.0):
             even = dm.LinearGaussianMechanism(np.eye(3), np.eye(3), swaps)
             with pytest.raises(dm.InvalidInputError, match="released exactly"):
-                even.extra_for_free(dm.workloads.total(3), alpha=alpha)
+                dm.extra_for_free(even, dm.workloads.total(3), alpha=alpha)
 
     def test_bad_arguments(self) -> None:
         with pytest.raises(dm.InputTypeError, match="workload"):
-            EXAMPLE.extra_for_free(np.eye(3))  # type: ignore[arg-type]
+            dm.extra_for_free(EXAMPLE, np.eye(3))  # type: ignore[arg-type]
         with pytest.raises(dm.InvalidInputError, match="3 cells"):
-            EXAMPLE.extra_for_free(dm.workloads.prefix(2), alpha=3.0)
+            dm.extra_for_free(EXAMPLE, dm.workloads.prefix(2), alpha=3.0)
         with pytest.raises(dm.InvalidInputError, match="targets"):
-            EXAMPLE.extra_for_free(dm.Workload([[1, 0, 1]]), targets=0.0)
+            dm.extra_for_free(EXAMPLE, dm.Workload([[1, 0, 1]]), targets=0.0)
         with pytest.raises(dm.InvalidInputError, match="alpha"):
-            EXAMPLE.extra_for_free(dm.Workload([[1, 0, 1]]), alpha=1.0)
+            dm.extra_for_free(EXAMPLE, dm.Workload([[1, 0, 1]]), alpha=1.0)
 
 
 class TestFootnote4:

@@ -1,0 +1,258 @@
+"""Which geometry a problem stands on: the cheapest that is exact, by the structure of its workload and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dualmech import validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.base import Geometry, LittleSymmetryError
+from dualmech.geometry.blocks import Blocks
+from dualmech.geometry.dense import Dense
+from dualmech.geometry.product import ByFactor, Product
+from dualmech.geometry.split import Split
+from dualmech.validate import Array
+from dualmech.workloads import numbers
+from dualmech.workloads.base import Workload
+from dualmech.workloads.circular import CircularWorkload
+from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.products import ProductWorkload
+from dualmech.workloads.query_tables import TableWorkload
+from dualmech.workloads.stacking import in_order, structured
+from dualmech.workloads.unions import UnionWorkload, union
+
+KINDS = ("auto", "dense", "blocks", "product", "split")
+
+SPLIT_FROM = 2048
+"""Number of kinds of records above which ``auto`` splits the noise on query tables rather than solve their blocks."""
+
+DenseBuilder = Callable[[Workload, Array], Dense]
+"""Makes the dense geometry of a workload and its numbers, one a query."""
+
+
+def choose(
+    workload: Any, given: Any, name: str, geometry: str | Geometry, dense: DenseBuilder | None, moved: bool
+) -> tuple[Geometry, Any]:
+    """Return a geometry for a workload and its numbers, and the numbers, one for each of the geometry's items.
+
+    Parameters
+    ----------
+    workload : Workload
+        What is asked.
+    given : number, array, mapping, Series or ByFactor
+        Targets or weights, called `name`.
+    geometry : str or Geometry
+        One of `KINDS`, or a geometry of this workload that was made before.
+    dense : callable
+        How a dense geometry is made.
+    moved : bool
+        Whether a basis or neighbours were given, which dense geometries alone take.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        No workload, a geometry that cannot hold it, numbers that are of no use there.
+    """
+    if not isinstance(workload, Workload):
+        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    given = numbers.as_mapping(given, name)
+    if not isinstance(geometry, str):
+        return _again(workload, given, name, geometry)
+    kind = validate.choice(KINDS, geometry=geometry)
+    if moved and kind not in ("auto", "dense"):
+        raise InvalidInputError(
+            f"basis and neighbours are for geometry 'dense', not for {kind!r}, whose neighbours differ by one record"
+        )
+    if moved:
+        kind = "dense"
+    if kind in ("auto", "product") and isinstance(workload, ProductWorkload):
+        if isinstance(given, ByFactor) or (not isinstance(given, Mapping) and np.ndim(given) == 0):
+            return _product(workload, given, name, dense)
+    if kind == "product" or isinstance(given, ByFactor):
+        raise InvalidInputError(
+            f"geometry 'product' takes workloads made by dualmech.workloads.kron, with one number for {name} or "
+            f"dualmech.ByFactor"
+        )
+    if kind == "split":
+        return _split(workload, given, name)
+    if kind == "blocks" or (kind == "auto" and _tabular(workload) is not None):
+        found = _blocks(workload, given, name, kind == "auto")
+        if found is not None:
+            return found
+    each = by_query(workload, given, name, positive=name == "targets")
+    assert dense is not None
+    return dense(workload, each), each
+
+
+def by_query(workload: Workload, given: Any, name: str, positive: bool = True) -> Array:
+    """Return one number a query, from one for all, one each, or a mapping of names of queries or of their groups.
+
+    A query's own name comes before its group's.
+    """
+    count = workload.shape[0]
+    if isinstance(given, Mapping):
+        known = {*workload.names, *workload.groups}
+        unknown = next((key for key in given if key not in known), None)
+        if unknown is not None:
+            raise InvalidInputError(
+                f"{name} must name queries of the workload or groups, {unknown!r} is none"
+            )
+        if len({*workload.names}) < count and any(key not in workload.groups for key in given):
+            raise InvalidInputError(f"{name} by name needs queries with distinct names")
+        pairs = zip(workload.names, workload.groups, strict=True)
+        chosen = [given.get(own, given.get(group)) for own, group in pairs]
+        if None in chosen:
+            raise InvalidInputError(
+                f"{name} must name every query, {workload.names[chosen.index(None)]!r} is not"
+            )
+        given = chosen
+    if positive:
+        checked = validate.per_item(count, **{name: given})
+    else:
+        checked = validate.finite(**{name: given})
+        if checked.ndim == 0:
+            checked = validate.read_only(np.full(count, float(checked)))
+        if checked.shape != (count,):
+            raise InvalidInputError(
+                f"{name} must be one number or {count} numbers, got shape {checked.shape}"
+            )
+        if np.any(checked < 0):
+            first = int(np.flatnonzero(checked < 0)[0])
+            raise InvalidInputError(f"{name} must not be negative, got {checked[first]:g} at {name}[{first}]")
+    validate.moderate(**{name: checked})
+    return checked
+
+
+def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Geometry, Any]:
+    """Return a geometry that was made before, with other numbers."""
+    if not isinstance(geometry, Geometry):
+        raise InputTypeError(f"geometry must be one of {', '.join(KINDS)}, or a Geometry, got {geometry!r}")
+    if isinstance(geometry, Product):
+        if not isinstance(workload, ProductWorkload) or workload is not geometry.workload:
+            raise InvalidInputError("geometry must be of this workload")
+        parts = _shares(workload, given, name)
+        pairs = [
+            choose(factor.workload, own, name, factor, None, False)
+            for factor, own in zip(geometry.factors, parts, strict=True)
+        ]
+        return geometry, tuple(own for _, own in pairs)
+    if geometry.workload.shape != workload.shape:
+        raise InvalidInputError("geometry must be of this workload")
+    if isinstance(geometry, Dense):
+        return geometry, by_query(workload, given, name, positive=name == "targets")
+    own = _tabular(workload)
+    if own is None:
+        raise InvalidInputError("geometry must be of this workload")
+    return geometry, _by_table(workload, own, given, name)
+
+
+def _tabular(workload: Workload) -> MarginalWorkload | UnionWorkload | None:
+    """Return a workload as tables, None where it is none."""
+    if isinstance(workload, MarginalWorkload):
+        return workload
+    if isinstance(workload, CircularWorkload):
+        return union({"value": workload.shape[1]}, {"translates": {"value": workload}})
+    return structured([workload])
+
+
+def tabular(workload: Workload) -> MarginalWorkload | UnionWorkload:
+    """Return a workload as tables; refuse what keeps no structure."""
+    found = _tabular(workload)
+    if found is None:
+        raise InvalidInputError(
+            "geometry 'blocks' takes workloads that keep their structure, as those of dualmech.workloads.union, "
+            "marginals, query_tables, circular and kron (over a domain) do"
+        )
+    return found
+
+
+def _by_table(
+    workload: Workload, tables: MarginalWorkload | UnionWorkload, given: Any, name: str
+) -> Array | None:
+    """Return one number a table, or None where queries of a table have different ones."""
+    counted = np.ndim(given) == 1 and not isinstance(given, Mapping)
+    if counted and len(given) != len(tables.table_names):
+        if len(given) != workload.shape[0]:
+            raise InvalidInputError(
+                f"{name} must be one number, {len(tables.table_names)} numbers, one a table, or "
+                f"{workload.shape[0]}, one a query, got shape {np.shape(given)}"
+            )
+        return _even(workload, tables, by_query(workload, given, name))
+    try:
+        found = tables.per_table(given, name)
+    except InvalidInputError:
+        if not isinstance(given, Mapping) or workload.shape[0] > numbers.MAX_NAMED:
+            raise
+        if not {*given} <= {*workload.names, *workload.groups}:
+            raise
+        return _even(workload, tables, by_query(workload, given, name))
+    validate.moderate(**{name: found})
+    return found
+
+
+def _even(workload: Workload, tables: MarginalWorkload | UnionWorkload, each: Array) -> Array | None:
+    """Return the number of each table, where all its queries have the same."""
+    if not isinstance(workload, CircularWorkload | MarginalWorkload) and not in_order([workload]):
+        return None
+    ends = np.cumsum(tables.table_counts)
+    starts = ends - tables.table_counts
+    firsts = each[starts]
+    return firsts if np.array_equal(np.repeat(firsts, tables.table_counts), each) else None
+
+
+def _blocks(workload: Workload, given: Any, name: str, auto: bool) -> tuple[Geometry, Any] | None:
+    """Return blocks; None where ``auto`` should rather take a matrix."""
+    tables = tabular(workload)
+    found = _by_table(workload, tables, given, name)
+    if found is None:
+        if auto:
+            return None
+        raise InvalidInputError(f"geometry 'blocks' takes {name} that are equal within a table")
+    try:
+        if isinstance(tables, MarginalWorkload):
+            return Blocks.of_marginals(tables), found
+        limited = auto and isinstance(workload, TableWorkload)
+        return (Blocks.of(tables, SPLIT_FROM) if limited else Blocks.of(tables)), found
+    except LittleSymmetryError:
+        if auto and isinstance(workload, TableWorkload):
+            return _split(workload, given, name)
+        raise
+
+
+def _split(workload: Workload, given: Any, name: str) -> tuple[Geometry, Any]:
+    if not isinstance(workload, TableWorkload):
+        raise InvalidInputError("geometry 'split' takes workloads made by dualmech.workloads.query_tables")
+    found = workload.tables.per_table(given, name)
+    validate.moderate(**{name: found})
+    return Split(workload), found
+
+
+def _shares(workload: ProductWorkload, given: Any, name: str) -> tuple[Any, ...]:
+    """Return the numbers of each factor."""
+    count = len(workload.factors)
+    if not isinstance(given, ByFactor):
+        return (given, *[1.0] * (count - 1))
+    if len(given.numbers) != count:
+        raise InvalidInputError(f"{name} by factor must be {count}, one a factor, got {len(given.numbers)}")
+    return given.numbers
+
+
+def _product(
+    workload: ProductWorkload, given: Any, name: str, dense: DenseBuilder | None
+) -> tuple[Geometry, Any]:
+    """Return the product of the factors' geometries; a factor that comes twice with the same numbers is built once."""
+    known: dict[Any, tuple[Geometry, Any]] = {}
+    found = []
+    for factor, own in zip(workload.factors, _shares(workload, given, name), strict=True):
+        key = id(factor), own if np.ndim(own) == 0 and not isinstance(own, Mapping) else id(own)
+        if key not in known:
+            kind = "blocks" if isinstance(factor, MarginalWorkload) else "dense"
+            known[key] = choose(factor, own, name, kind, dense, False)
+        found.append(known[key])
+    made = Product(workload, tuple(geometry for geometry, _ in found))
+    held = tuple(own for _, own in found)
+    made.representable(name, held)
+    return made, held

@@ -1,0 +1,293 @@
+"""Query tables with too little symmetry for blocks: noise split by attribute, at any size of the domain."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from dualmech import validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.base import FitnessDual, Index, Judged, proving, shares
+from dualmech.geometry.split_parts import SplitBound, SplitNoise
+from dualmech.linalg import EPS
+from dualmech.validate import Array
+from dualmech.workloads.query_tables import TableWorkload
+
+MAX_CASES = 2**20
+"""Largest number of combinations of worst queries, over all tables."""
+
+Products = list[dict[tuple[int, ...], Array]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitPoint:
+    """Noise: a covariance for each attribute, (n_i, n_i) and in any unit, and a level for each residual subspace."""
+
+    shapes: tuple[Array, ...]
+    levels: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitWeights:
+    """Weights on queries, any none negative: of the queries of each attribute (m_i,), and of tables (tables,)."""
+
+    queries: tuple[Array, ...]
+    tables: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitForms:
+    """Cost of the worst record, and the variances that split noise gives the tables."""
+
+    split: Split
+    parts: tuple[SplitNoise, ...]
+    levels: Array
+
+    @property
+    def cost(self) -> float:
+        """Squared privacy cost of the record that is worst in every attribute."""
+        return float((self.split.costs(self.parts) / self.levels).sum())
+
+    @property
+    def cost_rounding(self) -> float:
+        """Allowance for rounding, relative, of both sides; what enters them is rounded up."""
+        tables = self.split.workload.tables
+        return 16 * (len(tables.axes) + len(tables.lattice.axes)) * EPS
+
+    @property
+    def variances(self) -> Array:
+        """The largest variance of a query of each table (tables,)."""
+        largest = np.zeros(len(self.split.workload.tables.axes))
+        found, tables = self.split.cases(self.parts)
+        np.maximum.at(largest, tables, found.T @ self.levels)
+        return largest
+
+    def excess(self, targets: Array) -> Judged:
+        """Return the largest ratio of a variance to the target of its table."""
+        return float((self.variances / targets).max()), 0.0
+
+    def total(self, weights: Array) -> Judged:
+        """Return the sum of the variances of all queries, weighted by table."""
+        return float(self.split.totals(self.parts, weights) @ self.levels), 0.0
+
+    def binding(self, slack: float) -> Index:
+        """Return one neighbour that stands for those that are worst in every attribute."""
+        return np.zeros(1, dtype=np.intp)
+
+    def loose(self, targets: Array, slack: float) -> Index:
+        """Return the tables all of whose variances are below their target by more than `slack`, relative."""
+        return np.flatnonzero(self.variances / targets < 1 - slack)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """Noise of the form ``Σ = Σ_T τ_T ⊗_{i in T} K_i ⊗_{i not in T} θ_i θ_i'``, with ``1'θ_i = 1`` and ``K_i 1 = 0``.
+
+    There is a covariance on each attribute, split into its total and the rest, and a level for each set T of
+    attributes. A record costs ``Σ_T (1/τ_T) Π_{i in T} k_i`` at most, k_i being the largest cost of K_i alone, and the
+    record that is worst in every attribute does. The query ``⊗ a_i`` of table S has the variance
+    ``Σ_{T ⊆ S} τ_T Π_{i in T} a_i K_i a_i' Π_{i in S, not T} (a_i θ_i)²``. So a point of this form is judged exactly.
+
+    Bounds are those at products of weights. With ``X_i = diag(√μ_i) A_i diag(√λ_i)``, ``h_i = √λ_i``,
+    ``b_i = h_i'|X_i|h_i`` and ``a_i = ‖X_i‖_* - b_i``,
+
+    - ``√α ≥ Σ_T √( Σ_{S ⊇ T} m_S Π_{i in T} a_i² Π_{i in S, not T} b_i² )`` for ``Σ_S m_S c_S ≤ 1``,
+
+    since a trace norm is at least ``Σ_S tr(X_S' Q_S)`` for any stack of Q_S with ``Σ_S Q_S'Q_S ⪯ I``, and these are
+    made of the polar factors U_i of X_i, ``U_i (I - h_i h_i')`` for the attributes in T and ``U_i h_i h_i'`` for the
+    others of S. Where all tables are marginals both sides are those of the blocks, and meet. In general they need not:
+    the interval is honest, not always tight. One record added or removed.
+    """
+
+    workload: TableWorkload
+
+    name: ClassVar[str] = "split"
+
+    @property
+    def rank(self) -> int:
+        """Number of values of the largest attribute."""
+        return max(self.workload.sizes)
+
+    def point(self, primal: Any) -> SplitPoint:
+        """Return a primal point of the right shapes, its entries unseen."""
+        if not isinstance(primal, SplitPoint):
+            raise InputTypeError(f"primal must be a dualmech.SplitPoint, got {type(primal).__name__}")
+        shapes, sizes = self._each("shapes", primal.shapes, 2), self.workload.sizes
+        for axis, (matrix, size) in enumerate(zip(shapes, sizes, strict=True)):
+            if matrix.shape != (size, size):
+                raise InvalidInputError(
+                    f"shapes[{axis}] must have shape ({size}, {size}), got {matrix.shape}"
+                )
+        levels, count = validate.numeric(1, noise=primal.levels), len(self.workload.tables.lattice.axes)
+        if len(levels) != count:
+            raise InvalidInputError(
+                f"noise must have {count} levels, one a residual subspace, got {len(levels)}"
+            )
+        return SplitPoint(tuple(shapes), levels)
+
+    def scaled(self, point: SplitPoint, divisor: float) -> SplitPoint:
+        """Return noise over a positive number."""
+        if not (np.isfinite(divisor) and divisor > 0):
+            return point
+        return SplitPoint(point.shapes, point.levels / divisor)
+
+    def forms(self, point: SplitPoint) -> SplitForms | None:
+        """Evaluate both sides; None for shapes that are no covariances, or levels that are not positive."""
+        parts = self.parts(point.shapes)
+        if parts is None or not (np.all(np.isfinite(point.levels)) and np.all(point.levels > 0)):
+            return None
+        return SplitForms(self, parts, point.levels)
+
+    def largest_ratio(self, point: SplitPoint, targets: Array) -> float:
+        """Return the largest ratio of a variance to its target; inf for noise that is no covariance."""
+        forms = self.forms(point)
+        return np.inf if forms is None else forms.excess(targets)[0]
+
+    def weights(self, dual: Any, queries: bool = True) -> tuple[list[Array], SplitWeights]:
+        """Return weights of every attribute's values and, if asked for, queries and of tables, their entries unseen."""
+        if queries and not (isinstance(dual, FitnessDual) and isinstance(dual.query_weights, SplitWeights)):
+            raise InputTypeError(
+                f"dual must be a dualmech.FitnessDual with dualmech.SplitWeights, got {type(dual).__name__}"
+            )
+        users = self._each("neighbour_weights", getattr(dual, "neighbour_weights", dual), 1)
+        counts = self.workload.table_shape(range(len(self.workload.sizes)))
+        if queries:
+            asked = self._each("query_weights", dual.query_weights.queries, 1)
+            tables = validate.numeric(1, table_weights=dual.query_weights.tables)
+        else:
+            asked = [np.ones(count) for count in counts]
+            tables = np.ones(len(self.workload.tables.axes))
+        for axis, (own, weights) in enumerate(zip(users, asked, strict=True)):
+            if (len(own), len(weights)) != (self.workload.sizes[axis], counts[axis]):
+                raise InvalidInputError(
+                    f"dual weights of attribute {axis} must be {self.workload.sizes[axis]} of values and "
+                    f"{counts[axis]} of queries, got {len(own)} and {len(weights)}"
+                )
+        if len(tables) != len(self.workload.tables.axes):
+            raise InvalidInputError(
+                f"table_weights must be {len(self.workload.tables.axes)}, got {len(tables)}"
+            )
+        return users, SplitWeights(tuple(asked), tables)
+
+    def bound(
+        self, neighbour_weights: Sequence[Array], query_weights: SplitWeights, targets: Array
+    ) -> Judged:
+        """Return the bound of the class's docstring, squared; what enters it is rounded down."""
+        tables = query_weights.tables
+        if not proving(tables):
+            return 0.0, 0.0
+        weights = tables / tables.max()
+        gains = self.gains(neighbour_weights, query_weights.queries)
+        return float(np.sqrt(gains @ weights).sum()) ** 2 / float(weights @ targets), 0.0
+
+    def total_bound(self, neighbour_weights: Sequence[Array], weights: Array) -> Judged:
+        """Return the same with equal weights on the queries of a table, which add up to ``w_S`` times their number."""
+        return float(np.sqrt(self.seen(neighbour_weights, weights).sum(axis=1)).sum()) ** 2, 0.0
+
+    def seen(self, neighbour_weights: Sequence[Array], weights: Array) -> sp.csr_array:
+        """Return the terms of `total_bound` under its roots (t, tables)."""
+        shapes = [self.workload.table_shape(axes) for axes in self.workload.tables.axes]
+        counts = np.array([np.prod(shape, dtype=np.float64) for shape in shapes])
+        even = [np.ones(count) for count in self.workload.table_shape(range(len(self.workload.sizes)))]
+        return sp.csr_array(self.gains(neighbour_weights, even).multiply((weights * counts)[None, :]))
+
+    def per_query(self, numbers: Array) -> Array:
+        """Return one number a query, from one a table; refused where they are too many to write out."""
+        if self.workload.shape[0] > MAX_CASES:
+            raise InvalidInputError(f"{self.workload.shape[0]} queries are too many to write out")
+        shapes = [self.workload.table_shape(axes) for axes in self.workload.tables.axes]
+        return np.repeat(numbers, [int(np.prod(shape)) for shape in shapes])
+
+    def prices(self, query_weights: SplitWeights, targets: Array) -> Array:
+        """Return each table's share of the bound (tables,), ``m_S c_S`` over its sum."""
+        return shares(query_weights.tables * targets)
+
+    def total_prices(self, neighbour_weights: Sequence[Array], weights: Array) -> Array:
+        """Return by what share of it each table's weight raises `total_bound` (tables,)."""
+        seen = self.seen(neighbour_weights, weights)
+        total = np.asarray(seen.sum(axis=1)).ravel()
+        return shares(np.asarray(seen.T @ (1 / np.sqrt(np.where(total > 0, total, 1.0)))))
+
+    def parts(self, shapes: Sequence[Array]) -> tuple[SplitNoise, ...] | None:
+        """Return every attribute's covariance, split; None where one is not positive definite."""
+        found = [SplitNoise.of(matrix, self.workload.matrix_of(axis)) for axis, matrix in enumerate(shapes)]
+        return None if any(each is None for each in found) else tuple(each for each in found if each)
+
+    def costs(self, parts: Sequence[SplitNoise]) -> Array:
+        """Return what a unit of ``1/τ_T`` costs, ``Π_{i in T} k_i`` (t,)."""
+        worst = np.array([part.residual_cost for part in parts])
+        return np.array([worst[list(axes)].prod() for axes in self.workload.tables.lattice.axes])
+
+    def cases(self, parts: Sequence[SplitNoise]) -> tuple[sp.csr_array, Index]:
+        """Return the variances, ``N'τ``, of queries among which each table's worst is, and the table of each.
+
+        Raises
+        ------
+        InvalidInputError
+            More than `MAX_CASES` of them.
+        """
+        worst, tables = [part.worst for part in parts], self.workload.tables.axes
+        counts = [int(np.prod([len(worst[axis]) for axis in axes], dtype=np.int64)) for axes in tables]
+        if sum(counts) > MAX_CASES:
+            raise InvalidInputError(f"tables have {sum(counts)} worst queries to look at (limit {MAX_CASES})")
+        blocks = [_products(axes, [worst[axis] for axis in axes]) for axes in tables]
+        return self._assembled(blocks, counts), np.repeat(np.arange(len(counts)), counts)
+
+    def totals(self, parts: Sequence[SplitNoise], weights: Array) -> Array:
+        """Return what a unit of τ_T adds to the weighted total of all variances (t,)."""
+        sums = [np.array([[part.residual_variances.sum(), part.total_parts.sum()]]) for part in parts]
+        return np.asarray(self._by_table(sums) @ weights)
+
+    def gains(self, neighbour_weights: Sequence[Array], query_weights: Sequence[Array]) -> sp.csr_array:
+        """Return the numbers ``Π_{i in T} a_i² Π_{i in S, not T} b_i²`` (t, tables) of the bound."""
+        pairs = []
+        for axis, (own, weights) in enumerate(zip(neighbour_weights, query_weights, strict=True)):
+            proven = proving(own) and proving(weights)
+            queries = self.workload.matrix_of(axis)
+            split = SplitBound.of(queries, weights, own) if proven else SplitBound(0.0, 0.0)
+            pairs.append(np.array([[split.across**2, split.along**2]]))
+        return self._by_table(pairs)
+
+    def _by_table(self, pairs: Sequence[Array]) -> sp.csr_array:
+        tables = self.workload.tables.axes
+        blocks = [_products(axes, [pairs[axis] for axis in axes]) for axes in tables]
+        return self._assembled(blocks, [1] * len(tables))
+
+    def _assembled(self, blocks: Products, counts: list[int]) -> sp.csr_array:
+        """Return the (t, cases) matrix of blocks that hold the cases of a table by subspace."""
+        rows, columns, values, start = [], [], [], 0
+        index = {axes: row for row, axes in enumerate(self.workload.tables.lattice.axes)}
+        for block, count in zip(blocks, counts, strict=True):
+            for subset, numbers in block.items():
+                if subset in index:  # those with an attribute of one value are none
+                    rows.append(np.full(count, index[subset]))
+                    columns.append(np.arange(start, start + count))
+                    values.append(numbers)
+            start += count
+        entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns)))
+        return sp.csr_array(entries, shape=(len(index), start))
+
+    def _each(self, name: str, given: Sequence[Any], dimensions: int) -> list[Array]:
+        count = len(self.workload.sizes)
+        if not isinstance(given, Sequence) or len(given) != count:
+            raise InvalidInputError(f"{name} must be a sequence of {count} arrays, one an attribute")
+        return [validate.numeric(dimensions, **{f"{name}[{axis}]": each}) for axis, each in enumerate(given)]
+
+
+def _products(axes: tuple[int, ...], pairs: list[Array]) -> dict[tuple[int, ...], Array]:
+    """Return, by subset of a table's attributes, all products of first entries inside it and of second ones outside.
+
+    `pairs` (p_i, 2) are those of each attribute of the table; products are in row-major order.
+    """
+    found = {}
+    for chosen in itertools.product((False, True), repeat=len(axes)):
+        product = np.ones(1)
+        for inside, pair in zip(chosen, pairs, strict=True):
+            product = np.multiply.outer(product, pair[:, 0 if inside else 1]).ravel()
+        found[tuple(axis for axis, inside in zip(axes, chosen, strict=True) if inside)] = product
+    return found

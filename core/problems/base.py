@@ -1,0 +1,167 @@
+"""What problems about Gaussian noise share, whatever their geometry: comparison, mechanism, and how they are shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dualmech.errors import InvalidInputError
+from dualmech.geometry.base import Geometry, Index
+from dualmech.geometry.dense import Dense
+from dualmech.geometry.product import ByFactor, Product
+from dualmech.linalg import to_dense
+from dualmech.mechanisms.noise import NoisyQueries
+from dualmech.validate import Array, Matrix
+from dualmech.workloads.base import Workload
+
+
+class Problem:
+    """What every problem offers beside its own judge."""
+
+    __slots__ = ()
+
+    arguments: ClassVar[tuple[str, ...]]
+    """The parameters that state it, by name."""
+
+    def stated(self, answer: Any) -> Any:
+        """Return anybody's answer in the problem's own terms."""
+        return answer
+
+    def loose(self, primal: Any, slack: float) -> Index:
+        """Return no query: none has a target of its own that it could fall short of."""
+        return np.zeros(0, dtype=np.intp)
+
+    def same_as(self, other: Any) -> bool:
+        """Whether another problem asks the same."""
+        if self is other:
+            return True
+        return type(self) is type(other) and all(
+            same_values(getattr(self, name), getattr(other, name)) for name in self.arguments
+        )
+
+
+class OnGeometry(Problem):
+    """A workload with numbers, on a geometry; `numbers` names the attribute that holds them."""
+
+    __slots__ = ()
+
+    workload: Workload
+    geometry: Any
+    numbers: ClassVar[str]
+
+    @property
+    def basis(self) -> Array:
+        """B (k, d), on whose answers a dense geometry puts the noise."""
+        basis: Array = self.dense.basis
+        return basis
+
+    @property
+    def neighbours(self) -> Matrix | None:
+        """U (d, s), differences of neighbouring data sets up to sign; None for a record added or removed."""
+        return getattr(self.geometry, "neighbours", None)
+
+    @property
+    def dense(self) -> Dense:
+        """The geometry, where it is dense; refused by name where it is another."""
+        if not isinstance(self.geometry, Dense):
+            raise InvalidInputError(
+                f"this takes a {type(self).__name__} with geometry 'dense', got {self.geometry.name!r}"
+            )
+        return self.geometry
+
+    @property
+    def factors(self) -> tuple[Any, ...]:
+        """Of a product, the same problem on each factor, those that come again once made."""
+        if not isinstance(self.geometry, Product):
+            raise InvalidInputError(f"factors are of geometry 'product', got {self.geometry.name!r}")
+        known: dict[Any, Any] = {}
+        found = []
+        for factor, own in zip(self.geometry.factors, getattr(self, self.numbers), strict=True):
+            key = id(factor), id(own)
+            if key not in known:
+                known[key] = self._on(factor.workload, own, factor)
+            found.append(known[key])
+        return tuple(found)
+
+    def mechanism(self, primal: Any) -> Any:
+        """Return the mechanism with this noise."""
+        # Imported here so that the judge rests on no module that it does not need.
+        from dualmech.mechanisms.made import mechanism_of
+
+        return mechanism_of(self.geometry, self.geometry.point(primal))
+
+    def stated(self, answer: Any) -> Any:
+        """Return anybody's answer, a point or a mechanism, as a point of this problem."""
+        return answer.point_on(self.geometry) if hasattr(answer, "point_on") else self.geometry.point(answer)
+
+    def binding(self, primal: Any, slack: float) -> Index:
+        """Return the neighbours, or orbits of them, whose cost is within `slack`, relative, of the largest."""
+        forms = self.geometry.forms(self.geometry.point(primal))
+        return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(slack)
+
+    def same_as(self, other: Any) -> bool:
+        """Whether another problem asks the same, on whatever geometry."""
+        if self is other:
+            return True
+        if type(self) is not type(other) or not same_values(self.neighbours, other.neighbours):
+            return False
+        mine, theirs = getattr(self, self.numbers), getattr(other, self.numbers)
+        if self.geometry.name != other.geometry.name:
+            mine, theirs = self.geometry.per_query(mine), other.geometry.per_query(theirs)
+        others = [name for name in self.arguments if name != self.numbers]
+        return same_values(mine, theirs) and all(
+            same_values(getattr(self, name), getattr(other, name)) for name in others
+        )
+
+    def with_bases(self, bases: Sequence[Any]) -> Any:
+        """Return the same problem on a product whose dense factors stand on given bases, None for their own."""
+        pairs = zip(self.factors, bases, strict=True)
+        held = getattr(self, self.numbers)
+        factors = tuple(
+            each.geometry if basis is None else type(each)(each.workload, own, basis=basis).geometry
+            for (each, basis), own in zip(pairs, held, strict=True)
+        )
+        return self._on(self.workload, ByFactor(*held), Product(self.geometry.workload, factors))
+
+    def __repr__(self) -> str:
+        options = [name for name in self.arguments if name not in ("workload", self.numbers)]
+        shown = "".join(f", {name}={getattr(self, name)!r}" for name in options)
+        return f"{type(self).__name__}({self.workload!r}, {self.geometry.name}{shown})"
+
+    def _on(self, workload: Workload, numbers: Any, geometry: Geometry) -> Any:
+        options = {
+            name: getattr(self, name) for name in self.arguments if name not in ("workload", self.numbers)
+        }
+        return type(self)(workload, numbers, geometry=geometry, **options)  # type: ignore[call-arg]
+
+
+def same_values(one: Any, other: Any) -> bool:
+    """Whether two arguments are the same: workloads, mechanisms, matrices, tuples of them, or plain values."""
+    if one is other:
+        return True
+    if one is None or other is None:
+        return False
+    if isinstance(one, Workload):
+        return one.same_as(other)
+    if isinstance(one, tuple):
+        return isinstance(other, tuple) and len(one) == len(other) and all(map(same_values, one, other))
+    if isinstance(one, NoisyQueries):
+        return isinstance(other, NoisyQueries) and all(
+            same_values(*pair)
+            for pair in (
+                (one.query_matrix, other.query_matrix),
+                (one.covariance(), other.covariance()),
+                (one.neighbours, other.neighbours),
+            )
+        )
+    if isinstance(one, str):
+        return bool(one == other)
+    return bool(np.array_equal(to_dense(one), to_dense(other)))
+
+
+def share_of(problem: OnGeometry, tol: float) -> float:
+    """Return the gap to prove of each factor of a product, so that theirs make up `tol`."""
+    return math.expm1(math.log1p(tol) / len(problem.geometry.factors))

@@ -1,0 +1,153 @@
+"""How noise that is split by attribute is found, whoever solves the parts: each attribute alone, then all levels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualmech.geometry.base import FitnessDual, VarianceDual
+from dualmech.geometry.split import Split, SplitPoint, SplitWeights
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.problems.variance import TotalVariance
+from dualmech.solution import Solution
+from dualmech.validate import Array, Matrix
+from dualmech.workloads.base import Workload
+
+TOTALS = (None, 0.7, 0.5, 0.3, 0.2)
+"""Targets of an attribute's total, over those of its queries, that are tried one after another; None asks for none."""
+
+SPARE = 100.0
+"""Targets of an attribute's values, over those of its queries, where the queries do not determine the values."""
+
+MARGIN = 0.1
+"""Share of the tolerance that is left for the judge's own rounding."""
+
+LOOSE = "The best product of weights proves no more, and no noise of another form was tried: the interval is honest."
+
+Alone = Callable[[FitnessForUse | TotalVariance], Solution]
+"""Solves the problem of one attribute."""
+
+Balanced = Callable[[Array, Matrix], tuple[Array, Array, int]]
+"""Minimises ``Σ costs / x`` subject to ``N'x ≤ 1``: returns x, multipliers of sum 1, and the steps."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attributes:
+    """Covariances and weights of every attribute."""
+
+    shapes: tuple[Array, ...]
+    neighbour_weights: tuple[Array, ...]
+    query_weights: tuple[Array, ...]
+
+
+def best_split(
+    problem: FitnessForUse | TotalVariance,
+    tol: float,
+    alone: Alone,
+    balanced: Balanced,
+    late: Callable[[], bool],
+) -> tuple[SplitPoint, Any, int]:
+    """Return the best noise and the best weights of product form that were found, and the steps it took.
+
+    The gap that such forms leave is not closed; the search ends at the tolerance, or once it is late.
+    """
+    summed, steps = isinstance(problem, TotalVariance), 0
+    points: list[tuple[float, SplitPoint]] = []
+    duals: list[tuple[float, Any]] = []
+    for total in TOTALS:
+        with np.errstate(all="ignore"):
+            found = attributes(problem, total, alone)
+            shapes = _definite(problem.geometry, found.shapes)
+            parts = problem.geometry.parts(shapes)
+            if summed:
+                points.append(_least_total(problem, shapes, parts))
+                duals.append(_total_weights(problem, found))
+            else:
+                point, first = _best_levels(problem, shapes, parts, balanced)
+                dual, second = _best_weights(problem, found, balanced)
+                steps += first + second
+                points.append(point)
+                duals.append(dual)
+        (best, noise), (proven, weights) = min(points, key=_first), max(duals, key=_first)
+        if best <= (1 + (1 - MARGIN) * tol) * proven or late():
+            break
+    return noise, weights, max(steps, 1)
+
+
+def attributes(problem: FitnessForUse | TotalVariance, total: float | None, alone: Alone) -> Attributes:
+    """Solve every attribute alone; one whose values themselves are asked is symmetric, whatever its total is worth."""
+    found: dict[Any, tuple[Array, Array, Array]] = {}
+    keys: list[Any] = []
+    workload, summed = problem.geometry.workload, isinstance(problem, TotalVariance)
+    for axis, (asked, size) in enumerate(zip(workload.queries, workload.sizes, strict=True)):
+        keys.append(size if asked is None else id(asked))
+        if keys[-1] in found:
+            continue
+        if asked is None:
+            found[keys[-1]] = np.eye(size), np.ones(size), np.ones(size)
+            continue
+        queries = workload.matrix_of(axis)
+        answer = alone(_alone(queries, total, summed))
+        weights = np.ones(len(queries)) if summed else answer.dual.query_weights[: len(queries)]
+        found[keys[-1]] = answer.primal, answer.dual.neighbour_weights, weights
+    return Attributes(*(tuple(found[key][which] for key in keys) for which in range(3)))
+
+
+def _alone(queries: Array, total: float | None, summed: bool) -> FitnessForUse | TotalVariance:
+    """State the problem of an attribute, with targets 1 for its queries and `total` for the total."""
+    count, size = queries.shape
+    rows, targets = [queries], [np.ones(count)]
+    if np.linalg.matrix_rank(queries) < size:
+        rows, targets = [*rows, np.eye(size)], [*targets, np.full(size, SPARE)]
+    if total is not None:
+        rows, targets = [*rows, np.ones((1, size))], [*targets, np.array([total])]
+    workload, limits = Workload(np.vstack(rows)), np.concatenate(targets)
+    return TotalVariance(workload, 1 / limits) if summed else FitnessForUse(workload, limits)
+
+
+def _definite(split: Split, shapes: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Return covariances of attributes, plain noise where rounding left one indefinite."""
+    if split.parts(shapes) is not None:
+        return shapes
+    return tuple(np.eye(size) for size in split.workload.sizes)
+
+
+def _best_levels(
+    problem: FitnessForUse, shapes: tuple[Array, ...], parts: Any, balanced: Balanced
+) -> tuple[tuple[float, SplitPoint], int]:
+    split = problem.geometry
+    cases, tables = split.cases(parts)
+    costs = split.costs(parts)
+    levels, _, steps = balanced(costs, cases / problem.targets[tables])
+    point = problem.feasible(SplitPoint(shapes, levels))
+    return (float((costs / point.levels).sum()), point), steps
+
+
+def _best_weights(
+    problem: FitnessForUse, found: Attributes, balanced: Balanced
+) -> tuple[tuple[float, FitnessDual], int]:
+    gains = problem.geometry.gains(found.neighbour_weights, found.query_weights)
+    _, shares, steps = balanced(np.ones(gains.shape[0]), gains / problem.targets)
+    weights = shares / problem.targets
+    dual = FitnessDual(found.neighbour_weights, SplitWeights(found.query_weights, weights))
+    return (float(np.sqrt(gains @ weights).sum()) ** 2, dual), steps
+
+
+def _least_total(problem: TotalVariance, shapes: tuple[Array, ...], parts: Any) -> tuple[float, SplitPoint]:
+    """Return the levels of least total at a cost of 1, by the Cauchy-Schwarz inequality ``τ_T ∝ √(k_T / g_T)``."""
+    split = problem.geometry
+    bill = split.totals(parts, problem.weights)
+    point = problem.feasible(SplitPoint(shapes, np.sqrt(split.costs(parts) / bill)))
+    return float(bill @ point.levels), point
+
+
+def _total_weights(problem: TotalVariance, found: Attributes) -> tuple[float, VarianceDual]:
+    dual = VarianceDual(found.neighbour_weights)
+    return problem.geometry.total_bound(found.neighbour_weights, problem.weights)[0], dual
+
+
+def _first(pair: tuple[float, object]) -> float:
+    return pair[0]

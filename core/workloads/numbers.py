@@ -1,0 +1,78 @@
+"""Numbers that come with queries, targets or weights: one for all, one each, or by the names of tables and queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dualmech import validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.validate import Array
+from dualmech.workloads.domain import Domain
+
+Axes = tuple[int, ...]
+
+MAX_NAMED = 2**20
+"""Largest number of queries among whose names numbers are looked up."""
+
+
+def as_mapping(given: Any, name: str) -> Any:
+    """Return a pandas Series with names as a mapping, and anything else as it is; a name may come once only."""
+    index = getattr(given, "index", None)
+    if index is None or callable(index) or not hasattr(given, "to_numpy"):
+        return given
+    if not hasattr(index, "is_unique") or type(index).__name__ == "RangeIndex":
+        return given.to_numpy()
+    if not index.is_unique:
+        raise InvalidInputError(
+            f"{name} must name each item once, {index[index.duplicated()][0]!r} is double"
+        )
+    return dict(zip(index, given.to_numpy().tolist(), strict=True))
+
+
+def by_table(given: Any, name: str, domain: Domain, tables: Sequence[Axes], names: Sequence[str]) -> Array:
+    """Return one positive number a table, from one for all, one each, or a mapping.
+
+    Keys of a mapping are names of tables, sets of attributes, or numbers of ways; a table's own name comes before
+    its attributes, and these before its ways.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        Numbers that are not positive, of another count, a table that is not named or one that there is not.
+    """
+    given = as_mapping(given, name)
+    if not isinstance(given, Mapping):
+        return validate.per_item(len(tables), **{name: given})
+    asked = {*names, *tables, *(len(axes) for axes in tables)}
+    known: dict[Any, float] = {}
+    for key, value in given.items():
+        found = _key(key, name, domain, asked)
+        if found not in asked:
+            shown = f"{key}-way" if isinstance(found, int) else repr(key)
+            raise InvalidInputError(f"{name} must name tables of the workload, {shown} is none")
+        known[found] = validate.positive_number(**{f"{name}[{key!r}]": value})
+    chosen = [
+        known.get(label, known.get(axes, known.get(len(axes))))
+        for label, axes in zip(names, tables, strict=True)
+    ]
+    for label, value in zip(names, chosen, strict=True):
+        if value is None:
+            raise InvalidInputError(
+                f"{name} must name every table, by its name, its attributes or its ways; {label!r} is not"
+            )
+    return validate.read_only(np.array(chosen, dtype=np.float64))
+
+
+def _key(key: Any, name: str, domain: Domain, asked: set[Any]) -> Any:
+    if isinstance(key, str) and key in asked:
+        return key
+    if isinstance(key, int | np.integer) and not isinstance(key, bool):
+        return int(key)
+    if isinstance(key, str) and key not in domain.names:
+        return key
+    if not isinstance(key, Iterable):
+        raise InputTypeError(f"{name} must be given by names of tables, attributes or ways, got {key!r}")
+    return domain.axes(key)

@@ -1,0 +1,52 @@
+"""Fitness for use and total variance, whatever they stand on: which statement a geometry has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+
+from dualmech.errors import InvalidInputError
+from dualmech.problems.fitness import PrivacyFirst
+from dualmech.problems.variance import TotalVariance
+from dualmech.reference import blocks, fitness, products, split, variance
+from dualmech.solution import Solution, restated
+
+UNSTATED = {
+    "product": "a product has a program for each factor: formulate each of problem.factors",
+    "split": "split noise has no one program; geometry 'blocks' or 'dense' has one, where it can hold the workload",
+}
+
+
+def formulate(problem: Any, **options: Any) -> cp.Problem:
+    """State the problem over its own arrays; see `dualmech.reference.formulate`."""
+    name = problem.geometry.name
+    if name in UNSTATED:
+        raise InvalidInputError(UNSTATED[name])
+    if name == "blocks":
+        return blocks.formulate(problem, **_without_orbits(options))
+    return _dense(problem).formulate(problem, **options)
+
+
+def solve(problem: Any, **options: Any) -> Solution:
+    """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
+    name = problem.geometry.name
+    if name == "dense":
+        return _dense(problem).solve(problem, **options)
+    if isinstance(problem, PrivacyFirst):
+        answer = solve(problem.accuracy_first, **options)
+        return restated(answer, problem, problem.feasible(answer.primal), answer.dual)
+    own = _without_orbits(options)
+    if name == "blocks":
+        return blocks.solve(problem, **own)
+    return (products if name == "product" else split).solve(problem, solve, **own)
+
+
+def _dense(problem: Any) -> Any:
+    return variance if isinstance(problem, TotalVariance) else fitness
+
+
+def _without_orbits(options: dict[str, Any]) -> dict[str, Any]:
+    if options.get("orbits") is not None:
+        raise InvalidInputError("orbits are for geometry 'dense'; blocks find their own")
+    return options
