@@ -241,7 +241,7 @@ def is_singular(covariance: Array) -> bool:
 def inverse_forms(
     covariance: Array, vectors: Array, singular: bool = False
 ) -> tuple[Array, Array, Array] | None:
-    """Return the `regularised_covariance` covariance Σ, ``b_i' Σ⁻¹ b_i`` for the columns b_i of `vectors`, and an allowance.
+    """Return the regularised covariance Σ, ``b_i' Σ⁻¹ b_i`` for the columns b_i of `vectors`, and an allowance.
 
     Where Σ had to be raised, a form that falls with the height it was raised to is ``inf``: the column leaves
     the range of the covariance that was given. None if that one is indefinite. What is known to be `singular` is

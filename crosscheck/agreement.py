@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
-
-import numpy as np
 
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.product import ProductProblem
-from dualmech.linalg import to_dense
-from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.solution import Solution
 
 TOLERANCES = {"fast": 1e-6, "CLARABEL": 1e-5, "SCS": 1e-3}
@@ -67,8 +61,8 @@ def compare(answers: Sequence[Solution]) -> Comparison:
         if not isinstance(answer, Solution):
             raise InputTypeError(f"answers must be solutions, got {type(answer).__name__}")
     first = answers[0].problem
-    if any(answer.problem is not first and not _alike(answer.problem, first) for answer in answers):
-        raise InvalidInputError("answers must be to the same problem: their workloads or targets differ")
+    if not all(first.same_as(answer.problem) for answer in answers):
+        raise InvalidInputError("answers must be to the same problem: what theirs are stated with differs")
     return meet(answers)
 
 
@@ -83,30 +77,3 @@ def meet(answers: Sequence[Solution]) -> Comparison:
     else:
         outcome = Agreement.WIDE
     return Comparison(outcome, lower, upper)
-
-
-def _alike(one: Any, two: Any) -> bool:
-    """Whether two problems ask the same: kind, workload, targets, weights or design, neighbours, and options."""
-    if type(one) is not type(two):
-        return False
-    if isinstance(one, ProductProblem):
-        return len(one.factors) == len(two.factors) and all(map(_alike, one.factors, two.factors))
-    if isinstance(one, MarginalFitness | MarginalVariance):
-        return _alike_tables(one, two)
-    if _numbers(one) != _numbers(two) or (one.neighbours is None) != (two.neighbours is None):
-        return False
-    pairs = [(one.workload.matrix, two.workload.matrix)]
-    keys = [key for key in ("targets", "weights", "design") if hasattr(one, key)]
-    pairs += [(getattr(one, key), getattr(two, key)) for key in keys]
-    pairs += [] if one.neighbours is None else [(one.neighbours, two.neighbours)]
-    return all(np.array_equal(to_dense(left), to_dense(right)) for left, right in pairs)
-
-
-def _alike_tables(one: Any, two: Any) -> bool:
-    key = "targets" if isinstance(one, MarginalFitness) else "weights"
-    same = one.workload.domain == two.workload.domain and one.workload.axes == two.workload.axes
-    return same and np.array_equal(getattr(one, key), getattr(two, key))
-
-
-def _numbers(problem: Any) -> list[float | str | None]:
-    return [getattr(problem, name, None) for name in ("cost", "t1", "t2", "total_weight", "privacy")]

@@ -51,9 +51,8 @@ def solve(
     request = attempts.Request.of(backend, frozenset({"PSD"}), tol, time_limit, options)
     known = problem.release_alone()
     if known is not None:
-        return warned(
-            judged(problem, *known, tol=request.tol, otherwise=Status.ROUNDING, solver="reference:released"),
-            stacklevel=4,
+        return judged(
+            problem, *known, tol=request.tol, otherwise=Status.ROUNDING, solver="reference:released"
         )
     scaled = replace(Scaled.of(problem.row_by_row), problem=problem)
     asked = scaled.kept_queries < len(problem.targets)

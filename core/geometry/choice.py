@@ -68,9 +68,9 @@ def choose(
         )
     if moved:
         kind = "dense"
-    if kind in ("auto", "product") and isinstance(workload, ProductWorkload):
-        if isinstance(given, ByFactor) or (not isinstance(given, Mapping) and np.ndim(given) == 0):
-            return _product(workload, given, name, dense)
+    single = isinstance(given, ByFactor) or (not isinstance(given, Mapping) and np.ndim(given) == 0)
+    if kind in ("auto", "product") and isinstance(workload, ProductWorkload) and single:
+        return _product(workload, given, name, dense)
     if kind == "product" or isinstance(given, ByFactor):
         raise InvalidInputError(
             f"geometry 'product' takes workloads made by dualmech.workloads.kron, with one number for {name} or "

@@ -264,6 +264,7 @@ class NoisyQueries:
         return linalg.represent(workload.dense(), np.asarray(rows), workload.names)
 
     def check_cells(self, workload: Workload) -> None:
+        """Refuse what is no workload over the mechanism's cells."""
         if not isinstance(workload, Workload):
             raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
         if workload.shape[1] != self.query_matrix.shape[1]:

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
-from dualmech.linalg import to_dense
-from dualmech.mechanisms.noise import NoisyQueries
+from dualmech.linalg import regularised_covariance, to_dense
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -94,8 +94,14 @@ class OnGeometry(Problem):
         return mechanism_of(self.geometry, self.geometry.point(primal))
 
     def stated(self, answer: Any) -> Any:
-        """Return anybody's answer, a point or a mechanism, as a point of this problem."""
-        return answer.point_on(self.geometry) if hasattr(answer, "point_on") else self.geometry.point(answer)
+        """Return anybody's answer, a point or a mechanism, as a point of this problem.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            What cannot be noise here: another shape, no covariance, a mechanism that does not answer the workload.
+        """
+        return point_on(self.geometry, answer)
 
     def binding(self, primal: Any, slack: float) -> Index:
         """Return the neighbours, or orbits of them, whose cost is within `slack`, relative, of the largest."""
@@ -138,6 +144,25 @@ class OnGeometry(Problem):
         return type(self)(workload, numbers, geometry=geometry, **options)  # type: ignore[call-arg]
 
 
+def point_on(geometry: Geometry, answer: Any) -> Any:
+    """Return anybody's answer as a point of a geometry; a covariance that is none is refused."""
+    given = answer.point_on(geometry) if hasattr(answer, "point_on") else answer
+    if not isinstance(geometry, Dense):
+        return geometry.point(given)
+    covariance, size = validate.symmetric(covariance=given), geometry.rank
+    if covariance.shape != (size, size):
+        raise InvalidInputError(
+            f"covariance must have shape ({size}, {size}), as the basis, got {covariance.shape}"
+        )
+    if regularised_covariance(covariance) is None:
+        smallest = float(np.linalg.eigvalsh(covariance)[0])
+        if smallest < -validate.SYMMETRY_TOLERANCE * np.abs(covariance).max():
+            raise InvalidInputError(
+                f"covariance must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
+            )
+    return covariance
+
+
 def same_values(one: Any, other: Any) -> bool:
     """Whether two arguments are the same: workloads, mechanisms, matrices, tuples of them, or plain values."""
     if one is other:
@@ -148,8 +173,8 @@ def same_values(one: Any, other: Any) -> bool:
         return one.same_as(other)
     if isinstance(one, tuple):
         return isinstance(other, tuple) and len(one) == len(other) and all(map(same_values, one, other))
-    if isinstance(one, NoisyQueries):
-        return isinstance(other, NoisyQueries) and all(
+    if hasattr(one, "query_matrix"):
+        return type(one) is type(other) and all(
             same_values(*pair)
             for pair in (
                 (one.query_matrix, other.query_matrix),

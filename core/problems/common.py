@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -156,6 +156,21 @@ class CommonMechanism(Problem):
         if covariance is None or self.trivial:
             return np.asarray(primal, dtype=np.float64)
         return loewner.raised(self.bounds, covariance, self.roundings)
+
+    def stated(self, answer: Any) -> Array:
+        """Return anybody's covariance on the common basis, or that of a mechanism that answers just this.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            A mechanism that answers more, or less, than all have in common; no symmetric matrix.
+        """
+        given = self.restated(answer) if isinstance(answer, NoisyQueries) else answer
+        if given is None:
+            raise InvalidInputError(
+                f"the rival must answer all {len(self.basis)} queries that the mechanisms have in common"
+            )
+        return validate.symmetric(covariance=given) if np.size(given) else np.zeros((0, 0))
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of this covariance to B x."""

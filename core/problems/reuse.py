@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from dualmech.geometry.base import MOST_PASSES
 from dualmech.geometry.dense import Dense, checked_weights
 from dualmech.geometry.dense_forms import Sides, evaluate, scaled
 from dualmech.mechanisms.noise import NoisyQueries
-from dualmech.problems.base import Problem
+from dualmech.problems.base import Problem, point_on
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.release import dual_bound, leanest, unit_noise_rows, unknown
 from dualmech.validate import Array, Matrix
@@ -202,6 +202,10 @@ class ReuseFitness(Problem):
         dearer = not sides.cost <= (1 + FEASIBLE) * before.cost
         blurred = not sides.rounding <= max(FEASIBLE, before.rounding)
         return covariance if dearer or blurred or not sides.excess <= 1 + FEASIBLE else spared
+
+    def stated(self, answer: Any) -> Array:
+        """Return anybody's covariance on B x, or that of a mechanism that answers it."""
+        return np.asarray(point_on(self.geometry, answer))
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return all that is known in the end, release included: noise of this covariance on B x."""

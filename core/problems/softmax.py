@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from dualmech.geometry.base import proving
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.dense_forms import DenseForms, scaled, trace_norm_bound
 from dualmech.linalg import EPS
-from dualmech.problems.base import Problem
+from dualmech.problems.base import Problem, point_on
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
@@ -184,6 +184,10 @@ class SoftmaxFitness(Problem):
     def rescaled(self, primal: npt.ArrayLike) -> Array:
         """Return ``Σ / γ`` with ``γ = max_j v_j Σ v_j' / c_j``, which just meets the targets."""
         return self.accuracy_first.feasible(primal)
+
+    def stated(self, answer: Any) -> Array:
+        """Return anybody's covariance on B x, or that of a mechanism that answers it."""
+        return np.asarray(point_on(self.geometry, answer))
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of the `rescaled` covariance to B x, as the paper releases it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -180,6 +180,26 @@ class QueryWeighting(Problem):
         basis, root = self.geometry.noise(weights**self.power)
         parts = answered(self.workload, basis, basis.T @ root, "design")
         return float(sum(np.vdot(rows, rows) for _, rows in parts))
+
+    def stated(self, answer: Any) -> Array:
+        """Return anybody's weights u of the design queries (k,), none negative.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            Weights that are negative, NaN or of another number than the design queries.
+        """
+        given, count = validate.numeric(1, weights=answer), len(self.design)
+        if len(given) != count:
+            raise InvalidInputError(
+                f"weights must have {count} entries, one a design query, got {len(given)}"
+            )
+        wrong = np.flatnonzero(~(given >= 0))
+        if wrong.size:
+            raise InvalidInputError(
+                f"weights must not be negative, got {given[wrong[0]]:g} at weights[{wrong[0]}]"
+            )
+        return given
 
     def mechanism(self, primal: npt.ArrayLike, cost: float = 1.0) -> LinearGaussianMechanism:
         """Return the mechanism that answers the strategy at a squared privacy cost.

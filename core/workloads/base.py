@@ -165,9 +165,9 @@ class Workload:
             return True
         if not isinstance(other, Workload) or self.shape != other.shape:
             return False
-        if type(self) is type(other) and (mine := self._structure()) is not None:
-            if same_structure(mine, other._structure()):
-                return True
+        mine = self._structure() if type(self) is type(other) else None
+        if mine is not None and same_structure(mine, other._structure()):
+            return True
         if max(self.shape) > MAX_DENSE_ENTRIES or math.prod(self.shape) > MAX_COMPARED:
             return False
         return bool((sp.csr_array(self.matrix) != sp.csr_array(other.matrix)).nnz == 0)

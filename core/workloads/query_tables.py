@@ -45,6 +45,11 @@ class TableWorkload(Workload):
         object.__setattr__(self, "shape", (rows, tables.shape[1]))
 
     @property
+    def table_names(self) -> tuple[str, ...]:
+        """The name of each table, such as ``age x sex``."""
+        return self.tables.table_names
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """Number of values of each attribute."""
         assert self.domain is not None
@@ -117,8 +122,8 @@ class TableWorkload(Workload):
         return f"TableWorkload({len(self.tables.axes)} tables, {self.shape[0]} queries x {cells} cells)"
 
     def _counts(self) -> list[tuple[str, int]]:
-        pairs = zip(self.tables.sets, self.tables.axes, strict=True)
-        return [(" x ".join(names) or "total", math.prod(self.table_shape(axes))) for names, axes in pairs]
+        pairs = zip(self.table_names, self.tables.axes, strict=True)
+        return [(name, math.prod(self.table_shape(axes))) for name, axes in pairs]
 
 
 def query_tables(

@@ -50,8 +50,8 @@ def _tables_of(piece: Workload) -> tuple[Table, ...] | None:
         marginals = piece if isinstance(piece, MarginalWorkload) else piece.tables
         own = piece.queries if isinstance(piece, TableWorkload) else None
         return tuple(
-            Table(" x ".join(names) or "total", tuple((axis, own[axis] if own else None) for axis in axes))
-            for names, axes in zip(marginals.sets, marginals.axes, strict=True)
+            Table(name, tuple((axis, own[axis] if own else None) for axis in axes))
+            for name, axes in zip(marginals.table_names, marginals.axes, strict=True)
         )
     return (
         _tables_of_product(piece) if isinstance(piece, ProductWorkload) and piece.domain is not None else None

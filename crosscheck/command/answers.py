@@ -11,24 +11,23 @@ from rich.console import Console
 from rich.table import Table
 
 from dualmech import accounting
-from dualmech.crosscheck.command.table_inputs import Tables, labels
+from dualmech.crosscheck.command.table_inputs import labels
 from dualmech.crosscheck.command.wording import (
     LISTED,
     Terms,
     clean,
     free_lines,
-    interval_text,
     percent,
     spread,
 )
+from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
+from dualmech.geometry.product import Product
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.mechanisms.marginal import MarginalMechanism
+from dualmech.mechanisms.made import mechanism_of
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.softmax import SoftmaxFitness
-from dualmech.problems.unions import UnionFitness, UnionVariance
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
@@ -49,6 +48,32 @@ def describe(problem: Any, out: Console, solution: Solution, terms: Terms) -> No
 
 @describe.register(FitnessForUse)
 @describe.register(PrivacyFirst)
+@describe.register(TotalVariance)
+def _on_geometry(
+    problem: FitnessForUse | PrivacyFirst | TotalVariance, out: Console, solution: Solution, terms: Terms
+) -> None:
+    if isinstance(problem.geometry, Dense):
+        (_total_variance if isinstance(problem, TotalVariance) else _fitness)(problem, out, solution, terms)
+        return
+    point = problem.geometry.scaled(solution.primal, terms.divisor(problem))
+    # The mechanism as it is spent: that of total variance is solved at a cost of 1.
+    mechanism = mechanism_of(problem.geometry, point)
+    if isinstance(problem.geometry, Product):
+        factors = ", ".join(f"{own.geometry.name} of {own.workload.shape[0]}" for own in problem.factors)
+        out.print(f"Factors, whose costs and variances multiply: {factors} queries.")
+    else:
+        _by_table(out, problem, solution.prices, problem.geometry.forms(point), terms)
+    out.print(currencies(mechanism, terms.delta))
+    if not isinstance(problem.geometry, Blocks):
+        return
+    blocks, binding = problem.geometry, solution.binding
+    orbits = blocks.reach.shape[0]
+    several = f"{len(binding)} of {orbits} kinds of records bind"
+    kinds = "Every record costs the same" if orbits == 1 else several
+    count = len(blocks.keys) + len(blocks.matrix_blocks)
+    out.print(f"{kinds}; {count} blocks are measured, of rank {blocks.rank} at most.")
+
+
 def _fitness(problem: FitnessForUse | PrivacyFirst, out: Console, solution: Solution, terms: Terms) -> None:
     out.print(_target_table(problem, solution, terms))
     _privacy(out, solution, solution.mechanism, terms)
@@ -68,12 +93,11 @@ def _softmax(problem: SoftmaxFitness, out: Console, solution: Solution, terms: T
     _privacy(out, solution, solution.mechanism, terms)
 
 
-@describe.register
 def _total_variance(problem: TotalVariance, out: Console, solution: Solution, terms: Terms) -> None:
     mechanism, asked = problem.mechanism(solution.primal, terms.cost), problem.geometry.workload
     variances = mechanism.variances(asked)
     variances[problem.geometry.free_queries] = 0.0  # exact: what is left of them is rounding
-    weights = None if np.all(problem.weights == 1) else problem.weights[problem.asked]
+    weights = None if np.all(problem.weights == 1) else problem.asked_weights
     out.print(_variance_table(asked, weights, variances, terms.z))
     unasked = problem.workload.shape[0] - asked.shape[0]
     if unasked:
@@ -120,56 +144,20 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
     out.print(_binding(solution, len(noise.profile)))
 
 
-@describe.register(MarginalFitness)
-@describe.register(MarginalVariance)
-def _marginals(
-    problem: MarginalFitness | MarginalVariance, out: Console, solution: Solution, terms: Terms
-) -> None:
-    cost, mechanism = terms.divisor(problem), problem.mechanism(solution.primal)
-    variances = mechanism.variances(problem.workload) / cost
-    _by_table(out, solution, terms, variances, np.arange(len(variances)))
-    noise = {axes: level / cost for axes, level in mechanism.noise.items()}
-    out.print(currencies(MarginalMechanism(mechanism.domain, noise), terms.delta))
-    out.print(f"Every record costs the same; {len(noise)} residual subspaces are measured.")
-
-
-@describe.register(UnionFitness)
-@describe.register(UnionVariance)
-def _unions(problem: UnionFitness | UnionVariance, out: Console, solution: Solution, terms: Terms) -> None:
-    mechanism = problem.mechanism(solution.primal).scaled(1 / terms.divisor(problem))
-    blocks = problem.blocks
-    _by_table(out, solution, terms, mechanism.forms.variances, blocks.tables)
-    out.print(currencies(mechanism, terms.delta))
-    several = f"{len(solution.binding)} of {blocks.cells} kinds of records bind"
-    kinds = "Every record costs the same" if blocks.cells == 1 else several
-    rank = max(len(piece.moves) for piece in mechanism.pieces.values())
-    out.print(f"{kinds}; {len(mechanism.pieces)} blocks are measured, of rank {rank} at most.")
-
-
-def _by_table(
-    out: Console, solution: Solution, terms: Terms, variances: Array, tables: npt.NDArray[np.intp]
-) -> None:
-    """Print what tables get; `tables` (n,) has the table of each of the variances (n,)."""
-    if terms.factor is not None:
-        ends = np.array(solution.certificate.interval) * (terms.factor / solution.objective)
-        out.print(
-            f"Targets times {terms.factor:.9g}, as shown below; the least factor at this cost is proven to lie in\n"
-            f"  {interval_text((float(ends[0]), float(ends[1])))}"
-        )
-    problem, prices = solution.problem, solution.prices
-    asked, given = (
-        ("target variance", problem.targets) if hasattr(problem, "targets") else ("weight", problem.weights)
-    )
+def _by_table(out: Console, problem: Any, prices: Array, forms: Any, terms: Terms) -> None:
+    """Print what tables get: the largest variance of each, or what all have."""
+    fitness = problem.numbers == "targets"
+    asked, given = ("target variance", problem.targets) if fitness else ("weight", problem.weights)
+    orbits = getattr(problem.geometry, "tables", np.arange(len(given)))
     table = Table(title=f"Tables (margins of error at z = {terms.z:g})", title_justify="left")
     table.add_column("table")
     for heading in ("tables", asked, "variance", "margin", "share"):
         table.add_column(heading, justify="right")
-    for label, inside in _tables_by_name(problem.workload):
-        own = variances[np.isin(tables, inside)]
-        values = (
-            spread(each) for each in (given[inside], own, accounting.margin_from_variance(own, terms.z))
-        )
-        table.add_row(clean(label), str(len(inside)), *values, f"{100 * prices[inside].sum():.1f} %")
+    for label, inside in _tables_by_name(problem.workload, problem.geometry.workload):
+        own = forms.variances[np.isin(orbits, inside)]
+        columns = (given[inside], own, accounting.margin_from_variance(own, terms.z))
+        shares = f"{100 * prices[inside].sum():.1f} %"
+        table.add_row(clean(label), str(len(inside)), *(spread(each) for each in columns), shares)
     out.print(table)
 
 
@@ -181,14 +169,14 @@ def currencies(mechanism: GaussianPrivacy, delta: float) -> str:
     )
 
 
-def _tables_by_name(workload: Tables) -> list[tuple[str, npt.NDArray[np.intp]]]:
+def _tables_by_name(asked: Workload, workload: Any) -> list[tuple[str, npt.NDArray[np.intp]]]:
     """Return tables with their positions, one by one where they are few, by ways or publication elsewhere."""
-    names = labels(workload)
+    names = labels(asked) or labels(workload) or []
     if len(names) > LISTED_TABLES:
         names = (
             [census.published(name)[1] for name in names]
             if isinstance(workload, UnionWorkload)
-            else [f"{len(axes)}-way" for axes in workload.axes]
+            else [f"{len(axes)}-way" for axes in getattr(workload, "tables", workload).axes]
         )
     return [(name, np.flatnonzero([other == name for other in names])) for name in dict.fromkeys(names)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +12,19 @@ from rich.console import Console
 
 from dualmech import fast
 from dualmech.crosscheck.command import rationals
+from dualmech.crosscheck.command.table_inputs import labels
 from dualmech.crosscheck.command.wording import (
     clean,
     free_lines,
     interval_text,
     spread,
 )
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.families import family_of
+from dualmech.errors import DualmechError, UncertifiedWarning
+from dualmech.geometry.blocks import Blocks
+from dualmech.geometry.dense import Dense
+from dualmech.geometry.product import Product
+from dualmech.geometry.split import Split
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
 
@@ -31,13 +38,23 @@ CLOSE_ENOUGH = 1e-12
 """Gap at which a rational proof is looked for."""
 
 
-def explain(out: Console, problem: FitnessForUse) -> Solution:
+def explain(out: Console, problem: Any) -> Solution:
     """Print what is asked, what proves the answer, and why; return the solution that was explained."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
-        answer = fast.solve(problem)
-        exact = None
-        if rationals.worth_trying(problem):
+        return explain_answer(out, fast.solve(problem))
+
+
+def explain_answer(out: Console, answer: Solution) -> Solution:
+    """Explain an answer to any problem; that of fitness for use on a matrix in full, if it can be in fractions."""
+    problem = answer.problem
+    if not isinstance(problem, FitnessForUse) or not isinstance(problem.geometry, Dense):
+        _generally(out, answer)
+        return answer
+    exact = None
+    if rationals.worth_trying(problem):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UncertifiedWarning)
             exact = rationals.prove(fast.solve(problem, tol=CLOSE_ENOUGH, start=answer))
     _program(out, problem)
     _weights(out, answer, exact)
@@ -47,6 +64,50 @@ def explain(out: Console, problem: FitnessForUse) -> Solution:
     else:
         _blackboard_proof(out, exact)
     return answer
+
+
+def _generally(out: Console, answer: Solution) -> None:
+    """Explain an answer by its family: what is asked, what bounds it, who pays, and what that proves."""
+    problem, certificate = answer.problem, answer.certificate
+    family, geometry = family_of(problem), getattr(problem, "geometry", None)
+    out.print(f"[bold]The program[/], {clean(repr(problem))}:")
+    out.print(f"  {family.program}.", markup=False)
+    out.print("[bold]Its dual.[/] Any such weights prove a bound:")
+    out.print(f"  {family.dual}.", markup=False)
+    if isinstance(geometry, Blocks):
+        out.print(
+            f"  Symmetry leaves {len(geometry.keys) + len(geometry.matrix_blocks)} blocks, of rank {geometry.rank} at "
+            f"most, and one weight for each of {geometry.reach.shape[0]} kinds of records and "
+            f"{len(geometry.tables)} kinds of queries."
+        )
+    elif isinstance(geometry, Product):
+        out.print(f"  Both sides are products over {len(geometry.factors)} factors.")
+    elif isinstance(geometry, Split):
+        out.print("  Noise is split by attribute: the interval is honest, and not always tight.")
+    _shares(out, answer)
+    out.print("[bold]The proof.[/]")
+    out.print(
+        f"  Upper bound: the point is feasible, and its {family.measure(problem)} {certificate.objective:.12g}."
+    )
+    out.print(f"  Lower bound: at the dual weights the dual is {certificate.lower_bound:.12g}.")
+    out.print(f"  So the optimum lies in {interval_text(certificate.interval)}.", markup=False)
+
+
+def _shares(out: Console, answer: Solution) -> None:
+    try:
+        prices = answer.prices
+    except DualmechError as error:
+        out.print(f"[bold]No prices[/]: {clean(str(error))}.")
+        return
+    names = labels(answer.problem.workload) if hasattr(answer.problem, "workload") else None
+    out.print("[bold]The prices.[/] Shares of the bill, the largest first:")
+    order = np.argsort(-prices, kind="stable")[:LISTED]
+    for j in order:
+        out.print(
+            f"  {clean(names[j]) if names and len(names) == len(prices) else j}: {100 * prices[j]:.4g} %"
+        )
+    if len(prices) > LISTED:
+        out.print(f"  … and {len(prices) - LISTED} more, together {100 * (1 - prices[order].sum()):.3g} %")
 
 
 def _program(out: Console, problem: FitnessForUse) -> None:

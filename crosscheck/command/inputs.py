@@ -5,18 +5,22 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from dualmech import files, neighbours, workloads
 from dualmech.crosscheck import rivals
-from dualmech.crosscheck.judging import OfCovariance
+from dualmech.crosscheck.judging import OfCovariance, covariance_of_strategy
 from dualmech.crosscheck.rivals.central.products import domain_of
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.linalg import is_identity
+from dualmech.mechanisms import marginal
 from dualmech.problems import designs
+from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
+from dualmech.solution import Solution
 from dualmech.storage import solutions
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import names
@@ -33,14 +37,6 @@ def read_workload(text: str) -> Workload:
     if Path(text).suffix.lower() in files.SUFFIXES or Path(text).exists():
         return files.read_workload(text)
     return names.named(text)
-
-
-def read_numbers(text: str, name: str) -> Array | float:
-    """Return one number, or the vector in a file."""
-    try:
-        return float(text)
-    except ValueError:
-        return files.read_vector(text, name)
 
 
 NEIGHBOURS: dict[str, Callable[[int, int], sp.csc_array | None]] = {
@@ -82,6 +78,44 @@ def read_design(text: str, workload: Workload) -> Workload | Matrix:
     raise InvalidInputError(f"design must be {', '.join(DESIGNS)} or a file, got {text!r}")
 
 
+def read_solution(text: str) -> Solution | None:
+    """Return the solution in a file, None where the text names none."""
+    if _schema(text) != solutions.SCHEMA:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)  # whoever reads it is told its status
+        return solutions.load_solution(text)
+
+
+def read_mechanism(path: str) -> Any:
+    """Return the mechanism of tables in a file, or that of a solution by table or factor; None of any other file."""
+    schema = _schema(path)
+    if schema == marginal.SCHEMA:
+        return marginal.MarginalMechanism.load(path)
+    if schema != solutions.SCHEMA or "basis" in files.read_archive(path, {"basis"}):
+        return None
+    solution = read_solution(path)
+    tabular = solution is not None and getattr(solution.problem.geometry, "name", "dense") != "dense"
+    return solution.mechanism if solution is not None and tabular else None
+
+
+def read_answer(problem: Any, kind: str, path: str) -> Array:
+    """Return an outsider's answer from a file: a covariance, a strategy or weights of design queries."""
+    if isinstance(problem, QueryWeighting):
+        return read_query_weights(problem, path)
+    if kind == "covariance":
+        return read_covariance(problem, path)
+    covariance = covariance_of_strategy(problem, read_strategy(path))
+    # Of total variance, a strategy is an answer in any units: the noise follows from its sensitivity.
+    return problem.feasible(covariance) if isinstance(problem, TotalVariance) else covariance
+
+
+def _schema(path: str) -> str | None:
+    if Path(path).suffix.lower() != ".npz" or not Path(path).is_file():
+        return None
+    return str(files.read_archive(path, {"schema"}).get("schema", ""))
+
+
 def read_covariance(problem: OfCovariance, path: str) -> Array:
     """Return the covariance on B x in a file, of a matrix or of a mechanism or solution on the same rows."""
     if Path(path).suffix.lower() != ".npz":
@@ -93,10 +127,8 @@ def read_strategy(path: str) -> Array:
     """Return the strategy matrix in a file, that of a solution of `QueryWeighting` among them."""
     if Path(path).suffix.lower() != ".npz" or "primal" not in files.read_archive(path, {"primal"}):
         return files.read_matrix(path, "strategy")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)  # whoever reads a strategy has it judged
-        solution = solutions.load_solution(path)
-    if not isinstance(solution.problem, QueryWeighting):
+    solution = read_solution(path)
+    if solution is None or not isinstance(solution.problem, QueryWeighting):
         raise InvalidInputError(f"{path}: holds a covariance, not a strategy; give it as --covariance")
     return solution.problem.strategy(solution.primal)
 

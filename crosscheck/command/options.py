@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dualmech.crosscheck.families import POSED
+
 
 class Layer(StrEnum):
     """Which solver answers."""
@@ -15,13 +17,8 @@ class Layer(StrEnum):
     REFERENCE = "reference"
 
 
-class Family(StrEnum):
-    """Which problem is asked."""
-
-    FITNESS = "fitness"
-    VARIANCE = "variance"
-    WEIGHTING = "weighting"
-    SOFTMAX = "softmax"
+Family = StrEnum("Family", {family.name.upper(): family.name for family in POSED})  # type: ignore[misc]
+"""Which problem is asked."""
 
 
 class Privacy(StrEnum):
@@ -38,19 +35,22 @@ Workload = Annotated[
         help="A built-in such as prefix:64, marginals:2x2x63:1,2 or census_redistricting, or a file.",
     ),
 ]
+Asked = Annotated[
+    str,
+    typer.Argument(metavar="WORKLOAD", help="A built-in such as prefix:64, a file, or a solution's file."),
+]
 Problem = Annotated[
     Family,
     typer.Option(
         "--problem",
-        help="fitness: a variance target for every query at the least privacy cost. variance: the least total "
-        "variance. weighting: the best weights of given design queries. softmax: fitness with soft maxima.",
+        help=" ".join(f"{family.name}: {family.help}." for family in POSED),
     ),
 ]
 Targets = Annotated[
     str | None,
     typer.Option(
-        help="Variance targets: one number, or a file of one a query (what is solved by table: marginals of more than "
-        "4096 cells, lists of the census, circles: one a table, or lines of table,target). [default: 1]"
+        help="Variance targets: one number, or a file of one a query or one a table, or of lines of name,target that "
+        "name queries, their groups or tables. [default: 1]"
     ),
 ]
 Margins = Annotated[
@@ -59,9 +59,7 @@ Margins = Annotated[
 Quantile = Annotated[float, typer.Option("--z", help="Margin of error in standard deviations.")]
 Weights = Annotated[
     str | None,
-    typer.Option(
-        help="variance: what each query's variance counts, a number or a file, or what each table's. [default: 1]"
-    ),
+    typer.Option(help="variance: what each query's variance counts, in the forms of --targets. [default: 1]"),
 ]
 Design = Annotated[
     str | None,
@@ -98,4 +96,11 @@ Delta = Annotated[
 ]
 Neighbours = Annotated[
     str, typer.Option(help="add-remove, replace, either with :RECORDS a person, or a file of differences.")
+]
+Geometry = Annotated[
+    str,
+    typer.Option(
+        "--geometry",
+        help="fitness, variance: how noise is evaluated, auto, dense, blocks, product or split.",
+    ),
 ]

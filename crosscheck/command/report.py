@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -14,9 +15,7 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from dualmech.certificate import FEASIBLE
 from dualmech.crosscheck.command.answers import describe
 from dualmech.crosscheck.command.wording import (
-    BY_TABLE,
     LISTED,
-    Judged,
     Terms,
     free_lines,
     interval_text,
@@ -26,6 +25,7 @@ from dualmech.crosscheck.command.wording import (
     steps,
 )
 from dualmech.crosscheck.judging import Verdict
+from dualmech.geometry.dense import Dense
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Callback, Progress, Solution, Status
@@ -76,9 +76,10 @@ def solution_report(out: Console, solution: Solution, terms: Terms) -> None:
     if solution.status is not Status.CERTIFIED:
         out.print(f"  {solution.message or solution.status.value}")
     out.print(f"  {solution.solver}: {steps(solution)}, {solution.seconds:.3g} s")
-    if not isinstance(problem, (QueryWeighting, *BY_TABLE)):
-        for line in free_lines(problem.geometry):
-            out.print(line)
+    for line in free_lines(getattr(problem, "geometry", None)):
+        out.print(line)
+    if getattr(problem, "numbers", None):
+        out.print(f"  geometry: {problem.geometry.name}")
     if not certificate.feasible:
         out.print(f"  infeasible by {certificate.violation:.1e}: no mechanism")
         return
@@ -105,7 +106,7 @@ def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> N
     )
 
 
-def verdict_report(out: Console, problem: Judged, verdict: Verdict, terms: Terms) -> None:
+def verdict_report(out: Console, problem: Any, verdict: Verdict, terms: Terms) -> None:
     """Print the judge's verdict on an outsider's answer."""
     divisor = terms.divisor(problem)
     if not np.isfinite(verdict.objective):
@@ -129,9 +130,15 @@ def verdict_report(out: Console, problem: Judged, verdict: Verdict, terms: Terms
         )
     loose, binding = verdict.loose, verdict.binding
     if isinstance(problem, FitnessForUse | PrivacyFirst):
-        out.print(
-            f"  loose targets: {len(loose)} of {problem.workload.shape[0]}"
-            + (f" ({names(problem.workload, loose)})" if len(loose) else "")
-        )
+        dense = isinstance(problem.geometry, Dense)
+        shown = f" ({names(problem.workload, loose)})" if len(loose) and dense else ""
+        items = problem.workload.shape[0] if dense else len(problem.targets)
+        out.print(f"  loose targets: {len(loose)} of {items}{shown}")
     listed = ", ".join(map(str, binding[:LISTED])) + (" …" if len(binding) > LISTED else "")
-    out.print(f"  binding neighbours: {len(binding)} of {problem.geometry.moves.shape[1]} ({listed})")
+    neighbours = getattr(problem.geometry, "moves", getattr(problem.geometry, "reach", None))
+    count = (
+        ""
+        if neighbours is None
+        else f" of {neighbours.shape[0 if hasattr(problem.geometry, 'reach') else 1]}"
+    )
+    out.print(f"  binding neighbours: {len(binding)}{count} ({listed})")

@@ -19,9 +19,9 @@ from dualmech.crosscheck.command import answers, table_inputs
 from dualmech.crosscheck.command.request import REPORTED_DELTA
 from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms import records
-from dualmech.mechanisms.block import UnionMechanism
+from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.marginal import SCHEMA, MarginalMechanism
-from dualmech.mechanisms.split import TableMechanism
+from dualmech.mechanisms.split import SplitMechanism
 from dualmech.storage import solutions
 from dualmech.workloads.marginals import MarginalWorkload, marginals
 from dualmech.workloads.query_tables import TableWorkload
@@ -35,7 +35,7 @@ INDEX = "tables.csv"
 LONGEST = 60
 """Most letters of a table's name that the name of its file holds."""
 
-Mechanism: TypeAlias = MarginalMechanism | TableMechanism | UnionMechanism
+Mechanism: TypeAlias = MarginalMechanism | SplitMechanism | BlockMechanism
 
 Asked: TypeAlias = MarginalWorkload | TableWorkload | UnionWorkload
 
@@ -64,7 +64,7 @@ def simulate(
         # Before the records are read: a table that is not answered is refused here.
         variances = [float(np.max(_variances(mechanism, names))) for names in _asked(workload)]
         noisy: Any = mechanism.measure(records.count(data, _counted(mechanism, workload)), rng)
-        labels = table_inputs.labels(workload.tables if isinstance(workload, TableWorkload) else workload)
+        labels = table_inputs.labels(workload) or []
         listed = [_file_name(number, label, len(labels)) for number, label in enumerate(labels, start=1)]
         for name, names, sides in zip(listed, _asked(workload), _sides(workload), strict=True):
             cells = itertools.product(*sides.values())
@@ -106,12 +106,15 @@ def read_mechanism(path: str) -> tuple[Mechanism, Asked]:
             "ignore", UncertifiedWarning
         )  # the promise is that of the mechanism, optimal or not
         solution = solutions.load_solution(path)
-    if not isinstance(solution.problem.workload, Asked):
+    mechanism, workload = solution.mechanism, solution.problem.workload
+    if isinstance(mechanism, BlockMechanism):
+        workload = mechanism.workload
+    if not isinstance(mechanism, Mechanism) or not isinstance(workload, Asked):
         raise InvalidInputError(
             f"{path}: must be a solution of marginal or query tables or of a union, "
-            f"got that of a {type(solution.problem).__name__}"
+            f"got that of a {type(solution.problem).__name__} with geometry {solution.problem.geometry.name!r}"
         )
-    return solution.mechanism, solution.problem.workload
+    return mechanism, workload
 
 
 def _asked(workload: Asked) -> Sequence[Any]:
@@ -123,7 +126,7 @@ def _asked(workload: Asked) -> Sequence[Any]:
 
 def _counted(mechanism: Mechanism, workload: Asked) -> MarginalWorkload:
     """Return the marginal tables of the records that the mechanism adds its noise to."""
-    if isinstance(mechanism, UnionMechanism):
+    if isinstance(mechanism, BlockMechanism):
         return mechanism.needed
     assert not isinstance(workload, UnionWorkload)
     return workload.tables if isinstance(workload, TableWorkload) else workload

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -206,6 +206,10 @@ class LocalStrategy(Problem):
         """Return a strategy close by that meets its constraints: small entries raised, an output added if needed."""
         point = self._point(primal)
         return LocalPoint(strategies.repaired(point.strategy, self.epsilon), point.prior)
+
+    def stated(self, answer: Any) -> Any:
+        """Return anybody's strategy Q, or that of a mechanism, which is judged with its best reconstruction."""
+        return getattr(answer, "strategy", answer) if not isinstance(answer, LocalPoint) else answer
 
     def mechanism(self, primal: LocalPoint | npt.ArrayLike) -> LocalMechanism:
         """Return the mechanism of a strategy, with the best reconstruction for the point's prior."""
