@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from dualmech.crosscheck.papers.printed import Interval, rounded_from
+from dualmech.crosscheck.papers.printed import Interval, meet, rounded_from
 
 
 class Finding(Enum):
@@ -102,9 +102,9 @@ def verdict(evidence: Sequence[Evidence], cost: Interval) -> Verdict:
     'DIFFERS'
     """
     clusters = _clusters(evidence)
-    at_optimum = [cluster for cluster in clusters if _meet(cluster, cost)]
+    at_optimum = [cluster for cluster in clusters if meet(cluster, cost)]
     common = (at_optimum or clusters)[0] if clusters else cost
-    fitting = [item for item in evidence if _meet(item.implied, common)]
+    fitting = [item for item in evidence if meet(item.implied, common)]
     sources = len({item.source for item in fitting})
     names = tuple(item.column for item in fitting)
     others = tuple(item.column for item in evidence if item not in fitting)
@@ -117,10 +117,6 @@ def verdict(evidence: Sequence[Evidence], cost: Interval) -> Verdict:
     return Verdict(
         finding, common, (common[0] / cost[1] - 1, common[1] / cost[0] - 1), names, others, sources
     )
-
-
-def _meet(one: Interval, other: Interval) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
 
 
 def _weight(evidence: Sequence[Evidence], piece: Interval) -> int:

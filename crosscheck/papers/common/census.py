@@ -20,7 +20,8 @@ from dualmech.crosscheck.agreement import TOLERANCES, Agreement
 from dualmech.crosscheck.papers.common import instances
 from dualmech.crosscheck.papers.common.printed import TABLE_7, CensusRow
 from dualmech.crosscheck.papers.common.saved import as_good_as, layers
-from dualmech.crosscheck.papers.printed import Interval, rounded_from
+from dualmech.crosscheck.papers.printed import Interval, is_rounding, rounded_from
+from dualmech.crosscheck.papers.solving import proven
 from dualmech.workloads.base import Workload
 
 ROUNDING = 1e-9
@@ -90,14 +91,12 @@ class SavedRow:
 
     def fits(self, reading: str) -> bool:
         """Whether the printed number is a rounding of something in a reading's interval."""
-        return _meet(rounded_from(self.printed.saved), self.readings[reading])
+        return is_rounding(self.printed.saved, self.readings[reading])
 
     def misprint(self, reading: str) -> str:
         """Return the number that fits and differs from the printed one in a single digit; empty where none does."""
         found = [
-            text
-            for text in _one_digit_apart(self.printed.saved)
-            if _meet(rounded_from(text), self.readings[reading])
+            text for text in _one_digit_apart(self.printed.saved) if is_rounding(text, self.readings[reading])
         ]
         return found[0] if found and not self.fits(reading) else ""
 
@@ -113,9 +112,7 @@ class Census:
     def outcome(self) -> Agreement:
         """Whether every chain and every cost was certified, and the layers agree; the paper does not enter."""
         certified = all(each.certified and each.maximal for each in self.stages)
-        return _worst(
-            [Agreement.AGREE if certified else Agreement.WIDE, *(each.layers for each in self.stages)]
-        )
+        return _worst([proven(certified), *(each.layers for each in self.stages)])
 
     @property
     def gap(self) -> float:
@@ -204,10 +201,6 @@ def census(quick: bool) -> list[Callable[[], Census]]:
 
 def _worst(outcomes: Sequence[Agreement]) -> Agreement:
     return max(outcomes, key=list(Agreement).index)
-
-
-def _meet(one: Interval, other: Interval) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
 
 
 def _one_digit_apart(text: str) -> Iterator[str]:

@@ -38,6 +38,7 @@ from dualmech.crosscheck.papers.common.printed import (
     Setting,
 )
 from dualmech.crosscheck.papers.printed import rounded_from
+from dualmech.crosscheck.papers.solving import proven
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -131,7 +132,7 @@ class AccuracyHalf:
     @property
     def outcome(self) -> Agreement:
         """Whether the common mechanism was certified."""
-        return Agreement.AGREE if self.certified else Agreement.WIDE
+        return proven(self.certified)
 
     def fits(self, row: str) -> bool:
         """Whether plain sums without a margin give what is printed: the right choices to the digit, accuracy nearly.
@@ -148,7 +149,7 @@ def solve(table: AccuracyTable, blocks: Blocks) -> AccuracyHalf:
 
     Examples
     --------
-    >>> from dualmech.crosscheck.common_printed import ACCURACY
+    >>> from dualmech.crosscheck.papers.common.printed import ACCURACY
     >>> found = solve(ACCURACY[0], drawn(ACCURACY[0].choice, blocks=200))
     >>> found.certified, 90 < found.rows["1/8"]["sums of cells"].accuracy[0.0] <= 100
     (True, True)

@@ -73,7 +73,7 @@ def compare_reuse(
     --------
     >>> import numpy as np
     >>> import dualmech as dm
-    >>> from dualmech.crosscheck.reuse import compare_reuse
+    >>> from dualmech.crosscheck.papers.common.reuse import compare_reuse
     >>> released = dm.LinearGaussianMechanism([[1, 1]], [[2]])
     >>> [(way.name, round(way.total, 4)) for way in compare_reuse(dm.workloads.identity(2), 1.0, released)]
     [('naive', 1.5), ('residual', 1.0), ('joint', 1.0)]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -24,8 +23,8 @@ from dualmech import fast, reference
 from dualmech.crosscheck.agreement import TOLERANCES, Agreement, compare
 from dualmech.crosscheck.papers.common.instances import CHOICES, Choice
 from dualmech.crosscheck.papers.common.printed import SAVED
-from dualmech.crosscheck.papers.printed import Interval, rounded_from
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.printed import Interval, is_rounding
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse
@@ -84,12 +83,11 @@ class Saving:
         """Whether all was certified and the layers agree; which reading the paper's number fits does not enter."""
         if self.layers not in (None, Agreement.AGREE):
             return self.layers
-        return Agreement.AGREE if self.certified and self.maximal else Agreement.WIDE
+        return proven(self.certified and self.maximal)
 
     def fits(self, reading: str) -> bool:
         """Whether the printed number is a rounding of something in a reading's interval."""
-        (low, high), (least, largest) = self.readings[reading], rounded_from(self.printed)
-        return least <= high and low <= largest
+        return is_rounding(self.printed, self.readings[reading])
 
 
 def solve(choice: Choice, largest: float = QUICK_SIZE) -> Saving:
@@ -104,7 +102,7 @@ def solve(choice: Choice, largest: float = QUICK_SIZE) -> Saving:
 
     Examples
     --------
-    >>> from dualmech.crosscheck.common_instances import CHOICES
+    >>> from dualmech.crosscheck.papers.common.instances import CHOICES
     >>> found = solve(CHOICES["hisrace, identity"])
     >>> {name: round(high, 4) for name, (_, high) in found.readings.items()} # doctest: +NORMALIZE_WHITESPACE
     {'the common mechanism itself': 6.25, 'a mechanism as good on its queries': 6.25,
@@ -143,9 +141,7 @@ def principal_queries(mechanism: LinearGaussianMechanism) -> Workload:
 def layers(solution: Solution) -> Agreement:
     """Return whether the reference layer's answer to the same problem agrees with the fast layer's."""
     backend = "CLARABEL"
-    with warnings.catch_warnings():
-        # A wide interval is reported in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         same = reference.solve(solution.problem, backend=backend, tol=TOLERANCES[backend])
     return compare([solution, same]).outcome
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,9 @@ from dualmech.crosscheck.papers.common.decisions import (
 from dualmech.crosscheck.papers.common.instances import BUCKETS, CENSUS_TABLE
 from dualmech.crosscheck.papers.common.population import SEED
 from dualmech.crosscheck.papers.common.printed import CENSUS_RULE, TABLE_7, CensusRow
+from dualmech.crosscheck.papers.plots import COLOURS
 from dualmech.crosscheck.papers.printed import rounded_from
+from dualmech.crosscheck.papers.solving import proven
 from dualmech.crosscheck.rivals.central import census
 from dualmech.validate import Array
 
@@ -87,7 +90,7 @@ class ThresholdRow:
     @property
     def outcome(self) -> Agreement:
         """Whether the chain was certified."""
-        return Agreement.AGREE if self.certified else Agreement.WIDE
+        return proven(self.certified)
 
     @property
     def fits(self) -> bool:
@@ -175,3 +178,21 @@ def of_population(rho: str, blocks: int = population.BLOCKS) -> ThresholdRow:
 
 def _of_file(rho: str, path: str) -> ThresholdRow:
     return solve(rho, read(path))
+
+
+def picture(axes: Any) -> None:
+    """Draw Figure 1 on the synthetic population."""
+    rows = [of_population(rho) for rho in TABLE_7]
+    curves = {
+        "chain": [row.chain[0.0] for row in rows],
+        "chain, 3σ margin": [row.chain[3.0] for row in rows],
+        "thresholds, tuned": [row.tuned for row in rows],
+        "best thresholds": [row.best for row in rows],
+    }
+    places = np.arange(len(rows))
+    for (name, values), colour in zip(curves.items(), COLOURS, strict=True):
+        axes.plot(places, values, "o-", ms=3.5, color=colour, label=name)
+    axes.set_xticks(places, list(TABLE_7))
+    axes.set(xlabel="ρ", ylabel="right choices, percent", ylim=(None, 100.5))
+    axes.set_title(f"Age buckets for {rows[0].number} blocks of {rows[0].blocks}", loc="left", fontsize=10)
+    axes.legend()

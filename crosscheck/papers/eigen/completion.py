@@ -7,7 +7,6 @@ can leave more room to complete, and end as the better strategy.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ import numpy as np
 from dualmech import fast, workloads
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.instances import CELLS
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.problems import designs, strategies
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
@@ -61,7 +60,7 @@ class CompletionRow:
     def outcome(self) -> Agreement:
         """Whether Program 1 was solved as exactly as asked."""
         certified = all(entry.gap <= entry.asked for entry in self.entries)
-        return Agreement.AGREE if certified else Agreement.WIDE
+        return proven(certified)
 
     @property
     def gap(self) -> float:
@@ -75,8 +74,8 @@ def solve(name: str, build: Callable[[], Workload]) -> CompletionRow:
     Examples
     --------
     >>> import dualmech as dm
-    >>> from dualmech.crosscheck import eigen_completion
-    >>> row = eigen_completion.solve("prefixes", lambda: dm.workloads.prefix(128))
+    >>> from dualmech.crosscheck.papers.eigen import completion
+    >>> row = completion.solve("prefixes", lambda: dm.workloads.prefix(128))
     >>> unsolved, *_, exact = row.entries
     >>> unsolved.program > exact.program, unsolved.completed < exact.completed
     (True, True)
@@ -88,9 +87,7 @@ def solve(name: str, build: Callable[[], Workload]) -> CompletionRow:
     weights = program.feasible(np.sqrt(program.costs))
     gap = program.certify(weights, uniform).gap
     entries = [Completed(math.inf, gap, *_errors(workload, program, weights, unit))]
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         for tol in TOLERANCES:
             answer = fast.solve(program, tol=tol)
             entries.append(Completed(tol, answer.gap, *_errors(workload, program, answer.primal, unit)))

@@ -8,7 +8,6 @@ certified optimum of any strategy.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +27,7 @@ from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIM
 from dualmech.crosscheck.papers.eigen.instances import Shape, shape_text
 from dualmech.crosscheck.papers.eigen.printed import DATACUBE, WAVELET
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import designs
 from dualmech.problems.variance import TotalVariance
@@ -104,7 +103,7 @@ class ReductionRow:
     @property
     def outcome(self) -> Agreement:
         """Whether the optimum was certified; a reduction proves how far off it is, however far."""
-        return Agreement.AGREE if self.gap <= self.asked else Agreement.WIDE
+        return proven(self.gap <= self.asked)
 
 
 def solve(
@@ -120,17 +119,15 @@ def solve(
 
     Examples
     --------
-    >>> from dualmech.crosscheck import eigen_reductions
-    >>> row = eigen_reductions.rows_of(64, (2, 4, 8))[0]()
+    >>> from dualmech.crosscheck.papers.eigen import reductions
+    >>> row = reductions.rows_of(64, (2, 4, 8))[0]()
     >>> whole, *reduced = row.entries
     >>> row.name, round(whole.error[1], 3), min(round(entry.error[1], 3) for entry in reduced) > 1
     ('all ranges, 64', 1.009, True)
     """
     workload = build()
     program = QueryWeighting(workload, designs.eigen_queries(workload))
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         lower_only = math.isinf(tol)
         if lower_only:
             least = bound(program)
@@ -155,12 +152,12 @@ def bound(program: QueryWeighting) -> float:
     --------
     >>> import dualmech as dm
     >>> from dualmech import fast
-    >>> from dualmech.crosscheck import eigen_reductions
+    >>> from dualmech.crosscheck.papers.eigen import reductions
     >>> ranges = dm.workloads.all_range(64)
     >>> program = dm.QueryWeighting(ranges, dm.designs.eigen_queries(ranges))
     >>> uniform = dm.TotalVariance(ranges).certify(np.eye(64), np.ones(64)).lower_bound
     >>> optimum = fast.solve(dm.TotalVariance(ranges)).objective
-    >>> round(uniform / optimum, 4), round(eigen_reductions.bound(program) / optimum, 4)
+    >>> round(uniform / optimum, 4), round(reductions.bound(program) / optimum, 4)
     (0.9785, 0.9997)
     """
     gains = program.sensitivities.T @ program.geometry.roots

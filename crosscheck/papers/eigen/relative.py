@@ -8,7 +8,6 @@ so the ratio of two mechanisms' means over all queries needs neither samples nor
 from __future__ import annotations
 
 import csv
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +29,8 @@ from dualmech.crosscheck.papers.eigen.printed import (
     HIERARCHICAL,
     WAVELET,
 )
-from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import strategies
 from dualmech.validate import Array
@@ -73,7 +73,7 @@ class RelativeRow:
     @property
     def outcome(self) -> Agreement:
         """Whether Program 1 was certified; a mean relative error has no bound here."""
-        return Agreement.AGREE if self.certified else Agreement.WIDE
+        return proven(self.certified)
 
 
 def histogram(path: str) -> Array:
@@ -134,9 +134,7 @@ def rows(path: str) -> list[Callable[[], RelativeRow]]:
 def solve(instance: Instance, counts: Array) -> RelativeRow:
     """Compare mean relative errors on a workload, given the counts of all cells."""
     workload = instance.build()
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         design = partial(fast.eigen_design, workload, tol=DESIGN_TOLERANCE)
         scaled = design(weights=strategies.relative_weights(workload), bound_tol=OPTIMUM_TOLERANCE)
         plain = design(bound_tol=None)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dualmech import workloads
-from dualmech.crosscheck.papers.printed import FFU, PRIVACY_COSTS, rounded_from
+from dualmech.crosscheck.papers.fitness.printed import FFU, PRIVACY_COSTS
+from dualmech.crosscheck.papers.printed import Interval, is_rounding
 from dualmech.problems.fitness import FitnessForUse
 
 
@@ -31,13 +32,9 @@ class Case:
     printed: dict[str, str]
     source: str
 
-    def confirms(self, column: str, interval: tuple[float, float]) -> bool:
-        """Whether a printed number is a rounding of something in a certified interval.
-
-        Half a unit of the last printed digit is allowed on either side.
-        """
-        (low, high), (least, largest) = interval, rounded_from(self.printed[column])
-        return least <= high and low <= largest
+    def confirms(self, column: str, interval: Interval) -> bool:
+        """Whether a printed number is a rounding of something in a certified interval."""
+        return is_rounding(self.printed[column], interval)
 
 
 def _prefix(d: int) -> Callable[[], FitnessForUse]:

@@ -7,7 +7,6 @@ cost 1, and its ratio at any α is its `value` over α.
 from __future__ import annotations
 
 import time
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,7 @@ from dualmech.certificate import Certificate
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.papers.fitness.instances import Instance
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.solving import quietly
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
@@ -98,8 +97,8 @@ def solve(instance: Instance, variants: bool = True) -> Reading:
 
     Examples
     --------
-    >>> from dualmech.crosscheck import fitness_instances
-    >>> (instance,) = fitness_instances.readings(table=10, row=4)
+    >>> from dualmech.crosscheck.papers.fitness import instances
+    >>> (instance,) = instances.readings(table=10, row=4)
     >>> reading = solve(instance)
     >>> reading.certified, [round(end, 4) for end in reading.ratio("IP")]
     (True, [4.6084, 4.6084])
@@ -107,9 +106,7 @@ def solve(instance: Instance, variants: bool = True) -> Reading:
     begun = time.perf_counter()
     workload, targets = instance.build()
     goals = np.broadcast_to(np.asarray(targets, dtype=np.float64), workload.shape[:1])
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         optimum = fast.solve(FitnessForUse(workload, goals), tol=COST_TOLERANCE)
         spent = optimum.objective * optimum.mechanism.variances(workload).sum()
         family = _TotalVarianceFamily(workload, goals)

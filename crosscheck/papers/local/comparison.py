@@ -7,7 +7,6 @@ best on average, as the paper's is; what is proven beside it bounds every mechan
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +21,7 @@ from dualmech.crosscheck.papers.local.instances import (
     WORKLOADS,
     Instance,
 )
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.geometry.local import strategies
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.problems.local.strategy import LocalStrategy
@@ -90,7 +89,7 @@ class Comparison:
         found = [*self.rivals.values(), *([] if self.optimised is None else [self.optimised])]
         if min(found) < self.bound * (1 - ROUNDING):
             return Agreement.DISAGREE
-        return Agreement.AGREE if self.gap <= self.asked else Agreement.WIDE
+        return proven(self.gap <= self.asked)
 
     def best(self, names: Sequence[str]) -> str:
         """Return which of some rivals needs the fewest users."""
@@ -108,7 +107,7 @@ def solve(
 
     Examples
     --------
-    >>> from dualmech.crosscheck.local_instances import HISTOGRAM, SUBSETS
+    >>> from dualmech.crosscheck.papers.local.instances import HISTOGRAM, SUBSETS
     >>> found = solve(Instance(HISTOGRAM, 64), 1.0, optimise=False, names=(SUBSETS,))
     >>> round(found.rivals[SUBSETS] / found.bound, 9), round(found.bound, 2), round(found.paper_bound, 2)
     (1.0, 355.34, 35.23)
@@ -151,9 +150,7 @@ class _Found:
 def _search(problem: LocalStrategy) -> _Found:
     exact = problem.user_types <= EXACT_SIZE
     tol, limit = (EXACT_TOLERANCE, None) if exact else (HEURISTIC_TOLERANCE, HEURISTIC_SECONDS)
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         mean = fast.solve(problem, tol=tol, time_limit=limit)
         bounds, gaps = [(mean.lower_bound - float((problem.root**2).sum())) / problem.user_types], [mean.gap]
         if exact:
@@ -200,7 +197,7 @@ def slope(rows: Sequence[Comparison], name: str | None = None) -> float:
 
     Examples
     --------
-    >>> from dualmech.crosscheck.local_instances import PREFIX, RESPONSE
+    >>> from dualmech.crosscheck.papers.local.instances import PREFIX, RESPONSE
     >>> rows = [solve(Instance(PREFIX, size), 1.0, False, (RESPONSE,)) for size in (32, 64, 128)]
     >>> round(slope(rows), 2), round(slope(rows, RESPONSE), 2)
     (0.42, 1.92)

@@ -6,7 +6,6 @@ rounded to whole users; a file of counts takes its place.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,8 +16,9 @@ from dualmech import fast, files, validate, workloads
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.local.instances import ALL_RANGE, HISTOGRAM, PREFIX
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.crosscheck.rivals import LocalRival
-from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.errors import InvalidInputError
 from dualmech.problems.local.estimate import NonnegativeEstimate
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -72,7 +72,7 @@ class ConsistencyRow:
     @property
     def outcome(self) -> Agreement:
         """Whether every estimate is certified."""
-        return Agreement.AGREE if self.gap <= TOLERANCE else Agreement.WIDE
+        return proven(self.gap <= TOLERANCE)
 
 
 def synthetic() -> Array:
@@ -133,9 +133,7 @@ def solve(name: str, runs: int, path: str | None = None) -> ConsistencyRow:
         answers = workload.apply(mechanism.simulate(x, generator))
         errors[0] += float(((answers - truth) ** 2).sum()) / unit
         for column, total in ((1, None), (2, users)):
-            with warnings.catch_warnings():
-                # What is not certified says so in the table; a warning beside it would only be noise.
-                warnings.simplefilter("ignore", UncertifiedWarning)
+            with quietly():
                 found = fast.solve(NonnegativeEstimate(workload, answers, total), tol=TOLERANCE)
             gap = max(gap, found.gap)
             errors[column] += float(((workload.apply(found.primal) - truth) ** 2).sum()) / unit

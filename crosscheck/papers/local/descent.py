@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,7 @@ from dualmech.crosscheck.papers.local.instances import (
     WORKLOADS,
     Instance,
 )
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.solution import Progress
 
@@ -73,16 +72,14 @@ class DescentRow:
         """Whether the optimum is certified, and nothing fell below it."""
         if min(min(found) for found in self.objectives.values()) < 1 - 2 * TOLERANCE:
             return Agreement.DISAGREE
-        return Agreement.AGREE if self.gap <= TOLERANCE else Agreement.WIDE
+        return proven(self.gap <= TOLERANCE)
 
 
 def solve(instance: Instance, epsilon: float, seeds: int) -> DescentRow:
     """Run gradient descent from some random starts, and the exact solver once."""
     problem = LocalStrategy(instance.build(), epsilon)
     squares = float((problem.root**2).sum())
-    with warnings.catch_warnings():
-        # Gradient descent proves nothing by itself, and is not asked to.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         best = fast.solve(problem, tol=TOLERANCE)
         found = {
             method: [fast.solve(problem, method=method, rng=seed) for seed in range(seeds)]
@@ -147,8 +144,7 @@ def time_steps(size: int) -> StepRow:
     def note(news: Progress) -> None:
         clocks.append((time.perf_counter(), time.process_time()))
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         fast.solve(problem, method="gradient", max_iterations=STEPS + 1, callback=note)
     wall, processor = (
         median(after[clock] - before[clock] for before, after in pairwise(clocks)) for clock in (0, 1)

@@ -25,6 +25,7 @@ from dualmech.crosscheck.papers.local.instances import (
     RESPONSE,
     Instance,
 )
+from dualmech.crosscheck.papers.solving import proven
 from dualmech.geometry.local import strategies
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.problems.local.strategy import LocalStrategy
@@ -75,7 +76,7 @@ class HistogramRow:
     @property
     def outcome(self) -> Agreement:
         """Whether subset selection meets the bound."""
-        return Agreement.AGREE if self.gap <= PROVEN else Agreement.WIDE
+        return proven(self.gap <= PROVEN)
 
 
 def solve(size: int, epsilon: float) -> HistogramRow:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.local.instances import WORKLOADS, Instance
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.problems.local.strategy import LocalStrategy
 
 TOLERANCE = 1e-6
@@ -62,16 +61,14 @@ class WorstRow:
         """Whether both optima are certified and theorem 5.1 holds."""
         if not 1 - TOLERANCE <= self.ratio <= self.allowed:
             return Agreement.DISAGREE
-        return Agreement.AGREE if self.gap <= TOLERANCE else Agreement.WIDE
+        return proven(self.gap <= TOLERANCE)
 
 
 def solve(instance: Instance, epsilon: float) -> WorstRow:
     """Solve both criteria."""
     workload, begun = instance.build(), time.perf_counter()
     problem = LocalStrategy(workload, epsilon)
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         mean = fast.solve(problem, tol=TOLERANCE)
         worst = fast.solve(LocalStrategy(workload, epsilon, criterion="worst"), tol=TOLERANCE)
     seconds = time.perf_counter() - begun

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -21,8 +20,8 @@ from dualmech import fast, workloads
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.printed import Interval
 from dualmech.crosscheck.papers.scale.instances import NUMERICAL, published
+from dualmech.crosscheck.papers.solving import quietly
 from dualmech.crosscheck.papers.verdicts import Evidence, Verdict, verdict
-from dualmech.errors import UncertifiedWarning
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.tables import TableDual, TableFitness
 from dualmech.problems.unions import UnionVariance
@@ -139,8 +138,8 @@ def of_marginals(name: str) -> Row:
 
     Examples
     --------
-    >>> from dualmech.crosscheck import scale_published
-    >>> row = scale_published.of_marginals("CPS")
+    >>> from dualmech.crosscheck.papers.scale import published
+    >>> row = published.of_marginals("CPS")
     >>> [f"{entry.least[1]:.3f}" for entry in row.entries], row.verdict.finding.name
     (['1.744', '2.035', '2.048', '2.276'], 'AGREES')
     """
@@ -231,9 +230,7 @@ def _attribute(size: int, total: float) -> tuple[Array, Array]:
     """Return the noise of least total variance on the values of an attribute, and the weights that prove it."""
     weights = np.ones(size)
     weights[-1] = total
-    with warnings.catch_warnings():
-        # What it is good for is judged on its own.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         answer = fast.solve(TotalVariance(workloads.prefix(size), weights), tol=TOLERANCE)
     covariance = answer.mechanism.covariance(workloads.identity(size))
     return (covariance + covariance.T) / 2, answer.dual.neighbour_weights
