@@ -27,10 +27,10 @@ def line(name: str, numbers: Mapping[str, str], columns: Sequence[str], stub: in
     return f"{name:<{stub}}" + "".join(f"{numbers.get(column, ''):>{width}}" for column in columns).rstrip()
 
 
-def write(out: Console, *lines: str) -> None:
-    """Print lines as they are: no markup is read in them, and long ones are not broken."""
+def write(out: Console, *lines: str, whole: bool = False) -> None:
+    """Print lines as they are: no markup is read in them, and none is broken where it is to stay `whole`."""
     for each in lines:
-        out.print(each, markup=False, soft_wrap=True)
+        out.print(each, markup=False, soft_wrap=whole)
 
 
 def yes(holds: bool) -> str:

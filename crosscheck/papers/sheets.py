@@ -43,30 +43,17 @@ Tasks = Callable[[bool], Sequence[Callable[[], Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table or figure.
+    """A table or figure."""
 
-    Attributes
-    ----------
-    source : str
-        Paper and number.
-    tasks : callable
-        What to compute (`Tasks`).
-    show : callable
-        Prints the rows, as they come where their form allows.
-    picture : callable, optional
-        Draws the figure on a pair of axes.
-    data : callable, optional
-        Takes the path of a data file to what to compute on it, where the sheet is of real records; refuses another.
-    apart : bool
-        Whether it has to be named: it takes too long to be one of all.
-    """
-
-    source: str
+    source: str  # Paper and number
     tasks: Tasks
+    # Prints the rows, as they come where their form allows
     show: Callable[[Console, str, Iterator[Any]], None]
-    picture: Callable[[Any], None] | None = None
+    picture: Callable[[Any], None] | None = None  # Draws the figure on a pair of axes
+    # Takes the path of a data file to what to compute on it, where the sheet is of real records;
+    # refuses another
     data: Callable[[str], Tasks] | None = None
-    apart: bool = False
+    apart: bool = False  # Whether it has to be named: it takes too long to be one of all
 
 
 class _Registry(Mapping[str, Sheet]):

@@ -36,58 +36,28 @@ UNSHARED = ", shared buckets left out"
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The chain and what each decision would cost the alternate approach, in shares of the whole budget.
+    """The chain and what each decision would cost the alternate approach, in shares of the whole budget."""
 
-    Attributes
-    ----------
-    name : str
-        Which Total it starts with.
-    costs : tuple of Interval
-        Proven intervals, a decision each.
-    own : tuple of float
-        Squared privacy cost of what the chain knows by then.
-    unshared : tuple of float
-        The same, over the cells only that the mechanism about to be left treats otherwise than the chain did so far.
-    gap : float
-        The widest certified gap, of the chain and of the alternate approach.
-    certified : bool
-        Whether all were proven to their tolerance.
-    layers : Agreement
-        The worst outcome of comparing a stage with the CVXPY program's answer.
-    maximal : bool
-        Whether what is known was proven maximal at every stage.
-    seconds : float
-        To build the chain.
-    """
-
-    name: str
-    costs: tuple[Interval, ...]
-    own: tuple[float, ...]
+    name: str  # Which Total it starts with
+    costs: tuple[Interval, ...]  # Proven intervals, a decision each
+    own: tuple[float, ...]  # Squared privacy cost of what the chain knows by then
+    # The same, over the cells only that the mechanism about to be left treats otherwise than the chain
+    # did so far
     unshared: tuple[float, ...]
-    gap: float
-    certified: bool
-    layers: Agreement
-    maximal: bool
-    seconds: float
+    gap: float  # The widest certified gap, of the chain and of the alternate approach
+    certified: bool  # Whether all were proven to their tolerance
+    layers: Agreement  # The worst outcome of comparing a stage with the CVXPY program's answer
+    maximal: bool  # Whether what is known was proven maximal at every stage
+    seconds: float  # To build the chain
 
 
 @dataclass(frozen=True, slots=True)
 class SavedRow:
-    """A row of Table 7: what its own shares make of %PLB saved, by each reading of the costs.
+    """A row of Table 7: what its own shares make of %PLB saved, by each reading of the costs."""
 
-    Attributes
-    ----------
-    rho : str
-        As printed.
-    printed : CensusRow
-        The row.
-    readings : mapping of reading to Interval
-        %PLB saved, as the shares can be before they were rounded.
-    """
-
-    rho: str
+    rho: str  # As printed
     printed: CensusRow
-    readings: dict[str, Interval]
+    readings: dict[str, Interval]  # By reading: %PLB saved, as the shares can be before they were rounded
 
     def fits(self, reading: str) -> bool:
         """Whether the printed number is a rounding of something in a reading's interval."""

@@ -42,28 +42,15 @@ GAP = 5.6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ellipses:
-    """A family of covariances and two of its minimal upper bounds.
+    """A family of covariances and two of its minimal upper bounds."""
 
-    Attributes
-    ----------
-    name : str
-        Of the family.
-    bounds : tuple of (2, 2) arrays
-        The covariances P_i.
-    covariance, other : (2, 2) arrays
-        The upper bound of the least trace, and the one that another basis picks.
-    improvements : tuple of float
-        By how much each of the two could be bettered, as the judge proves.
-    certificates : tuple of Certificate
-        Of the two.
-    """
-
-    name: str
-    bounds: tuple[Array, ...]
+    name: str  # Of the family
+    bounds: tuple[Array, ...]  # tuple of (2, 2) arrays: The covariances P_i
+    # (2, 2) arrays: The upper bound of the least trace, and the one that another basis picks
     covariance: Array
     other: Array
-    improvements: tuple[float, float]
-    certificates: tuple[Certificate, Certificate]
+    improvements: tuple[float, float]  # By how much each of the two could be bettered, as the judge proves
+    certificates: tuple[Certificate, Certificate]  # Of the two
 
     @property
     def gap(self) -> float:

@@ -35,26 +35,14 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyTable:
-    """One half of Tables 2 to 6.
+    """One half of Tables 2 to 6."""
 
-    Attributes
-    ----------
-    number : int
-        Of the table.
-    choice : str
-        Between which mechanisms.
-    varied : str
-        Which of `RHO`, `SHARE` and `LEVEL` the rows vary.
-    fixed : Setting
-        The other two; the varied one stands there too, and is overwritten.
-    rows : mapping of the varied number to texts
-        Percent of blocks for which the first, and for which the second mechanism is right; accuracy in percent.
-    """
-
-    number: int
-    choice: str
-    varied: str
-    fixed: Setting
+    number: int  # Of the table
+    choice: str  # Between which mechanisms
+    varied: str  # Which of `RHO`, `SHARE` and `LEVEL` the rows vary
+    fixed: Setting  # The other two; the varied one stands there too, and is overwritten
+    # By the varied number: percent of blocks for which the first, and for which the second mechanism is
+    # right; accuracy in percent
     rows: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def with_rows(self, printed: str) -> AccuracyTable:
@@ -140,22 +128,13 @@ ACCURACY = (
 
 @dataclass(frozen=True, slots=True)
 class CensusRow:
-    """A row of Table 7, and the point of Figure 1 that belongs to it.
+    """A row of Table 7, and the point of Figure 1 that belongs to it."""
 
-    Attributes
-    ----------
-    shares : texts
-        Percent of tracts for which Total, Age4, Age9 and Age23 are right.
-    accuracy, saved : str
-        Percent of right choices, and %PLB saved.
-    thresholds : str
-        Accuracy of the tuned thresholds (Figure 1).
-    """
-
-    shares: tuple[str, ...]
+    shares: tuple[str, ...]  # Percent of tracts for which Total, Age4, Age9 and Age23 are right
+    # Percent of right choices, and %PLB saved
     accuracy: str
     saved: str
-    thresholds: str
+    thresholds: str  # Accuracy of the tuned thresholds (Figure 1)
 
 
 CENSUS_RULE = (0.5, 20.0)

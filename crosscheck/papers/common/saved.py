@@ -47,36 +47,17 @@ OWN, BASIS, PRIMARY = (
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """%PLB saved in one choice, by each reading, in percent of the mechanisms' own budget.
+    """%PLB saved in one choice, by each reading, in percent of the mechanisms' own budget."""
 
-    Attributes
-    ----------
-    choice : str
-        Between which mechanisms.
-    printed : str
-        As the paper prints it.
-    readings : mapping of reading to Interval
-        Proven intervals, in percent.
-    gap : float
-        The widest certified gap, of the common mechanism and of both problems of fitness for use.
-    certified : bool
-        Whether all three were proven to their tolerance.
-    layers : Agreement or None
-        Whether the CVXPY program has the same common mechanism; None where it was left out.
-    maximal : bool
-        Whether the common mechanism was proven maximal.
-    seconds : float
-        For all of it.
-    """
-
-    choice: str
-    printed: str
-    readings: dict[str, Interval]
-    gap: float
-    certified: bool
+    choice: str  # Between which mechanisms
+    printed: str  # As the paper prints it
+    readings: dict[str, Interval]  # By reading: proven intervals, in percent
+    gap: float  # The widest certified gap, of the common mechanism and of both problems of fitness for use
+    certified: bool  # Whether all three were proven to their tolerance
+    # Whether the CVXPY program has the same common mechanism; None where it was left out
     layers: Agreement | None
-    maximal: bool
-    seconds: float
+    maximal: bool  # Whether the common mechanism was proven maximal
+    seconds: float  # For all of it
 
     @property
     def outcome(self) -> Agreement:

@@ -40,52 +40,24 @@ from dualmech.validate import Array
 
 @dataclass(frozen=True, slots=True)
 class ThresholdRow:
-    """One ρ of Table 7 and Figure 1, on some blocks; all numbers are percent.
+    """One ρ of Table 7 and Figure 1, on some blocks; all numbers are percent."""
 
-    Attributes
-    ----------
-    rho : str
-        As printed.
-    printed : CensusRow
-        What is printed for it.
-    blocks : str
-        What the blocks are.
-    number : int
-        Of the blocks.
-    real : bool
-        Whether they are from a file, and may be the paper's.
-    shares : tuple of float
-        Of the blocks for which each histogram is right.
-    saved : float
-        %PLB saved on these blocks: what the chain knows when it decides, over the budget, in the mean.
-    chain : mapping of margin to float
-        Accuracy of the chain.
-    finer : mapping of margin to float
-        Blocks for which the chain chose a finer histogram than is right.
-    tuned, best : float
-        Accuracy of thresholds by logistic regression, and of the best thresholds.
-    gap : float
-        Of the chain, certified.
-    certified : bool
-        Whether it was proven to its tolerance.
-    seconds : float
-        For one release of every block along the chain.
-    """
-
-    rho: str
+    rho: str  # As printed
     printed: CensusRow
-    blocks: str
-    number: int
-    real: bool
-    shares: tuple[float, ...]
+    blocks: str  # What the blocks are
+    number: int  # Of the blocks
+    real: bool  # Whether they are from a file, and may be the paper's
+    shares: tuple[float, ...]  # Of the blocks for which each histogram is right
+    # %PLB saved on these blocks: what the chain knows when it decides, over the budget, in the mean
     saved: float
-    chain: dict[float, float]
-    finer: dict[float, float]
+    chain: dict[float, float]  # By margin: accuracy of the chain
+    finer: dict[float, float]  # By margin: blocks for which the chain chose a finer histogram than is right
+    # Accuracy of thresholds by logistic regression, and of the best thresholds
     tuned: float
     best: float
-    gap: float
-    certified: bool
-    seconds: float
+    gap: float  # Of the chain, certified
+    certified: bool  # Whether it was proven to its tolerance
+    seconds: float  # For one release of every block along the chain
 
     @property
     def outcome(self) -> Agreement:

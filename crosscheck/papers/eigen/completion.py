@@ -29,24 +29,12 @@ TOLERANCES = (1e-2, 1e-5, 3e-6, 1e-7, 1e-9)
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """Weights of the eigen-queries, and what completing columns makes of them; errors over the singular value bound.
+    """Weights of the eigen-queries, and what completing columns makes of them; errors over the singular value bound."""
 
-    Attributes
-    ----------
-    asked : float
-        Gap that was asked of Program 1; infinite where nothing was optimised.
-    gap : float
-        Gap proven.
-    program : float
-        Error of the weighted eigen-queries alone.
-    completed : float
-        Error once the columns are completed.
-    """
-
-    asked: float
-    gap: float
-    program: float
-    completed: float
+    asked: float  # Gap that was asked of Program 1; infinite where nothing was optimised
+    gap: float  # Gap proven
+    program: float  # Error of the weighted eigen-queries alone
+    completed: float  # Error once the columns are completed
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,25 +61,14 @@ CLEAR = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """A design with its best weights.
+    """A design with its best weights."""
 
-    Attributes
-    ----------
-    name : str
-        Which design queries.
-    program : Interval
-        Root of the optimum of Program 1, proven from both sides. It is the error of the strategy, or above it where
-        design queries depend on one another.
-    completed : Interval
-        Error of the strategy with its columns completed.
-    certified : bool
-        Whether Program 1 was solved to its tolerance.
-    """
-
-    name: str
+    name: str  # Which design queries
+    # Root of the optimum of Program 1, proven from both sides. It is the error of the strategy, or
+    # above it where design queries depend on one another.
     program: Interval
-    completed: Interval
-    certified: bool
+    completed: Interval  # Error of the strategy with its columns completed
+    certified: bool  # Whether Program 1 was solved to its tolerance
 
 
 @dataclass(frozen=True, slots=True)

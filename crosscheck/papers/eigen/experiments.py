@@ -33,34 +33,19 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """An instance, solved. All errors are over the singular value bound.
-
-    Attributes
-    ----------
-    instance : Instance
-        What was solved.
-    optimum : Interval
-        Proven interval of the least error of any strategy.
-    design : Interval
-        Error of the Eigen-Design as found, Program 1 solved to `DESIGN_TOLERANCE`. Other weights that solve it as
-        well may leave other columns to complete, and so another error (`dualmech.crosscheck.papers.eigen.completion`).
-    rivals : mapping of name to Interval
-        Errors of the rivals; over all orders of the cells where the instance has several.
-    gap : float
-        Of the total variance proven, relative.
-    certified : bool
-        Whether the optimum and Program 1 were both proven to their tolerances.
-    seconds : float
-        From the instance to the optimum.
-    """
+    """An instance, solved. All errors are over the singular value bound."""
 
     instance: Instance
-    optimum: Interval
+    optimum: Interval  # Proven interval of the least error of any strategy
+    # Error of the Eigen-Design as found, Program 1 solved to `DESIGN_TOLERANCE`. Other weights that
+    # solve it as well may leave other columns to complete, and so another error
+    # (`dualmech.crosscheck.papers.eigen.completion`).
     design: Interval
+    # By name: errors of the rivals; over all orders of the cells where the instance has several
     rivals: dict[str, Interval]
-    gap: float
-    certified: bool
-    seconds: float
+    gap: float  # Of the total variance proven, relative
+    certified: bool  # Whether the optimum and Program 1 were both proven to their tolerances
+    seconds: float  # From the instance to the optimum
 
     @property
     def outcome(self) -> Agreement:

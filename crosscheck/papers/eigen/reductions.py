@@ -57,46 +57,26 @@ POWER = 1.8
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What one way of weighing the eigen-queries reaches.
+    """What one way of weighing the eigen-queries reaches."""
 
-    Attributes
-    ----------
-    label : str
-        Method and its option.
-    error : Interval
-        Of the strategy, columns completed, over the optimum.
-    excess : float
-        By how much its weights may be worse than the best, relative, as root error: proven by Program 1's judge.
-    seconds : float
-        Spent on the weights, the eigenvectors given.
-    """
-
-    label: str
-    error: Interval
+    label: str  # Method and its option
+    error: Interval  # Of the strategy, columns completed, over the optimum
+    # By how much its weights may be worse than the best, relative, as root error: proven by Program 1's
+    # judge
     excess: float
-    seconds: float
+    seconds: float  # Spent on the weights, the eigenvectors given
 
 
 @dataclass(frozen=True, slots=True)
 class ReductionRow:
-    """Reductions compared on one workload.
+    """Reductions compared on one workload."""
 
-    Attributes
-    ----------
-    name : str
-        Of the workload.
-    rival : (str, Interval)
-        The best rival, and its error.
-    entries : tuple of Reduced
-        The first weighs all eigen-queries.
-    gap, asked : float
-        Of the optimum of total variance, proven and wanted, relative. Where it was only bounded from below, infinity
-        is wanted, the best strategy here is the other side, and errors may be less than they are said to be.
-    """
-
-    name: str
-    rival: tuple[str, Interval]
-    entries: tuple[Reduced, ...]
+    name: str  # Of the workload
+    rival: tuple[str, Interval]  # (str, Interval): The best rival, and its error
+    entries: tuple[Reduced, ...]  # The first weighs all eigen-queries
+    # Of the optimum of total variance, proven and wanted, relative. Where it was only bounded from
+    # below, infinity is wanted, the best strategy here is the other side, and errors may be less than
+    # they are said to be.
     gap: float
     asked: float
 

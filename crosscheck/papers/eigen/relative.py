@@ -48,27 +48,14 @@ RANGES = 2048
 
 @dataclass(frozen=True, slots=True)
 class RelativeRow:
-    """Mean relative errors on one workload, over that of the Eigen-Design for relative error.
+    """Mean relative errors on one workload, over that of the Eigen-Design for relative error."""
 
-    Attributes
-    ----------
-    name : str
-        The workload.
-    plain : float
-        Of the Eigen-Design for absolute error.
-    rivals : mapping of name to float
-        Of the rivals.
-    gap : float
-        How far, at most, the design is above the least total variance of the scaled queries, relative.
-    certified : bool
-        Whether its Program 1 was solved to its tolerance.
-    """
-
-    name: str
-    plain: float
-    rivals: dict[str, float]
+    name: str  # The workload
+    plain: float  # Of the Eigen-Design for absolute error
+    rivals: dict[str, float]  # By name: of the rivals
+    # How far, at most, the design is above the least total variance of the scaled queries, relative
     gap: float
-    certified: bool
+    certified: bool  # Whether its Program 1 was solved to its tolerance
 
     @property
     def outcome(self) -> Agreement:

@@ -121,7 +121,7 @@ def _alternatives(quick: bool) -> list[Callable[[], Row]]:
 def _show_alternatives(out: Console, title: str, rows: Iterator[Row]) -> None:
     write(out, title, LEGEND)
     for row in rows:
-        write(out, "", *lines(row))
+        write(out, "", *lines(row), whole=True)
     write(out, "")
 
 

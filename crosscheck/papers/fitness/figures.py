@@ -38,25 +38,15 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One abscissa of Figure 2 or 3.
+    """One abscissa of Figure 2 or 3."""
 
-    Attributes
-    ----------
-    cells, total_target : int
-        d and k.
-    curves : mapping of mechanism to float
-        Largest ratio of variance to target at equal privacy cost, by closed form.
-    squared_cost : float
-        Of the best fit, by closed form.
-    reading : Reading or None
-        The same instance solved and certified, where it was.
-    """
-
+    # d and k
     cells: int
     total_target: int
+    # By mechanism: largest ratio of variance to target at equal privacy cost, by closed form
     curves: dict[str, float]
-    squared_cost: float
-    reading: Reading | None
+    squared_cost: float  # Of the best fit, by closed form
+    reading: Reading | None  # The same instance solved and certified, where it was
 
     @property
     def outcome(self) -> Agreement:

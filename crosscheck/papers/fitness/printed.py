@@ -29,26 +29,15 @@ CONVERGENCE = {
 
 @dataclass(frozen=True, slots=True)
 class RatioTable:
-    """A table of largest ratios of variance to target, all mechanisms at the privacy cost of the last column.
+    """A table of largest ratios of variance to target, all mechanisms at the privacy cost of the last column."""
 
-    Attributes
-    ----------
-    number : int
-        Of the table.
-    subject : str
-        What is asked, at which targets.
-    parameter : str
-        What the rows vary.
-    total_error : mapping of the parameter's value, or of None for all others, to text
-        What the running text says of SM-II's total squared error as a multiple of CA's.
-    rows : mapping of the parameter's value to texts
-        One text a mechanism, in the order of `MECHANISMS`.
-    """
-
-    number: int
-    subject: str
-    parameter: str
+    number: int  # Of the table
+    subject: str  # What is asked, at which targets
+    parameter: str  # What the rows vary
+    # By the parameter's value: what the running text says of SM-II's total squared error as a multiple
+    # of CA's
     total_error: dict[int | None, str]
+    # By the parameter's value: one text a mechanism, in the order of `MECHANISMS`
     rows: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def with_rows(self, printed: str) -> RatioTable:

@@ -46,45 +46,23 @@ WORDS = {"wCA-I": 1.0, "wCA-II": 0.5}
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One instance of a table's row, solved.
+    """One instance of a table's row, solved."""
 
-    Attributes
-    ----------
-    label : str
-        Which instance.
-    size : (queries, cells)
-        Of the workload.
-    cost : Interval
-        Proven interval of the least squared privacy cost α.
-    certified : bool
-        Whether every optimum was proven to its tolerance.
-    uniform : bool
-        Whether all targets are equal, so that CA and its weightings coincide.
-    values : mapping of mechanism to Interval
-        Largest variance over target at squared cost 1.
-    coded : mapping of mechanism to Interval
-        The same for CA and its weightings as the published code states them, with a ridge; empty where there
-        are more than `MOST_RIDGED_CELLS` cells.
-    words : mapping of mechanism to Interval
-        The same for the weightings as the paper words them.
-    total_error : float
-        Sum of variances of the covariance found, over that of CA's, at the same privacy cost. Optimal
-        covariances are not unique, so others may have another sum.
-    seconds : float
-        From the instance to the last optimum.
-    """
-
-    label: str
-    size: tuple[int, int]
-    cost: Interval
+    label: str  # Which instance
+    size: tuple[int, int]  # (queries, cells): Of the workload
+    cost: Interval  # Proven interval of the least squared privacy cost α
     gap: float
-    certified: bool
-    uniform: bool
-    values: dict[str, Interval]
+    certified: bool  # Whether every optimum was proven to its tolerance
+    uniform: bool  # Whether all targets are equal, so that CA and its weightings coincide
+    values: dict[str, Interval]  # By mechanism: largest variance over target at squared cost 1
+    # By mechanism: the same for CA and its weightings as the published code states them, with a ridge;
+    # empty where there are more than `MOST_RIDGED_CELLS` cells
     coded: dict[str, Interval]
-    words: dict[str, Interval]
+    words: dict[str, Interval]  # By mechanism: the same for the weightings as the paper words them
+    # Sum of variances of the covariance found, over that of CA's, at the same privacy cost. Optimal
+    # covariances are not unique, so others may have another sum.
     total_error: float
-    seconds: float
+    seconds: float  # From the instance to the last optimum
 
     def ratio(self, mechanism: str) -> Interval:
         """Return the interval of a mechanism's largest ratio at the certified cost."""

@@ -236,7 +236,7 @@ def _ratios(table: RatioTable, quick: bool) -> list[Callable[[], RatioRow]]:
 def _show_ratios(subject: str, out: Console, title: str, found: Iterator[RatioRow]) -> None:
     write(out, title, f"{subject[0].upper()}{subject[1:]}.", LEGEND)
     for row in found:
-        write(out, "", *lines(row))
+        write(out, "", *lines(row), whole=True)
     write(out, "")
 
 

@@ -137,24 +137,15 @@ def race(size: int, limit: float) -> RaceRow:
 
 @dataclass(frozen=True, slots=True)
 class RatioRow:
-    """A row of Tables 4 to 11: printed ratios, the instances that they may be of, and what follows.
-
-    Attributes
-    ----------
-    printed : mapping of mechanism to text
-        The row as printed.
-    readings, verdicts : tuples
-        Definite instances, solved, and the verdict on each: an instance that fewer columns fit than fit
-        another reading of the same row is none that the row is held against.
-    random : tuple of Reading
-        Random instances as the text describes them; empty where nothing is random.
-    """
+    """A row of Tables 4 to 11: printed ratios, the instances that they may be of, and what follows."""
 
     table: RatioTable
     row: int
-    printed: dict[str, str]
+    printed: dict[str, str]  # By mechanism: the row as printed
+    # Definite instances, solved, and the verdict on each: an instance that fewer columns fit than fit
+    # another reading of the same row is none that the row is held against
     readings: tuple[Reading, ...]
-    random: tuple[Reading, ...]
+    random: tuple[Reading, ...]  # Random instances as the text describes them; empty where nothing is random
     verdicts: tuple[Verdict, ...] = field(init=False)
 
     def __post_init__(self) -> None:

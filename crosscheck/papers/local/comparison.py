@@ -47,41 +47,22 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A workload at one n and ε.
-
-    Attributes
-    ----------
-    instance : Instance
-        What was asked.
-    epsilon : float
-        ε.
-    bound : float
-        Users that every mechanism needs in the worst case, proven: by the least worst case where that is solved, else
-        by a bound on the average.
-    paper_bound : float
-        The same by the paper's own bound (its theorem 5.6); at least 0.
-    optimised : float or None
-        Users that the strategy found needs in the worst case; None where none was searched for.
-    average : float or None
-        Users that it needs where all types are alike many.
-    rivals : mapping of name to float
-        Users that the fixed mechanisms need.
-    gap, asked : float
-        Of what was optimised, proven and wanted, relative; infinity is wanted where nothing was.
-    seconds : float
-        Spent on the strategy.
-    """
+    """A workload at one n and ε."""
 
     instance: Instance
     epsilon: float
+    # Users that every mechanism needs in the worst case, proven: by the least worst case where that is
+    # solved, else by a bound on the average
     bound: float
-    paper_bound: float
+    paper_bound: float  # The same by the paper's own bound (its theorem 5.6); at least 0
+    # Users that the strategy found needs in the worst case; None where none was searched for
     optimised: float | None
-    average: float | None
-    rivals: dict[str, float]
+    average: float | None  # Users that it needs where all types are alike many
+    rivals: dict[str, float]  # By name: users that the fixed mechanisms need
+    # Of what was optimised, proven and wanted, relative; infinity is wanted where nothing was
     gap: float
     asked: float
-    seconds: float
+    seconds: float  # Spent on the strategy
 
     @property
     def outcome(self) -> Agreement:

@@ -43,31 +43,20 @@ WORKLOADS: dict[str, Callable[[int], Workload]] = {
 
 @dataclass(frozen=True, slots=True)
 class ConsistencyRow:
-    """Squared errors on one workload, means over simulated surveys, per query and squared number of users.
+    """Squared errors on one workload, means over simulated surveys, per query and squared number of users."""
 
-    Attributes
-    ----------
-    workload, mechanism, data : str
-        What was asked, of whom, and on which histogram.
-    stated : float
-        The mechanism's variance on these data.
-    unbiased, nonnegative, consistent : float
-        Error of the unbiased answers, of the nearest ones with ``x ≥ 0``, and of those with the known total as well.
-    gap : float
-        The widest of the estimates', proven.
-    runs : int
-        Surveys simulated.
-    """
-
+    # What was asked, of whom, and on which histogram
     workload: str
     mechanism: str
     data: str
-    stated: float
+    stated: float  # The mechanism's variance on these data
+    # Error of the unbiased answers, of the nearest ones with ``x ≥ 0``, and of those with the known
+    # total as well
     unbiased: float
     nonnegative: float
     consistent: float
-    gap: float
-    runs: int
+    gap: float  # The widest of the estimates', proven
+    runs: int  # Surveys simulated
 
     @property
     def outcome(self) -> Agreement:

@@ -41,29 +41,15 @@ STEPS = 15
 
 @dataclass(frozen=True, slots=True)
 class DescentRow:
-    """Gradient descent on a workload at one n and ε.
-
-    Attributes
-    ----------
-    instance : Instance
-        What was asked.
-    epsilon : float
-        ε.
-    objectives : mapping of method to tuple of float
-        L over the optimum, a random start each.
-    variances : mapping of method to tuple of float
-        The same for the average variance, L less the workload's squares.
-    gap : float
-        Of the optimum, proven, relative.
-    seconds, exact_seconds : float
-        For the median start, of all methods, and for the certified optimum.
-    """
+    """Gradient descent on a workload at one n and ε."""
 
     instance: Instance
     epsilon: float
-    objectives: dict[str, tuple[float, ...]]
+    objectives: dict[str, tuple[float, ...]]  # By method: L over the optimum, a random start each
+    # By method: the same for the average variance, L less the workload's squares
     variances: dict[str, tuple[float, ...]]
-    gap: float
+    gap: float  # Of the optimum, proven, relative
+    # For the median start, of all methods, and for the certified optimum
     seconds: float
     exact_seconds: float
 
@@ -111,17 +97,10 @@ def rows(quick: bool) -> list[Callable[[], DescentRow]]:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """Seconds of one step of gradient descent on histograms of n types, with 4 n outputs, on one thread.
+    """Seconds of one step of gradient descent on histograms of n types, with 4 n outputs, on one thread."""
 
-    Attributes
-    ----------
-    size : int
-        n.
-    seconds, processor_seconds : float
-        Per step, by the clock and by the processor.
-    """
-
-    size: int
+    size: int  # n
+    # Per step, by the clock and by the processor
     seconds: float
     processor_seconds: float
 

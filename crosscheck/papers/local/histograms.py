@@ -45,33 +45,15 @@ OTHERS = (RESPONSE, RAPPOR, HADAMARD, BEST_HADAMARD)
 
 @dataclass(frozen=True, slots=True)
 class HistogramRow:
-    """Histograms of n user types at one ε.
+    """Histograms of n user types at one ε."""
 
-    Attributes
-    ----------
-    size : int
-        n.
-    epsilon : float
-        ε.
-    members : int
-        Members of the reported sets, k.
-    users : float
-        That subset selection needs, average and worst case alike (α = 0.01).
-    paper_bound : float
-        Users needed by the paper's bound, ``(e^-ε - 1/n) / α``, at least 0.
-    others : mapping of name to float
-        How many times as many users other mechanisms need.
-    gap : float
-        Of the objective of subset selection over the bound, relative.
-    """
-
-    size: int
+    size: int  # n
     epsilon: float
-    members: int
-    users: float
-    paper_bound: float
-    others: dict[str, float]
-    gap: float
+    members: int  # Members of the reported sets, k
+    users: float  # That subset selection needs, average and worst case alike (α = 0.01)
+    paper_bound: float  # Users needed by the paper's bound, ``(e^-ε - 1/n) / α``, at least 0
+    others: dict[str, float]  # By name: how many times as many users other mechanisms need
+    gap: float  # Of the objective of subset selection over the bound, relative
 
     @property
     def outcome(self) -> Agreement:

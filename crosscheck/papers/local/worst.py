@@ -28,33 +28,15 @@ EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
 
 @dataclass(frozen=True, slots=True)
 class WorstRow:
-    """A workload at one n and ε; variances are of one user.
-
-    Attributes
-    ----------
-    instance : Instance
-        What was asked.
-    epsilon : float
-        ε.
-    ratio : float
-        Worst over average variance of the strategy that is the best on average.
-    allowed : float
-        What theorem 5.1 allows for it, ``e^ε (1 + ‖W‖² / n over the average)``.
-    excess : Interval
-        How far its worst variance is above the least possible, relative; proven.
-    gap : float
-        The wider of the two proven gaps, relative.
-    seconds : float
-        For both optima.
-    """
+    """A workload at one n and ε; variances are of one user."""
 
     instance: Instance
     epsilon: float
-    ratio: float
-    allowed: float
-    excess: Interval
-    gap: float
-    seconds: float
+    ratio: float  # Worst over average variance of the strategy that is the best on average
+    allowed: float  # What theorem 5.1 allows for it, ``e^ε (1 + ‖W‖² / n over the average)``
+    excess: Interval  # How far its worst variance is above the least possible, relative; proven
+    gap: float  # The wider of the two proven gaps, relative
+    seconds: float  # For both optima
 
     @property
     def outcome(self) -> Agreement:

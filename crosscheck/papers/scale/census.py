@@ -30,24 +30,12 @@ ALL = {f"P{number}": 1.0 for number in range(1, 6)} | AGES
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A list of tables with targets.
+    """A list of tables with targets."""
 
-    Attributes
-    ----------
-    label : str
-        What they are.
-    build : callable
-        Returns them.
-    targets : mapping, optional
-        By published table; by default all are 1.
-    dense : bool
-        Whether the dense solver can follow.
-    """
-
-    label: str
-    build: Callable[[], UnionWorkload]
-    targets: Mapping[str, float] = field(default_factory=dict)
-    dense: bool = False
+    label: str  # What they are
+    build: Callable[[], UnionWorkload]  # Returns them
+    targets: Mapping[str, float] = field(default_factory=dict)  # By published table; by default all are 1
+    dense: bool = False  # Whether the dense solver can follow
 
     def problem(self) -> UnionFitness:
         """Return the problem."""
@@ -57,18 +45,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row(Solved):
-    """A list of tables, solved.
-
-    Attributes
-    ----------
-    case : Case
-        What was asked.
-    problem : UnionFitness
-        The problem on blocks.
-    """
+    """A list of tables, solved."""
 
     case: Case
-    problem: UnionFitness
+    problem: UnionFitness  # The problem on blocks
 
     @property
     def blocks(self) -> tuple[int, int]:

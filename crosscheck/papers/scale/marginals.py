@@ -26,24 +26,14 @@ DENSE = "dense"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solved:
-    """Tables, solved in one way or more, beside plain noise.
+    """Tables, solved in one way or more, beside plain noise."""
 
-    Attributes
-    ----------
-    answers : mapping of solver to Solution
-        The one in question first; all of the same optimum.
-    plain : float
-        Squared privacy cost of independent noise of the target's variance on every query.
-    consistent : float
-        The same where what the queries say together is counted, and the noise raised until a target is met exactly.
-    seconds : float
-        From the attributes to the first certificate, the search for structure included.
-    """
-
-    answers: dict[str, Solution]
-    plain: float
+    answers: dict[str, Solution]  # By solver: the one in question first; all of the same optimum
+    plain: float  # Squared privacy cost of independent noise of the target's variance on every query
+    # The same where what the queries say together is counted, and the noise raised until a target is
+    # met exactly
     consistent: float
-    seconds: float
+    seconds: float  # From the attributes to the first certificate, the search for structure included
 
     @property
     def best(self) -> Solution:
@@ -63,18 +53,10 @@ class Solved:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading(Solved):
-    """Marginal tables, solved.
-
-    Attributes
-    ----------
-    case : Case
-        What was asked.
-    counts : tuple of int
-        Numbers of cells, of tables, of queries and of residual subspaces.
-    """
+    """Marginal tables, solved."""
 
     case: Case
-    counts: tuple[int, int, int, int]
+    counts: tuple[int, int, int, int]  # Numbers of cells, of tables, of queries and of residual subspaces
 
 
 def solve(case: Case, others: tuple[str, ...] = ()) -> Reading:

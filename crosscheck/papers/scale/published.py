@@ -76,28 +76,15 @@ EVEN = (0.0, 0.5)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One printed error.
+    """One printed error."""
 
-    Attributes
-    ----------
-    asked : str
-        A key of `WAYS`.
-    printed, rival : str
-        Of ResidualPlanner or its successor, and of HDMM; empty where that is not printed.
-    again : Interval
-        The same computed here.
-    least : Interval
-        The least error of any noise: proven from below, and found.
-    largest : Interval or None
-        The least largest variance of a query, proven; None where it is not computed.
-    """
-
-    asked: str
+    asked: str  # A key of `WAYS`
+    # Of ResidualPlanner or its successor, and of HDMM; empty where that is not printed
     printed: str
     rival: str
-    again: Interval
-    least: Interval
-    largest: Interval | None
+    again: Interval  # The same computed here
+    least: Interval  # The least error of any noise: proven from below, and found
+    largest: Interval | None  # The least largest variance of a query, proven; None where it is not computed
 
 
 @dataclass(frozen=True, slots=True)

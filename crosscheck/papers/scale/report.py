@@ -128,7 +128,7 @@ def _show_published(out: Console, title: str, rows: Iterator[published.Row]) -> 
         )
         out.print(table(f"{title}: {row.name}", headings, drawn))
         better = f"; up to {100 * row.excess:.1f} % above what is found" if row.excess > 0 else ""
-        write(out, f"{_sentence(row.verdict)}{better}", "")
+        write(out, f"{_sentence(row.verdict)}{better}", "", whole=True)
     write(out, PUBLISHED_LEGEND)
 
 
