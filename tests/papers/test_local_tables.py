@@ -18,18 +18,9 @@ import dualmech as dm
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.command.main import app
 from dualmech.crosscheck.papers import sheets
-from dualmech.crosscheck.papers.local import (
-    comparison,
-    consistency,
-    histograms,
-    report,
-)
-from dualmech.crosscheck.papers.local import (
-    descent as local_descent,
-)
-from dualmech.crosscheck.papers.local import (
-    worst as local_worst,
-)
+from dualmech.crosscheck.papers.local import comparison, consistency, histograms, report
+from dualmech.crosscheck.papers.local import descent as local_descent
+from dualmech.crosscheck.papers.local import worst as local_worst
 from dualmech.crosscheck.papers.local.comparison import Comparison
 from dualmech.crosscheck.papers.local.instances import (
     ALL_MARGINALS,

@@ -68,7 +68,7 @@ class Blocks:
     """The blocks to decide on."""
 
     name: str  # Of the population, or of the file
-    counts: Array
+    counts: Array  # (n, d)
     real: bool  # Whether they come from a file
 
 
@@ -88,7 +88,7 @@ class AccuracyHalf:
     blocks: str  # What the blocks are, and how many
     number: int  # Of the blocks
     real: bool  # Whether they are from a file, and may be the paper's
-    rows: dict[str, dict[str, Outcome]]
+    rows: dict[str, dict[str, Outcome]]  # By row and by reading of the noise
     gap: float  # Of the common mechanism, certified
     certified: bool  # Whether it was proven to its tolerance
     # For one release of every block: common mechanism, choice, residual, and the answers put together

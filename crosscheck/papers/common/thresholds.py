@@ -20,14 +20,7 @@ from dualmech import fast
 from dualmech.adaptive.decisions import SignalToNoiseRule, Verdict
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.common import decisions, instances, population
-from dualmech.crosscheck.papers.common.decisions import (
-    EDGE,
-    MARGINS,
-    QUICK_BLOCKS,
-    Blocks,
-    near,
-    percent,
-)
+from dualmech.crosscheck.papers.common.decisions import EDGE, MARGINS, QUICK_BLOCKS, Blocks, near, percent
 from dualmech.crosscheck.papers.common.instances import BUCKETS, CENSUS_TABLE
 from dualmech.crosscheck.papers.common.population import SEED
 from dualmech.crosscheck.papers.common.printed import CENSUS_RULE, TABLE_7, CensusRow

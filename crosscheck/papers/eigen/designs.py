@@ -19,12 +19,7 @@ from dualmech import fast, linalg, workloads
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE, ratio
-from dualmech.crosscheck.papers.eigen.instances import (
-    IDENTITY,
-    SEED,
-    Shape,
-    shape_text,
-)
+from dualmech.crosscheck.papers.eigen.instances import IDENTITY, SEED, Shape, shape_text
 from dualmech.crosscheck.papers.eigen.printed import FOURIER, WAVELET
 from dualmech.crosscheck.papers.printed import Interval
 from dualmech.crosscheck.papers.solving import proven, quietly

@@ -17,18 +17,8 @@ import numpy as np
 from dualmech import fast, workloads
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE
-from dualmech.crosscheck.papers.eigen.instances import (
-    FOUR,
-    SEED,
-    Instance,
-    shape_text,
-)
-from dualmech.crosscheck.papers.eigen.printed import (
-    DATACUBE,
-    FOURIER,
-    HIERARCHICAL,
-    WAVELET,
-)
+from dualmech.crosscheck.papers.eigen.instances import FOUR, SEED, Instance, shape_text
+from dualmech.crosscheck.papers.eigen.printed import DATACUBE, FOURIER, HIERARCHICAL, WAVELET
 from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism

@@ -21,13 +21,7 @@ from dualmech.crosscheck.papers.fitness.figures import (
     Figure,
     Point,
 )
-from dualmech.crosscheck.papers.fitness.printed import (
-    CONVERGENCE,
-    FFU,
-    MECHANISMS,
-    RATIO_TABLES,
-    RatioTable,
-)
+from dualmech.crosscheck.papers.fitness.printed import CONVERGENCE, FFU, MECHANISMS, RATIO_TABLES, RatioTable
 from dualmech.crosscheck.papers.fitness.ratios import CA_WEIGHTINGS, Reading
 from dualmech.crosscheck.papers.fitness.rows import AS_CODED, BACKENDS, RIVALS, Entry, RaceRow, RatioRow, Row
 from dualmech.crosscheck.papers.printed import Interval

@@ -12,12 +12,7 @@ from dualmech.crosscheck.papers.fitness.printed import CONVERGENCE, MECHANISMS, 
 from dualmech.crosscheck.papers.fitness.ratios import Reading
 from dualmech.crosscheck.papers.printed import Interval, is_rounding
 from dualmech.crosscheck.papers.solving import proven, quietly
-from dualmech.crosscheck.papers.verdicts import (
-    Evidence,
-    Finding,
-    Verdict,
-    verdict,
-)
+from dualmech.crosscheck.papers.verdicts import Evidence, Finding, Verdict, verdict
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
 

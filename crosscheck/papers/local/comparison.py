@@ -15,12 +15,7 @@ import numpy as np
 
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.local.instances import (
-    ALL_RIVALS,
-    COMPARED,
-    WORKLOADS,
-    Instance,
-)
+from dualmech.crosscheck.papers.local.instances import ALL_RIVALS, COMPARED, WORKLOADS, Instance
 from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.geometry.local import strategies
 from dualmech.mechanisms.local import NORMALISED_VARIANCE

@@ -11,13 +11,7 @@ from statistics import median
 
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.local.instances import (
-    ALL_RANGE,
-    HISTOGRAM,
-    PREFIX,
-    WORKLOADS,
-    Instance,
-)
+from dualmech.crosscheck.papers.local.instances import ALL_RANGE, HISTOGRAM, PREFIX, WORKLOADS, Instance
 from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.solution import Progress
