@@ -13,7 +13,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -258,6 +258,15 @@ def require(path: FilePath, arrays: Mapping[str, object], *keys: str) -> None:
     if missing:
         held = ", ".join(sorted(arrays)) or "none"
         raise FileFormatError(f"{path}: needs the array {missing[0]!r}, has {held}")
+
+
+def texts(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
+    """Return texts as an array; refuse those that it would not give back."""
+    for label in labels:
+        # numpy pads texts with NUL characters and takes them off again.
+        if label.endswith("\0"):
+            raise InvalidInputError(f"{argument} must not end in a NUL character, got {label!r}")
+    return np.array(labels, dtype=np.str_)
 
 
 def _check_path(path: object) -> None:

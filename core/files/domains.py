@@ -1,4 +1,4 @@
-"""Sets of attributes of a domain as arrays of an ``.npz`` file (``docs/formats.md``)."""
+"""Domains, and sets of their attributes, as arrays of an ``.npz`` file (``docs/formats.md``)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,33 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import files
 from dualmech.errors import InvalidInputError
-from dualmech.files.archives import Arrays
+from dualmech.files.archives import Arrays, texts
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.lattice import Axes
 
 KEYS = ("domain_names", "domain_sizes", "set_axes", "set_sizes")
 
 
+def domain_arrays(domain: Domain) -> Arrays:
+    """Return the arrays that describe a domain."""
+    return {
+        "domain_names": texts("domain names", domain.names),
+        "domain_sizes": np.array(domain.shape, dtype=np.int64),
+    }
+
+
+def domain_from_arrays(given: Mapping[str, npt.NDArray[Any]]) -> Domain | None:
+    """Return the domain that `domain_arrays` described, None where there is none; half of one is refused."""
+    found = [given[key].tolist() for key in KEYS[:2] if key in given]
+    if len(found) == 1:
+        raise InvalidInputError("a domain needs both workload_domain_names and workload_domain_sizes")
+    return Domain(zip(*found, strict=True)) if found else None
+
+
 def arrays(domain: Domain, sets: Collection[Axes]) -> Arrays:
     """Return the arrays that describe a domain and sets of its attributes: positions, one set after another."""
-    return files.domain_arrays(domain) | {
+    return domain_arrays(domain) | {
         "set_axes": np.array([axis for axes in sets for axis in axes], dtype=np.int64),
         "set_sizes": np.array([len(axes) for axes in sets], dtype=np.int64),
     }
@@ -33,7 +48,7 @@ def from_arrays(given: Mapping[str, npt.NDArray[Any]], distinct: bool = True) ->
     InvalidInputError, InputTypeError
         Arrays that do not fit together, sets with attributes that the domain does not have, a set twice if not allowed.
     """
-    domain = files.domain_from_arrays(given)
+    domain = domain_from_arrays(given)
     axes, sizes = given["set_axes"], given["set_sizes"]
     if domain is None or axes.ndim != 1 or sizes.ndim != 1 or {axes.dtype.kind, sizes.dtype.kind} - {*"iu"}:
         raise InvalidInputError("set_axes and set_sizes must be one-dimensional arrays of integers")

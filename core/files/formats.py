@@ -29,12 +29,13 @@ from dualmech.files.archives import (
     read_npz,
     reading,
     require,
+    texts,
     write_npz,
 )
+from dualmech.files.domains import domain_arrays, domain_from_arrays
 from dualmech.files.matrixmarket import format_matrix_market, read_matrix_market
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
-from dualmech.workloads.domain import Domain
 
 __all__ = [
     "SCHEMA",
@@ -43,8 +44,6 @@ __all__ = [
     "atomic_folder",
     "atomic_write",
     "check_writable",
-    "domain_arrays",
-    "domain_from_arrays",
     "read_archive",
     "read_matrix",
     "read_npz",
@@ -215,7 +214,10 @@ def workload_from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Workload:
     if len(shape) != 2:
         raise InvalidInputError(f"workload_shape must hold two numbers, got {len(shape)}")
     try:
-        matrix = parts["matrix"] if "matrix" in parts else _checked(_csr(parts, shape))
+        matrix = parts.get("matrix")
+        if matrix is None:
+            rows = (parts["data"], parts["indices"], parts["indptr"])
+            matrix = _checked(sp.csr_array(rows, shape=shape))
         names, groups = parts["names"].tolist(), parts["groups"].tolist()
         workload = Workload(matrix, names, groups, domain_from_arrays(parts))
     except DualmechError:
@@ -227,32 +229,11 @@ def workload_from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Workload:
     return workload
 
 
-def _csr(parts: Mapping[str, npt.NDArray[Any]], shape: tuple[int, int]) -> sp.csr_array:
-    return sp.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
-
-
 def _checked(matrix: Any) -> Any:
     """Return a sparse matrix whose indices all lie inside it; scipy checks the others only when asked."""
     if hasattr(matrix, "check_format"):
         matrix.check_format(full_check=True)
     return matrix
-
-
-def domain_arrays(domain: Domain) -> Arrays:
-    """Return the arrays that describe a domain in an ``.npz`` file."""
-    return {
-        "domain_names": texts("domain names", domain.names),
-        "domain_sizes": np.array(domain.shape, dtype=np.int64),
-    }
-
-
-def domain_from_arrays(parts: Mapping[str, npt.NDArray[Any]]) -> Domain | None:
-    """Return the domain that `domain_arrays` described, None where there is none; half of one is refused."""
-    if "domain_names" not in parts and "domain_sizes" not in parts:
-        return None
-    if "domain_names" not in parts or "domain_sizes" not in parts:
-        raise InvalidInputError("a domain needs both workload_domain_names and workload_domain_sizes")
-    return Domain(zip(parts["domain_names"].tolist(), parts["domain_sizes"].tolist(), strict=True))
 
 
 def _unpack(path: FilePath) -> Workload:
@@ -300,12 +281,3 @@ def _suffix(path: FilePath, allowed: Sequence[str] = SUFFIXES) -> str:
     if suffix not in allowed:
         raise FileFormatError(f"{path}: must end in {', '.join(allowed[:-1])} or {allowed[-1]}")
     return suffix
-
-
-def texts(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
-    """Return texts as an array; refuse those that it would not give back."""
-    for label in labels:
-        # numpy pads texts with NUL characters and takes them off again.
-        if label.endswith("\0"):
-            raise InvalidInputError(f"{argument} must not end in a NUL character, got {label!r}")
-    return np.array(labels, dtype=np.str_)

@@ -1,133 +1,100 @@
 """Matrix Market text (``.mtx``): real matrices, sparse (``coordinate``) or dense (``array``).
 
-Read here and not with scipy, whose reader can end the whole process on a broken file (seen with 1.17: a
-segmentation fault in one of its threads). `dualmech.files` reads and writes whole files with this module.
+Written by scipy. Its reader is not used: on a file that ends in the middle of a number, as one does that was cut off,
+it ends the whole process (1.17: a segmentation fault, also from memory), so numpy reads the numbers here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
 from os import PathLike
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech.errors import FileFormatError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
 
-Lines = Iterator[tuple[int, list[str]]]
+KINDS = {("coordinate", "real"): 3, ("coordinate", "integer"): 3, ("coordinate", "pattern"): 2} | {
+    ("array", "real"): 1,
+    ("array", "integer"): 1,
+}
+"""Numbers a line by layout and field; of a pattern all entries are 1."""
 
 MIRRORS = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
 """By what an entry below the diagonal is multiplied to give the one above; 0 where both are written."""
 
-FIELDS = ("real", "integer", "pattern")
+LAST_DIAGONAL = {1: 0, -1: -1}
+"""The last one that an array writes, by mirror; otherwise all."""
+
+Listed = tuple[Array, npt.NDArray[np.int64], tuple[int, int]]
+"""Entries, their rows and columns (2, n), and the shape."""
 
 
 def read_matrix_market(path: str | PathLike[str]) -> Array | sp.csr_array:
     """Read a real Matrix Market file: sparse if it lists coordinates, dense if it lists an array.
 
-    A fault in the file raises `FileFormatError` with its line; `OSError` is passed on.
+    Raises
+    ------
+    InvalidInputError, ValueError
+        Another kind of file or of matrix, text that is no number, another number of entries than is announced.
     """
     with open(path, encoding="utf-8") as handle:
-        try:
-            banner = handle.readline().lower().split()
-            is_sparse, field, mirror = _banner(banner)
-            split = ((number, line.split()) for number, line in enumerate(handle, start=2))
-            lines = ((number, parts) for number, parts in split if parts and not parts[0].startswith("%"))
-            return _sparse(lines, field, mirror) if is_sparse else _dense(lines, mirror)
-        except InvalidInputError as error:
-            raise FileFormatError(f"{path}: {error}") from error
-        except UnicodeDecodeError as error:
-            raise FileFormatError(f"{path}: is not a readable .mtx file: not text") from error
+        words = handle.readline().lower().split()
+        lines = [line for line in handle if line.strip() and not line.lstrip().startswith("%")]
+    layout, field, symmetry = words[2:] if len(words) == 5 else ("", "", "")
+    if words[:2] != ["%%matrixmarket", "matrix"] or (layout, field) not in KINDS or symmetry not in MIRRORS:
+        raise InvalidInputError(
+            "must begin with '%%MatrixMarket matrix', then coordinate or array; real, integer or, of coordinates, "
+            f"pattern; general, symmetric or skew-symmetric; got {' '.join(words) or 'nothing'}"
+        )
+    sizes = [int(size) for size in lines[0].split()] if lines else []
+    if len(sizes) != (2 if layout == "array" else 3) or min(sizes[:2]) < 1:
+        raise InvalidInputError(f"must state its sizes, got {' '.join(map(str, sizes)) or 'nothing'}")
+    if MIRRORS[symmetry] and sizes[0] != sizes[1]:
+        raise InvalidInputError(f"a {symmetry} matrix must be square, got {sizes[0]} x {sizes[1]}")
+    width, mirror = KINDS[layout, field], MIRRORS[symmetry]
+    numbers = np.loadtxt(lines[1:], ndmin=2) if len(lines) > 1 else np.zeros((0, width))
+    matrix = _assembled(
+        *(_array if layout == "array" else _coordinates)(numbers, sizes, width, mirror), mirror
+    )
+    return matrix.toarray() if layout == "array" else matrix
 
 
 def format_matrix_market(matrix: Array | sp.csr_array) -> bytes:
     """Return the Matrix Market text of a matrix; numbers keep every bit."""
-    rows, columns = matrix.shape
-    if sp.issparse(matrix):
-        entries = sp.coo_array(matrix)
-        lines = [f"%%MatrixMarket matrix coordinate real general\n{rows} {columns} {entries.nnz}"]
-        triples = zip(entries.row.tolist(), entries.col.tolist(), entries.data.tolist(), strict=True)
-        lines += [f"{row + 1} {column + 1} {value!r}" for row, column, value in triples]
-    else:
-        lines = [f"%%MatrixMarket matrix array real general\n{rows} {columns}"]
-        lines += [repr(value) for value in np.ravel(matrix, order="F").tolist()]
-    return ("\n".join(lines) + "\n").encode("ascii")
+    import scipy.io
+
+    text = io.BytesIO()
+    scipy.io.mmwrite(text, matrix, symmetry="general")
+    return text.getvalue()
 
 
-def _banner(words: list[str]) -> tuple[bool, str, int]:
-    if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
-        raise InvalidInputError("line 1: must be '%%MatrixMarket matrix', a layout, a field and a symmetry")
-    layout, field, symmetry = words[2:]
-    if layout not in ("coordinate", "array"):
-        raise InvalidInputError(f"line 1: layout must be coordinate or array, got {layout!r}")
-    if field not in FIELDS or (layout == "array" and field == "pattern"):
-        raise InvalidInputError(
-            f"line 1: field must be real, integer, or a pattern of coordinates, got {field!r}"
-        )
-    if symmetry not in MIRRORS:
-        raise InvalidInputError(f"line 1: symmetry must be one of {', '.join(MIRRORS)}, got {symmetry!r}")
-    return layout == "coordinate", field, MIRRORS[symmetry]
+def _coordinates(numbers: Array, sizes: list[int], width: int, mirror: int) -> Listed:
+    if numbers.shape != (sizes[2], width):
+        raise InvalidInputError(f"must have {sizes[2]} entries of {width} numbers, got {numbers.shape}")
+    index = numbers[:, :2].T - 1
+    if np.any(index != np.round(index)) or np.any((index < 0) | (index >= np.array(sizes[:2])[:, None])):
+        raise InvalidInputError(f"entries must lie within {sizes[0]} x {sizes[1]}, counted from 1")
+    data = numbers[:, 2] if width == 3 else np.ones(len(numbers))
+    return data, index.astype(np.int64), (sizes[0], sizes[1])
 
 
-def _sizes(lines: Lines, count: int, mirror: int) -> list[int]:
-    number, parts = next(lines, (0, []))
-    sizes = [_index(part, number) for part in parts]
-    if len(sizes) != count or 0 in sizes[:2]:
-        raise InvalidInputError(f"line {number}: must hold {count} sizes, got {' '.join(parts) or 'nothing'}")
-    if mirror and sizes[0] != sizes[1]:
-        raise InvalidInputError(
-            f"line {number}: a symmetric matrix must be square, got {sizes[0]} x {sizes[1]}"
-        )
-    return sizes
+def _array(numbers: Array, sizes: list[int], width: int, mirror: int) -> Listed:
+    """List the entries of an array, written by columns: all, or the lower triangle (if skew, without its zeros)."""
+    rows, columns = sizes
+    expected = rows * (rows + mirror) // 2 if mirror else rows * columns
+    if numbers.size != expected:
+        raise InvalidInputError(f"must have {expected} entries, got {numbers.size}")
+    written = np.tri(rows, columns, LAST_DIAGONAL.get(mirror, columns))
+    return numbers.ravel(), np.stack(np.nonzero(written.T))[::-1], (rows, columns)
 
 
-def _sparse(lines: Lines, field: str, mirror: int) -> sp.csr_array:
-    rows, columns, count = _sizes(lines, 3, mirror)
-    width = 2 if field == "pattern" else 3
-    where: list[tuple[int, int]] = []
-    values: list[float] = []
-    for number, parts in lines:
-        if len(parts) != width:
-            raise InvalidInputError(f"line {number}: must hold {width} numbers, got {' '.join(parts)}")
-        row, column = _index(parts[0], number), _index(parts[1], number)
-        if not (1 <= row <= rows and 1 <= column <= columns):
-            raise InvalidInputError(f"line {number}: entry ({row}, {column}) lies outside {rows} x {columns}")
-        where.append((row - 1, column - 1))
-        values.append(_value(parts[2], number) if width == 3 else 1.0)
-    if len(where) != count:
-        raise InvalidInputError(f"must have {count} entries, got {len(where)}")
-    index, data = np.array(where, dtype=np.int64).reshape(-1, 2).T, np.array(values)
+def _assembled(
+    data: Array, index: npt.NDArray[np.int64], shape: tuple[int, int], mirror: int
+) -> sp.csr_array:
     if mirror:
         off = index[0] != index[1]
         index, data = np.hstack([index, index[::-1, off]]), np.concatenate([data, mirror * data[off]])
-    return sp.csr_array(sp.coo_array((data, (index[0], index[1])), shape=(rows, columns)))
-
-
-def _dense(lines: Lines, mirror: int) -> Array:
-    rows, columns = _sizes(lines, 2, mirror)
-    values = np.array([_value(part, number) for number, parts in lines for part in parts])
-    # A skew-symmetric array leaves out its diagonal, which is 0.
-    expected = rows * columns if mirror == 0 else rows * (rows + mirror) // 2
-    if len(values) != expected:
-        raise InvalidInputError(f"must have {expected} entries, got {len(values)}")
-    if mirror == 0:
-        return np.ascontiguousarray(values.reshape(columns, rows).T)
-    # The lower triangle is written by columns: the upper one of the transpose, by rows.
-    upper = np.zeros((rows, rows))
-    upper[np.triu_indices(rows, k=0 if mirror == 1 else 1)] = values
-    lower = upper.T
-    return np.asarray(lower + mirror * np.triu(upper, k=1))
-
-
-def _index(text: str, number: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise InvalidInputError(f"line {number}: {text!r} is not a whole number")
-    return int(text)
-
-
-def _value(text: str, number: int) -> float:
-    try:
-        return float("" if "_" in text else text)
-    except ValueError:
-        raise InvalidInputError(f"line {number}: {text!r} is not a number") from None
+    return sp.csr_array(sp.coo_array((data, (index[0], index[1])), shape=shape))

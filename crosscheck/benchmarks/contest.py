@@ -54,27 +54,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """What is solved, at which sizes and by whom; the first contender is what the others are compared with.
+    """What is solved, at which sizes and by whom; the first contender is what the others are compared with."""
 
-    Attributes
-    ----------
-    title : str
-        Of the table.
-    sizes : tuple of int
-        Numbers of cells.
-    problem : callable
-        Takes a number of cells to the problem; making it is part of what is measured.
-    contenders : tuple of Contender
-        In the order of the table.
-    repeats : int
-        How often a solve that is not `LONG` is measured.
-    """
-
-    title: str
-    sizes: tuple[int, ...]
+    title: str  # Of the table
+    sizes: tuple[int, ...]  # Numbers of cells
+    # Takes a number of cells to the problem; making it is part of what is measured
     problem: Callable[[int], Any]
-    contenders: tuple[Contender, ...]
-    repeats: int = REPEATS
+    contenders: tuple[Contender, ...]  # In the order of the table
+    repeats: int = REPEATS  # How often a solve that is not `LONG` is measured
 
     def measure(self) -> list[dict[str, Any]]:
         """Solve every size with every contender that is not too slow for it; seconds include the certificate."""

@@ -18,12 +18,12 @@ import typer
 
 from dualmech.crosscheck.command import commands, simulation
 from dualmech.crosscheck.command.request import UsageError
+from dualmech.crosscheck.papers import sheets
 from dualmech.errors import DualmechError
 from dualmech.solution import Progress
 
 if TYPE_CHECKING:
     from dualmech.crosscheck.agreement import Agreement
-    from dualmech.crosscheck.papers.sheets import Computed
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -58,13 +58,7 @@ def crosscheck(
         list[str] | None,
         typer.Argument(
             metavar="[TABLE]...",
-            help="fitness/table2 to fitness/table11, fitness/figure1 to fitness/figure3, fitness/all; "
-            "eigen/alternative, eigen/ranges, eigen/marginals, eigen/designs, eigen/completion, "
-            "eigen/reductions, eigen/reductions8192, eigen/relative, eigen/all; common/examples, common/ellipses, "
-            "common/saved, common/census, common/hisrace, common/brazil, common/thresholds, common/all; "
-            "local/histograms, local/descent, local/epsilon, local/epsilon512, local/size, local/worst, local/steps, "
-            "local/consistency, local/all; scale/dense, scale/adult, scale/sixty, scale/domains, scale/published, "
-            "scale/growth, scale/census, scale/all. [default: fitness/table2]",
+            help=f"{sheets.names()}. [default: {next(iter(sheets.SHEETS))}]",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
@@ -85,29 +79,28 @@ def crosscheck(
     from dualmech.crosscheck.agreement import Agreement
     from dualmech.crosscheck.command import report
     from dualmech.crosscheck.papers import plots
-    from dualmech.crosscheck.papers.sheets import chosen, compute, with_data
 
-    sheets = chosen(tables or [])
+    chosen = sheets.chosen(tables or [])
     if data is not None:
-        sheets = with_data(sheets, data)
+        chosen = sheets.with_data(chosen, data)
     if output is not None:
-        if not any(sheet.picture for sheet in sheets.values()):
+        if not any(sheet.picture for sheet in chosen.values()):
             raise UsageError("--output takes the pictures of figures; no figure was named")
         plots.check_drawable(output)
     out = report.console()
     outcomes: set[Agreement] = set()
-    batches = compute(list(sheets.values()), quick, jobs)
-    for (name, sheet), rows in zip(sheets.items(), batches, strict=True):
+    batches = sheets.compute(list(chosen.values()), quick, jobs)
+    for (name, sheet), rows in zip(chosen.items(), batches, strict=True):
         sheet.show(out, f"{name}: {sheet.source}", _watched(rows, outcomes))
         if output is not None and sheet.picture:
-            for path in plots.draw(sheet.picture, output):
+            for path in plots.paint(name.replace("/", "-"), output, sheet.picture):
                 out.print(f"written: {path}", markup=False, soft_wrap=True)
     if Agreement.DISAGREE in outcomes:
         raise typer.Exit(4)
     raise typer.Exit(3 if Agreement.WIDE in outcomes else 0)
 
 
-def _watched(rows: Iterator[Computed], outcomes: set[Agreement]) -> Iterator[Computed]:
+def _watched(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) -> Iterator[sheets.Computed]:
     """Yield rows as they are computed, with a line of progress in between, and note how each came out."""
     from dualmech.crosscheck.command import report
 

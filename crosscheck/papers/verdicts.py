@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from dualmech.crosscheck.papers.printed import Interval, rounded_from
+from dualmech.crosscheck.papers.printed import Interval, meet, rounded_from
 
 
 class Finding(Enum):
@@ -25,27 +25,14 @@ class Finding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A printed ratio and the value, at squared cost 1, of the mechanism that it is of.
+    """A printed ratio and the value, at squared cost 1, of the mechanism that it is of."""
 
-    Attributes
-    ----------
-    column : str
-        How a verdict calls it.
-    source : str
-        Columns of one source are one piece of evidence, such as weightings that coincide.
-    value : Interval
-        Largest variance over target at squared cost 1.
-    printed : str
-        The ratio as printed.
-    weight : int
-        What the source counts: 3 where nothing was chosen or optimised, 2 where a tree was chosen, 1 where an
-        optimiser may have stopped early.
-    """
-
-    column: str
-    source: str
-    value: Interval
-    printed: str
+    column: str  # How a verdict calls it
+    source: str  # Columns of one source are one piece of evidence, such as weightings that coincide
+    value: Interval  # Largest variance over target at squared cost 1
+    printed: str  # The ratio as printed
+    # What the source counts: 3 where nothing was chosen or optimised, 2 where a tree was chosen, 1
+    # where an optimiser may have stopped early
     weight: int = 1
 
     @property
@@ -57,28 +44,15 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome for a row on one instance.
-
-    Attributes
-    ----------
-    finding : Finding
-        What it is.
-    implied : Interval
-        The squared costs that the fitting columns have in common.
-    excess : Interval
-        How far these lie above the certified optimum, relative.
-    fitting, others : tuples of columns
-        Those that imply a common cost, and those that do not.
-    sources : int
-        Number of independent columns among the fitting ones.
-    """
+    """The outcome for a row on one instance."""
 
     finding: Finding
-    implied: Interval
-    excess: Interval
+    implied: Interval  # The squared costs that the fitting columns have in common
+    excess: Interval  # How far these lie above the certified optimum, relative
+    # Those that imply a common cost, and those that do not
     fitting: tuple[str, ...]
     others: tuple[str, ...]
-    sources: int
+    sources: int  # Number of independent columns among the fitting ones
 
 
 def verdict(evidence: Sequence[Evidence], cost: Interval) -> Verdict:
@@ -102,9 +76,9 @@ def verdict(evidence: Sequence[Evidence], cost: Interval) -> Verdict:
     'DIFFERS'
     """
     clusters = _clusters(evidence)
-    at_optimum = [cluster for cluster in clusters if _meet(cluster, cost)]
+    at_optimum = [cluster for cluster in clusters if meet(cluster, cost)]
     common = (at_optimum or clusters)[0] if clusters else cost
-    fitting = [item for item in evidence if _meet(item.implied, common)]
+    fitting = [item for item in evidence if meet(item.implied, common)]
     sources = len({item.source for item in fitting})
     names = tuple(item.column for item in fitting)
     others = tuple(item.column for item in evidence if item not in fitting)
@@ -117,10 +91,6 @@ def verdict(evidence: Sequence[Evidence], cost: Interval) -> Verdict:
     return Verdict(
         finding, common, (common[0] / cost[1] - 1, common[1] / cost[0] - 1), names, others, sources
     )
-
-
-def _meet(one: Interval, other: Interval) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
 
 
 def _weight(evidence: Sequence[Evidence], piece: Interval) -> int:

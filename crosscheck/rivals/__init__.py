@@ -6,6 +6,14 @@ the strategy itself, one query a row, to weight its queries or to judge it.
 
 The mechanisms of local privacy (`LocalRival`) are fixed: their builders take a number of user types and ε, and what
 they return takes any workload.
+
+The parameters that most builders share are explained here alone:
+
+- ``workload``: a `dualmech.Workload`, (m, d), what is to be answered;
+- ``cost``: the squared privacy cost Δ² to spend, > 0;
+- ``domain``: the attributes behind the cells (`dualmech.Domain`, a mapping, or a sequence of sizes), or their number
+  for one attribute, the cell; where a workload is given, by default its own domain, or else one attribute;
+- ``user_types`` and ``epsilon``: n, at least 2, and ε, from 1e-6 to 100.
 """
 
 from dualmech.crosscheck.rivals.central import census
@@ -33,12 +41,7 @@ from dualmech.crosscheck.rivals.local.responses import (
     hadamard_response,
     randomised_response,
 )
-from dualmech.crosscheck.rivals.local.sets import (
-    SetRival,
-    rappor,
-    subset_selection,
-    unary_encoding,
-)
+from dualmech.crosscheck.rivals.local.sets import SetRival, rappor, subset_selection, unary_encoding
 from dualmech.crosscheck.rivals.local.trees import MixedRival, hierarchical_response
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import numpy.typing as npt
 import pytest
 import scipy.io
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dualmech import files
 from dualmech.errors import FileFormatError
 from dualmech.files.matrixmarket import format_matrix_market, read_matrix_market
 from dualmech.linalg import to_dense
@@ -72,33 +74,52 @@ def test_layouts(content: str, expected: list[list[float]]) -> None:
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        ("", "line 1: must be '%%MatrixMarket matrix'"),
-        ("1 0\n0 1\n", "line 1: must be"),
-        ("%%MatrixMarket vector coordinate real general\n", "line 1: must be"),
-        ("%%MatrixMarket matrix list real general\n", "line 1: layout"),
-        ("%%MatrixMarket matrix array complex general\n", "line 1: field"),
-        ("%%MatrixMarket matrix array pattern general\n", "line 1: field"),
-        ("%%MatrixMarket matrix array real hermitian\n", "line 1: symmetry"),
-        (COORDINATE, "3 sizes, got nothing"),
-        (COORDINATE + "2 2\n", "line 2: must hold 3 sizes, got 2 2"),
-        (COORDINATE + "0 2 0\n", "line 2: must hold 3 sizes"),
-        (COORDINATE + "2 -2 0\n", "line 2: '-2' is not a whole number"),
-        (COORDINATE.replace("general", "symmetric") + "2 3 0\n", "line 2: a symmetric matrix must be square"),
-        (COORDINATE + "2 2 1\n%\n3 1 1\n", r"line 4: entry \(3, 1\) lies outside 2 x 2"),
-        (COORDINATE + "2 2 1\n0 1 1\n", r"line 3: entry \(0, 1\)"),
-        (COORDINATE + "2 2 1\n1 1\n", "line 3: must hold 3 numbers, got 1 1"),
-        (COORDINATE + "2 2 1\n1 1 x\n", "line 3: 'x' is not a number"),
-        (COORDINATE + "2 2 1\n1.0 1 1\n", "line 3: '1.0' is not a whole number"),
-        (COORDINATE + "2 2 2\n1 1 1\n", "must have 2 entries, got 1"),
-        (COORDINATE + "2 2 0\n1 1 1\n", "must have 0 entries, got 1"),
+        ("", "must begin with '%%MatrixMarket matrix'.* got nothing"),
+        ("1 0\n0 1\n", "must begin with"),
+        ("%%MatrixMarket vector coordinate real general\n", "must begin with"),
+        ("%%MatrixMarket matrix list real general\n", "got .* list real general"),
+        ("%%MatrixMarket matrix array complex general\n1 1\n1 2\n", "got .* array complex general"),
+        ("%%MatrixMarket matrix array pattern general\n", "got .* array pattern general"),
+        ("%%MatrixMarket matrix array real hermitian\n1 1\n1\n", "got .* hermitian"),
+        (COORDINATE, "sizes, got nothing"),
+        (COORDINATE + "2 2\n", "sizes, got 2 2"),
+        (COORDINATE + "0 2 0\n", "sizes, got 0 2 0"),
+        (COORDINATE + "2 -2 0\n", "sizes, got 2 -2 0"),
+        (COORDINATE + "2 x 0\n", "'x'"),
+        (COORDINATE.replace("general", "symmetric") + "2 3 0\n", "symmetric matrix must be square"),
+        (COORDINATE + "2 2 1\n%\n3 1 1\n", "entries must lie within 2 x 2"),
+        (COORDINATE + "2 2 1\n0 1 1\n", "entries must lie within 2 x 2"),
+        (COORDINATE + "2 2 1\n1.5 1 1\n", "entries must lie within 2 x 2"),
+        (COORDINATE + "2 2 1\n1 1\n", "must have 1 entries of 3 numbers"),
+        (COORDINATE + "2 2 2\n1 1 1\n1 2\n", "number of columns"),
+        (COORDINATE + "2 2 1\n1 1 x\n", "'x'"),
+        (COORDINATE + "2 2 2\n1 1 1\n", "must have 2 entries"),
+        (COORDINATE + "2 2 0\n1 1 1\n", "must have 0 entries"),
         (ARRAY + "2 2\n1\n2\n3\n", "must have 4 entries, got 3"),
-        (ARRAY + "2 2\n1\n2_0\n", "line 4: '2_0' is not a number"),
-        (ARRAY.encode() + b"1 1\n\xff\n", "not text"),
+        (ARRAY + "2 2\n1\n2_0\n", "'2_0'"),
+        (ARRAY + "99999999 99999999\n1\n", "must have 9999999800000001 entries, got 1"),
+        (ARRAY.encode() + b"1 1\n\xff\n", "0xff"),
     ],
 )
 def test_refused(tmp_path: Path, content: bytes | str, match: str) -> None:
     path = tmp_path / "m.mtx"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(FileFormatError, match=match) as caught:
-        read_matrix_market(path)
-    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+    for read in (files.read_workload, lambda path: files.read_matrix(path, "covariance")):
+        with pytest.raises(FileFormatError, match=match) as caught:
+            read(path)
+        assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 99), st.data())
+def test_a_broken_file_is_read_or_refused(tmp_path: Path, seed: int, data: st.DataObject) -> None:
+    """Scipy's own reader ends the process on some of these, such as a file that stops in the middle of a number."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.integers(-4, 5, (4, 4)).astype(float)
+    text = bytearray(format_matrix_market(sp.csr_array(matrix) if seed % 2 else matrix))
+    for place in data.draw(st.lists(st.integers(0, len(text) - 1), max_size=4)):
+        text[place] = data.draw(st.sampled_from(b"0123456789 \n.-ex%\xff\0"))
+    path = tmp_path / "m.mtx"
+    path.write_bytes(text[: data.draw(st.integers(0, len(text)))])
+    with contextlib.suppress(FileFormatError):
+        files.read_workload(path)

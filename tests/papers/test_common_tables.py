@@ -23,48 +23,18 @@ from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.command import main as command
 from dualmech.crosscheck.papers import sheets as tables
-from dualmech.crosscheck.papers.common import (
-    census as common_census,
-)
-from dualmech.crosscheck.papers.common import (
-    decisions,
-    instances,
-    report,
-    saved,
-    thresholds,
-)
-from dualmech.crosscheck.papers.common import (
-    examples as common_examples,
-)
-from dualmech.crosscheck.papers.common import (
-    population as common_population,
-)
-from dualmech.crosscheck.papers.common import (
-    printed as common_printed,
-)
-from dualmech.crosscheck.papers.common.census import (
-    CODE,
-    TEXT,
-    UNSHARED,
-    Census,
-)
+from dualmech.crosscheck.papers.common import census as common_census
+from dualmech.crosscheck.papers.common import decisions, instances, report, saved, thresholds
+from dualmech.crosscheck.papers.common import examples as common_examples
+from dualmech.crosscheck.papers.common import population as common_population
+from dualmech.crosscheck.papers.common import printed as common_printed
+from dualmech.crosscheck.papers.common.census import CODE, TEXT, UNSHARED, Census
 from dualmech.crosscheck.papers.common.decisions import ESTIMATED, SUMMED, Blocks
 from dualmech.crosscheck.papers.common.examples import Example
 from dualmech.crosscheck.papers.common.instances import BUCKETS, CHOICES
 from dualmech.crosscheck.papers.common.population import POPULATIONS
-from dualmech.crosscheck.papers.common.printed import (
-    ACCURACY,
-    BRAZIL,
-    HISRACE_CELLS,
-    HISRACE_TABLES,
-    TABLE_7,
-)
-from dualmech.crosscheck.papers.common.saved import (
-    BASIS,
-    OWN,
-    PRIMARY,
-    Saving,
-)
+from dualmech.crosscheck.papers.common.printed import ACCURACY, BRAZIL, HISRACE_CELLS, HISRACE_TABLES, TABLE_7
+from dualmech.crosscheck.papers.common.saved import BASIS, OWN, PRIMARY, Saving
 from dualmech.crosscheck.papers.common.thresholds import ThresholdRow
 from dualmech.crosscheck.rivals.central import census
 from dualmech.validate import Array

@@ -20,20 +20,9 @@ from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.command import main as command
 from dualmech.crosscheck.papers import sheets
-from dualmech.crosscheck.papers.eigen import (
-    completion,
-    designs,
-    experiments,
-    reductions,
-    relative,
-    report,
-)
-from dualmech.crosscheck.papers.eigen import (
-    instances as eigen_instances,
-)
-from dualmech.crosscheck.papers.eigen import (
-    printed as eigen_printed,
-)
+from dualmech.crosscheck.papers.eigen import completion, designs, experiments, reductions, relative, report
+from dualmech.crosscheck.papers.eigen import instances as eigen_instances
+from dualmech.crosscheck.papers.eigen import printed as eigen_printed
 from dualmech.crosscheck.papers.eigen.experiments import Reading
 from dualmech.crosscheck.papers.eigen.instances import IDENTITY, Instance
 from dualmech.crosscheck.papers.eigen.printed import (

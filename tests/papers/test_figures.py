@@ -22,6 +22,7 @@ from dualmech.crosscheck.papers import plots
 from dualmech.crosscheck.papers.fitness import figures
 from dualmech.crosscheck.papers.fitness.closed_forms import ExchangeableNoise, fitness_noise, variance_noise
 from dualmech.crosscheck.papers.fitness.figures import FIGURE_2, FIGURE_3, Figure
+from dualmech.crosscheck.papers.sheets import SHEETS
 
 quick = settings(max_examples=60)
 
@@ -123,15 +124,18 @@ class TestFigures:
 
 class TestPictures:
     @drawn
-    @pytest.mark.parametrize("name", plots.PICTURES)
+    @pytest.mark.parametrize("name", [name for name, sheet in SHEETS.items() if sheet.picture])
     def test_are_written_whole_and_alike_every_time(self, name: str, tmp_path: Path) -> None:
-        paths = plots.draw(name, str(tmp_path / "made" / "here"))
-        assert [path.name for path in paths] == [f"{name}.svg", f"{name}.png"]
+        picture = SHEETS[name].picture
+        assert picture is not None
+        paths = plots.paint("picture", str(tmp_path / "made" / "here"), picture)
+        assert [path.name for path in paths] == ["picture.svg", "picture.png"]
         assert sorted(path.name for path in paths[0].parent.iterdir()) == sorted(path.name for path in paths)
         vector, raster = (path.read_bytes() for path in paths)
         assert b"<svg" in vector
         assert raster.startswith(b"\x89PNG")
-        assert [path.read_bytes() for path in plots.draw(name, str(paths[0].parent))] == [vector, raster]
+        again = plots.paint("picture", str(paths[0].parent), picture)
+        assert [path.read_bytes() for path in again] == [vector, raster]
 
     @drawn
     def test_the_command_draws_where_it_is_told(self, tmp_path: Path) -> None:

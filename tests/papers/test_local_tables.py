@@ -18,18 +18,9 @@ import dualmech as dm
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.command.main import app
 from dualmech.crosscheck.papers import sheets
-from dualmech.crosscheck.papers.local import (
-    comparison,
-    consistency,
-    histograms,
-    report,
-)
-from dualmech.crosscheck.papers.local import (
-    descent as local_descent,
-)
-from dualmech.crosscheck.papers.local import (
-    worst as local_worst,
-)
+from dualmech.crosscheck.papers.local import comparison, consistency, histograms, report
+from dualmech.crosscheck.papers.local import descent as local_descent
+from dualmech.crosscheck.papers.local import worst as local_worst
 from dualmech.crosscheck.papers.local.comparison import Comparison
 from dualmech.crosscheck.papers.local.instances import (
     ALL_MARGINALS,
@@ -55,10 +46,11 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["crosscheck", *arguments])
 
 
-def printed(parts: Any, rows: Sequence[Any]) -> str:
+def printed(name: str, rows: Sequence[Any]) -> str:
     """Return what a sheet shows of rows."""
     out = Console(record=True, width=132, file=io.StringIO())
-    parts[2](out, parts[0], iter(rows))
+    sheet = report.SHEETS[name]
+    sheet.show(out, sheet.source, iter(rows))
     return out.export_text()
 
 
@@ -230,20 +222,20 @@ class TestTables:
 
     def test_comparisons_are_multiples_of_the_bound(self) -> None:
         rows = [comparison.solve(Instance(HISTOGRAM, size), 1.0, size < 16) for size in (8, 16)]
-        text = printed(report.SIZE, rows)
+        text = printed("size", rows)
         assert "271.7" in text and " 1.00" in text and "δ = 1e-09" in text
         assert "Best of the paper's rivals" in text and "Growth by powers of n" in text
         assert GAUSS in ALL_RIVALS and "L2" in text
 
     def test_other_sheets_show_their_rows(self) -> None:
-        worst = printed(report.WORST, [local_worst.solve(Instance(PREFIX, 4), 1.0)])
+        worst = printed("worst", [local_worst.solve(Instance(PREFIX, 4), 1.0)])
         assert "theorem 5.1" in worst and "Nine in ten" in worst
-        descent = printed(report.DESCENT, [local_descent.solve(Instance(PREFIX, 4), 1.0, 2)])
+        descent = printed("descent", [local_descent.solve(Instance(PREFIX, 4), 1.0, 2)])
         assert "Over the certified optimum" in descent
         steps = [local_descent.StepRow(16, 0.1, 0.1), local_descent.StepRow(32, 0.8, 0.8)]
-        assert "n^3.0" in printed(report.STEPS, steps)
+        assert "n^3.0" in printed("steps", steps)
         row = consistency.solve(HISTOGRAM, 2)
-        assert "1000 users, 64 types, synthetic" in printed(report.consistency(), [row])
+        assert "1000 users, 64 types, synthetic" in printed("consistency", [row])
 
 
 def test_the_least_worst_case_bounds_more_than_the_closed_form() -> None:

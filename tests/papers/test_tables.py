@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import doctest
+import importlib
 import warnings
 from collections.abc import Iterator
 
@@ -18,20 +19,13 @@ from dualmech import fast
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.command import main as command
-from dualmech.crosscheck.papers import printed as data
-from dualmech.crosscheck.papers import sheets, verdicts
-from dualmech.crosscheck.papers.fitness import (
-    closed_forms,
-    instances,
-    ratio_report,
-    ratios,
-)
-from dualmech.crosscheck.papers.fitness import (
-    rows as fitness,
-)
+from dualmech.crosscheck.papers import printed, sheets, verdicts
+from dualmech.crosscheck.papers.fitness import closed_forms, instances, ratios, report
+from dualmech.crosscheck.papers.fitness import rows as fitness
+from dualmech.crosscheck.papers.fitness.printed import MECHANISMS, RATIO_TABLES, RatioTable
 from dualmech.crosscheck.papers.fitness.ratios import Reading
 from dualmech.crosscheck.papers.fitness.rows import RatioRow
-from dualmech.crosscheck.papers.printed import RATIO_TABLES, RatioTable, rounded_from
+from dualmech.crosscheck.papers.printed import rounded_from
 from dualmech.crosscheck.papers.verdicts import Evidence, Finding, verdict
 
 quick = settings(max_examples=60)
@@ -136,7 +130,7 @@ class TestPrinted:
     def test_every_row_has_a_number_for_every_mechanism(self, table: RatioTable) -> None:
         for row in table.rows:
             printed = table.printed(row)
-            assert tuple(printed) == data.MECHANISMS
+            assert tuple(printed) == MECHANISMS
             assert printed["SM-II"] == "1.00"
             assert all(float(text) >= 1 for text in printed.values())
 
@@ -336,7 +330,7 @@ class TestTheTables:
         loose: Reading = dataclasses.replace(row.readings[0], certified=False)
         wide = dataclasses.replace(row, readings=(loose,))
         assert wide.outcome is Agreement.WIDE
-        assert any("WIDE" in line for line in ratio_report.lines(wide))
+        assert any("WIDE" in line for line in report.lines(wide))
 
 
 LARGER = [(10, 6), (10, 8), (10, 10)] + [(n, d) for n in instances.RANDOM_TABLES for d in (128, 256)]
@@ -373,7 +367,7 @@ class TestReport:
     def test_a_row_shows_printed_beside_certified_with_a_verdict(
         self, solved: dict[tuple[int, int], RatioRow]
     ) -> None:
-        text = "\n".join(ratio_report.lines(solved[4, 252]))
+        text = "\n".join(report.lines(solved[4, 252]))
         for words in (
             "36.56",
             "41.8128",
@@ -382,13 +376,13 @@ class TestReport:
             "2.07",
         ):
             assert words in text
-        text = "\n".join(ratio_report.lines(solved[6, 64]))
+        text = "\n".join(report.lines(solved[6, 64]))
         for words in ("as worded", "as the code, seed 0", "as the text, 2 seeds", "INSTANCE IS RANDOM"):
             assert words in text
-        assert "THE INSTANCE MAY DIFFER" in "\n".join(ratio_report.lines(solved[9, 232]))
-        assert "AGREES: IP, CA" in "\n".join(ratio_report.lines(solved[7, 64]))
+        assert "THE INSTANCE MAY DIFFER" in "\n".join(report.lines(solved[9, 232]))
+        assert "AGREES: IP, CA" in "\n".join(report.lines(solved[7, 64]))
 
-    @pytest.mark.parametrize("module", [closed_forms, data, fitness, ratio_report, ratios, verdicts])
+    @pytest.mark.parametrize("module", [closed_forms, printed, fitness, report, ratios, verdicts])
     def test_examples_in_docstrings(self, module: object) -> None:
         assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
@@ -403,6 +397,11 @@ class TestCommand:
             sheets.chosen(["fitness/2"])
         assert list(sheets.chosen([])) == ["fitness/table2"]
         assert len(sheets.chosen(["fitness/all"])) == 13
+
+    @pytest.mark.parametrize("paper", sheets.PAPERS)
+    def test_the_names_that_help_lists_are_those_of_the_sheets(self, paper: str) -> None:
+        found = importlib.import_module(f"{sheets.PAPERS[paper].__name__}.report").SHEETS
+        assert tuple(found) == sheets.PAPERS[paper].SHEETS
 
     def test_one_table(self) -> None:
         result = run("crosscheck", "fitness/table4")

@@ -20,7 +20,8 @@ from dualmech.crosscheck.agreement import TOLERANCES, Agreement
 from dualmech.crosscheck.papers.common import instances
 from dualmech.crosscheck.papers.common.printed import TABLE_7, CensusRow
 from dualmech.crosscheck.papers.common.saved import as_good_as, layers
-from dualmech.crosscheck.papers.printed import Interval, rounded_from
+from dualmech.crosscheck.papers.printed import Interval, is_rounding, rounded_from
+from dualmech.crosscheck.papers.solving import proven
 from dualmech.workloads.base import Workload
 
 ROUNDING = 1e-9
@@ -35,69 +36,37 @@ UNSHARED = ", shared buckets left out"
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The chain and what each decision would cost the alternate approach, in shares of the whole budget.
+    """The chain and what each decision would cost the alternate approach, in shares of the whole budget."""
 
-    Attributes
-    ----------
-    name : str
-        Which Total it starts with.
-    costs : tuple of Interval
-        Proven intervals, a decision each.
-    own : tuple of float
-        Squared privacy cost of what the chain knows by then.
-    unshared : tuple of float
-        The same, over the cells only that the mechanism about to be left treats otherwise than the chain did so far.
-    gap : float
-        The widest certified gap, of the chain and of the alternate approach.
-    certified : bool
-        Whether all were proven to their tolerance.
-    layers : Agreement
-        The worst outcome of comparing a stage with the CVXPY program's answer.
-    maximal : bool
-        Whether what is known was proven maximal at every stage.
-    seconds : float
-        To build the chain.
-    """
-
-    name: str
-    costs: tuple[Interval, ...]
-    own: tuple[float, ...]
+    name: str  # Which Total it starts with
+    costs: tuple[Interval, ...]  # Proven intervals, a decision each
+    own: tuple[float, ...]  # Squared privacy cost of what the chain knows by then
+    # The same, over the cells only that the mechanism about to be left treats otherwise than the chain
+    # did so far
     unshared: tuple[float, ...]
-    gap: float
-    certified: bool
-    layers: Agreement
-    maximal: bool
-    seconds: float
+    gap: float  # The widest certified gap, of the chain and of the alternate approach
+    certified: bool  # Whether all were proven to their tolerance
+    layers: Agreement  # The worst outcome of comparing a stage with the CVXPY program's answer
+    maximal: bool  # Whether what is known was proven maximal at every stage
+    seconds: float  # To build the chain
 
 
 @dataclass(frozen=True, slots=True)
 class SavedRow:
-    """A row of Table 7: what its own shares make of %PLB saved, by each reading of the costs.
+    """A row of Table 7: what its own shares make of %PLB saved, by each reading of the costs."""
 
-    Attributes
-    ----------
-    rho : str
-        As printed.
-    printed : CensusRow
-        The row.
-    readings : mapping of reading to Interval
-        %PLB saved, as the shares can be before they were rounded.
-    """
-
-    rho: str
+    rho: str  # As printed
     printed: CensusRow
-    readings: dict[str, Interval]
+    readings: dict[str, Interval]  # By reading: %PLB saved, as the shares can be before they were rounded
 
     def fits(self, reading: str) -> bool:
         """Whether the printed number is a rounding of something in a reading's interval."""
-        return _meet(rounded_from(self.printed.saved), self.readings[reading])
+        return is_rounding(self.printed.saved, self.readings[reading])
 
     def misprint(self, reading: str) -> str:
         """Return the number that fits and differs from the printed one in a single digit; empty where none does."""
         found = [
-            text
-            for text in _one_digit_apart(self.printed.saved)
-            if _meet(rounded_from(text), self.readings[reading])
+            text for text in _one_digit_apart(self.printed.saved) if is_rounding(text, self.readings[reading])
         ]
         return found[0] if found and not self.fits(reading) else ""
 
@@ -113,9 +82,7 @@ class Census:
     def outcome(self) -> Agreement:
         """Whether every chain and every cost was certified, and the layers agree; the paper does not enter."""
         certified = all(each.certified and each.maximal for each in self.stages)
-        return _worst(
-            [Agreement.AGREE if certified else Agreement.WIDE, *(each.layers for each in self.stages)]
-        )
+        return _worst([proven(certified), *(each.layers for each in self.stages)])
 
     @property
     def gap(self) -> float:
@@ -204,10 +171,6 @@ def census(quick: bool) -> list[Callable[[], Census]]:
 
 def _worst(outcomes: Sequence[Agreement]) -> Agreement:
     return max(outcomes, key=list(Agreement).index)
-
-
-def _meet(one: Interval, other: Interval) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
 
 
 def _one_digit_apart(text: str) -> Iterator[str]:

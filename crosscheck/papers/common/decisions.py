@@ -38,6 +38,7 @@ from dualmech.crosscheck.papers.common.printed import (
     Setting,
 )
 from dualmech.crosscheck.papers.printed import rounded_from
+from dualmech.crosscheck.papers.solving import proven
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -64,74 +65,39 @@ EDGE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The blocks to decide on.
+    """The blocks to decide on."""
 
-    Attributes
-    ----------
-    name : str
-        Of the population, or of the file.
-    counts : (n, d) array
-    real : bool
-        Whether they come from a file.
-    """
-
-    name: str
-    counts: Array
-    real: bool
+    name: str  # Of the population, or of the file
+    counts: Array  # (n, d)
+    real: bool  # Whether they come from a file
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one row.
+    """What came of one row."""
 
-    Attributes
-    ----------
-    first : float
-        Percent of blocks for which the first mechanism is right.
-    accuracy : mapping of margin to float
-        Percent of right choices.
-    """
-
-    first: float
-    accuracy: dict[float, float]
+    first: float  # Percent of blocks for which the first mechanism is right
+    accuracy: dict[float, float]  # By margin: percent of right choices
 
 
 @dataclass(frozen=True, slots=True)
 class AccuracyHalf:
-    """A half of one of Tables 2 to 6, on some blocks.
+    """A half of one of Tables 2 to 6, on some blocks."""
 
-    Attributes
-    ----------
-    table : AccuracyTable
-        What is printed.
-    blocks : str
-        What the blocks are, and how many.
-    number : int
-        Of the blocks.
-    real : bool
-        Whether they are from a file, and may be the paper's.
-    rows : mapping of row to outcomes by reading of the noise
-    gap : float
-        Of the common mechanism, certified.
-    certified : bool
-        Whether it was proven to its tolerance.
-    seconds : float
-        For one release of every block: common mechanism, choice, residual, and the answers put together.
-    """
-
-    table: AccuracyTable
-    blocks: str
-    number: int
-    real: bool
-    rows: dict[str, dict[str, Outcome]]
-    gap: float
-    certified: bool
+    table: AccuracyTable  # What is printed
+    blocks: str  # What the blocks are, and how many
+    number: int  # Of the blocks
+    real: bool  # Whether they are from a file, and may be the paper's
+    rows: dict[str, dict[str, Outcome]]  # By row and by reading of the noise
+    gap: float  # Of the common mechanism, certified
+    certified: bool  # Whether it was proven to its tolerance
+    # For one release of every block: common mechanism, choice, residual, and the answers put together
     seconds: float
 
     @property
     def outcome(self) -> Agreement:
         """Whether the common mechanism was certified."""
-        return Agreement.AGREE if self.certified else Agreement.WIDE
+        return proven(self.certified)
 
     def fits(self, row: str) -> bool:
         """Whether plain sums without a margin give what is printed: the right choices to the digit, accuracy nearly.
@@ -148,7 +114,7 @@ def solve(table: AccuracyTable, blocks: Blocks) -> AccuracyHalf:
 
     Examples
     --------
-    >>> from dualmech.crosscheck.common_printed import ACCURACY
+    >>> from dualmech.crosscheck.papers.common.printed import ACCURACY
     >>> found = solve(ACCURACY[0], drawn(ACCURACY[0].choice, blocks=200))
     >>> found.certified, 90 < found.rows["1/8"]["sums of cells"].accuracy[0.0] <= 100
     (True, True)

@@ -27,22 +27,13 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A statement of an example.
+    """A statement of an example."""
 
-    Attributes
-    ----------
-    example, statement : str
-        Where it stands, and what it says.
-    difference : float
-        Between its two sides; 0 or infinity for a statement that is true or false.
-    printed : bool
-        Whether it also holds exactly as the text at hand prints it.
-    """
-
+    # Where it stands, and what it says
     example: str
     statement: str
-    difference: float
-    printed: bool = True
+    difference: float  # Between its two sides; 0 or infinity for a statement that is true or false
+    printed: bool = True  # Whether it also holds exactly as the text at hand prints it
 
     @property
     def outcome(self) -> Agreement:

@@ -42,21 +42,11 @@ BUCKETS = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A choice between a primary analysis and one that refines it.
+    """A choice between a primary analysis and one that refines it."""
 
-    Attributes
-    ----------
-    name : str
-        As `dualmech.crosscheck.papers.common.printed` calls it.
-    domain : Domain
-        Attributes of the cells.
-    ways : pair of int
-        Of the marginals that the two mechanisms measure.
-    """
-
-    name: str
-    domain: Domain
-    ways: tuple[int, int]
+    name: str  # As `dualmech.crosscheck.papers.common.printed` calls it
+    domain: Domain  # Attributes of the cells
+    ways: tuple[int, int]  # Of the marginals that the two mechanisms measure
 
     @property
     def workloads(self) -> tuple[Workload, Workload]:

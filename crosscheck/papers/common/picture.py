@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from dualmech import fast
 from dualmech.certificate import Certificate
 from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.papers.plots import COLOURS
+from dualmech.crosscheck.papers.solving import proven
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.validate import Array
@@ -40,36 +39,18 @@ STEPS = 181
 GAP = 5.6
 """Distance between the centres of two families in the picture, in counts."""
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73")
-"""Told apart by readers who do not see all colours."""
-
-BLACK = "#1b1b1b"
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ellipses:
-    """A family of covariances and two of its minimal upper bounds.
+    """A family of covariances and two of its minimal upper bounds."""
 
-    Attributes
-    ----------
-    name : str
-        Of the family.
-    bounds : tuple of (2, 2) arrays
-        The covariances P_i.
-    covariance, other : (2, 2) arrays
-        The upper bound of the least trace, and the one that another basis picks.
-    improvements : tuple of float
-        By how much each of the two could be bettered, as the judge proves.
-    certificates : tuple of Certificate
-        Of the two.
-    """
-
-    name: str
-    bounds: tuple[Array, ...]
+    name: str  # Of the family
+    bounds: tuple[Array, ...]  # tuple of (2, 2) arrays: The covariances P_i
+    # (2, 2) arrays: The upper bound of the least trace, and the one that another basis picks
     covariance: Array
     other: Array
-    improvements: tuple[float, float]
-    certificates: tuple[Certificate, Certificate]
+    improvements: tuple[float, float]  # By how much each of the two could be bettered, as the judge proves
+    certificates: tuple[Certificate, Certificate]  # Of the two
 
     @property
     def gap(self) -> float:
@@ -79,8 +60,8 @@ class Ellipses:
     @property
     def outcome(self) -> Agreement:
         """Whether both bounds are proven and minimal."""
-        proven = all(each.certifies(TOLERANCE) for each in self.certificates)
-        return Agreement.AGREE if proven and max(self.improvements) <= TOLERANCE**0.5 else Agreement.WIDE
+        certified = all(each.certifies(TOLERANCE) for each in self.certificates)
+        return proven(certified and max(self.improvements) <= TOLERANCE**0.5)
 
 
 def bounded(name: str) -> Ellipses:
@@ -112,27 +93,16 @@ def tasks(quick: bool) -> list[Callable[[], Ellipses]]:
     return [partial(bounded, name) for name in FAMILIES]
 
 
-def show(out: Console, title: str, rows: Iterator[Ellipses]) -> None:
-    """Print the bounds of each family."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("covariances", "least trace", "of the other basis", "gap", "both minimal"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        traces = (f"{np.trace(each):.6f}" for each in (row.covariance, row.other))
-        table.add_row(row.name, *traces, f"{row.gap:.0e}", "yes" if row.outcome is Agreement.AGREE else "NO")
-    out.print(table)
-
-
 def picture(axes: Any) -> None:
     """Draw every family with its bounds, side by side on one pair of axes."""
     for place, name in enumerate(FAMILIES):
         found, centre = bounded(name), GAP * place
-        for index, (bound, colour) in enumerate(zip(found.bounds, COLOURS, strict=False)):
+        for index, (bound, colour) in enumerate(zip(found.bounds, COLOURS[1:], strict=False)):
             label = f"mechanism {index + 1}" if name == "three" else None
             axes.fill(*_outline(bound, centre), color=colour, alpha=0.25, label=label)
         ours, theirs = ("common, least trace", "common, other basis") if place == 0 else (None, None)
-        axes.plot(*_outline(found.covariance, centre), color=BLACK, label=ours)
-        axes.plot(*_outline(found.other, centre), color=BLACK, lw=0.8, ls="--", label=theirs)
+        axes.plot(*_outline(found.covariance, centre), color=COLOURS[0], label=ours)
+        axes.plot(*_outline(found.other, centre), color=COLOURS[0], lw=0.8, ls="--", label=theirs)
     axes.set(
         aspect="equal", xlabel="first query", ylabel="second query", xticks=[], yticks=[], ylim=(-2.2, 3.6)
     )
@@ -145,7 +115,3 @@ def _outline(covariance: Array, centre: float) -> Array:
     turns = np.linspace(0, 2 * np.pi, STEPS)
     circle = np.vstack([np.cos(turns), np.sin(turns)])
     return np.asarray(np.linalg.cholesky(covariance) @ circle + np.array([[centre], [0.0]]))
-
-
-ELLIPSES = ("Ellipses and their minimal upper bounds", tasks, show)
-"""Source, tasks and report, as the list of tables takes them."""

@@ -29,25 +29,14 @@ BLOCKS, SEED = 10_000, 0
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """How blocks of one kind are drawn.
+    """How blocks of one kind are drawn."""
 
-    Attributes
-    ----------
-    name : str
-        The data set in whose place it stands.
-    median, spread : float
-        Of the log-normal sizes: median, and standard deviation of the logarithm.
-    concentration : float
-        Of the Dirichlet compositions: the larger, the more alike blocks are.
-    small : float
-        Share of blocks whose sizes are log-uniform from 1 to the median.
-    """
-
-    name: str
+    name: str  # The data set in whose place it stands
+    # Of the log-normal sizes: median, and standard deviation of the logarithm
     median: float
     spread: float
-    concentration: float
-    small: float = 0.0
+    concentration: float  # Of the Dirichlet compositions: the larger, the more alike blocks are
+    small: float = 0.0  # Share of blocks whose sizes are log-uniform from 1 to the median
 
     @property
     def mean(self) -> Array:

@@ -7,8 +7,10 @@ the repository published with the paper, ``cmla-psu/commonmech``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+
+from dualmech.crosscheck.papers.printed import lines
 
 CMN = "Xiao et al., PVLDB 16(8), 2023"
 
@@ -33,27 +35,19 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyTable:
-    """One half of Tables 2 to 6.
+    """One half of Tables 2 to 6."""
 
-    Attributes
-    ----------
-    number : int
-        Of the table.
-    choice : str
-        Between which mechanisms.
-    varied : str
-        Which of `RHO`, `SHARE` and `LEVEL` the rows vary.
-    fixed : Setting
-        The other two; the varied one stands there too, and is overwritten.
-    rows : mapping of the varied number to texts
-        Percent of blocks for which the first, and for which the second mechanism is right; accuracy in percent.
-    """
+    number: int  # Of the table
+    choice: str  # Between which mechanisms
+    varied: str  # Which of `RHO`, `SHARE` and `LEVEL` the rows vary
+    fixed: Setting  # The other two; the varied one stands there too, and is overwritten
+    # By the varied number: percent of blocks for which the first, and for which the second mechanism is
+    # right; accuracy in percent
+    rows: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    number: int
-    choice: str
-    varied: str
-    fixed: Setting
-    rows: dict[str, tuple[str, str, str]]
+    def with_rows(self, printed: str) -> AccuracyTable:
+        """Return the table with rows as printed, a line each: the varied number, then the percentages."""
+        return replace(self, rows=lines(printed))
 
     def setting(self, row: str) -> Setting:
         """Return the parameters of a row."""
@@ -63,147 +57,84 @@ class AccuracyTable:
 
 
 ACCURACY = (
-    AccuracyTable(
-        2,
-        HISRACE_TABLES,
-        RHO,
-        Setting(1 / 8, 0.5, 5),
-        {
-            "2": ("45.54", "54.46", "98.64"),
-            "1": ("54.35", "45.65", "97.98"),
-            "1/2": ("65.47", "34.53", "98.37"),
-            "1/8": ("84.12", "15.81", "98.84"),
-            "1/32": ("94.41", "5.59", "99.56"),
-        },
-    ),
-    AccuracyTable(
-        2,
-        HISRACE_CELLS,
-        RHO,
-        Setting(1 / 8, 0.5, 5),
-        {
-            "2": ("50.20", "49.80", "95.00"),
-            "1": ("61.46", "38.54", "95.37"),
-            "1/2": ("71.32", "28.68", "95.40"),
-            "1/8": ("88.27", "11.73", "97.53"),
-            "1/32": ("95.98", "4.02", "99.08"),
-        },
-    ),
-    AccuracyTable(
-        3,
-        HISRACE_TABLES,
-        LEVEL,
-        Setting(1 / 8, 0.5, 5),
-        {
-            "2": ("58.08", "41.92", "95.56"),
-            "3": ("70.57", "29.43", "97.22"),
-            "4": ("78.75", "21.25", "98.20"),
-            "5": ("84.19", "15.81", "98.83"),
-            "6": ("87.82", "12.18", "99.22"),
-            "8": ("92.10", "7.90", "99.61"),
-        },
-    ),
-    AccuracyTable(
-        3,
-        HISRACE_CELLS,
-        LEVEL,
-        Setting(1 / 8, 0.5, 5),
-        {
-            "2": ("64.52", "35.48", "88.83"),
-            "3": ("76.58", "23.42", "93.56"),
-            "4": ("83.85", "16.15", "96.08"),
-            "5": ("88.27", "11.73", "97.54"),
-            "6": ("91.07", "8.93", "98.35"),
-            "8": ("94.27", "5.73", "99.17"),
-        },
-    ),
-    AccuracyTable(
-        4,
-        HISRACE_TABLES,
-        SHARE,
-        Setting(1 / 8, 0.5, 5),
-        {
-            "0.2": ("79.61", "20.39", "99.07"),
-            "0.3": ("81.25", "18.75", "98.97"),
-            "0.4": ("82.96", "17.04", "98.95"),
-            "0.5": ("84.19", "15.81", "98.83"),
-            "0.6": ("97.95", "2.05", "99.85"),
-        },
-    ),
-    AccuracyTable(
-        4,
-        HISRACE_CELLS,
-        SHARE,
-        Setting(1 / 8, 0.5, 5),
-        {
-            "0.2": ("84.42", "15.58", "97.05"),
-            "0.3": ("85.86", "14.14", "97.44"),
-            "0.4": ("87.30", "12.70", "97.55"),
-            "0.5": ("88.27", "11.73", "97.52"),
-            "0.6": ("98.50", "1.50", "99.65"),
-        },
-    ),
-    AccuracyTable(
-        5,
-        BRAZIL,
-        RHO,
-        Setting(2, 0.3, 3),
-        {
-            "2": ("71.47", "28.53", "96.95"),
-            "1": ("71.47", "28.53", "97.86"),
-            "1/2": ("78.65", "21.35", "98.29"),
-            "1/8": ("85.30", "14.70", "98.94"),
-            "1/32": ("90.66", "9.34", "99.20"),
-        },
-    ),
-    AccuracyTable(
-        6,
-        BRAZIL,
-        SHARE,
-        Setting(2, 0.3, 3),
-        {
-            "0.2": ("58.56", "41.44", "96.27"),
-            "0.3": ("71.47", "38.53", "96.95"),
-            "0.4": ("81.14", "18.86", "97.55"),
-            "0.5": ("88.78", "11.22", "98.46"),
-            "0.6": ("94.58", "5.42", "99.18"),
-        },
-    ),
-    AccuracyTable(
-        6,
-        BRAZIL,
-        LEVEL,
-        Setting(2, 0.3, 3),
-        {
-            "3": ("71.47", "28.53", "96.95"),
-            "4": ("71.47", "28.53", "98.41"),
-            "5": ("75.78", "24.22", "99.03"),
-            "6": ("78.65", "21.35", "99.00"),
-            "8": ("80.94", "19.06", "99.40"),
-        },
-    ),
+    AccuracyTable(2, HISRACE_TABLES, RHO, Setting(1 / 8, 0.5, 5)).with_rows("""
+           2  45.54  54.46  98.64
+           1  54.35  45.65  97.98
+         1/2  65.47  34.53  98.37
+         1/8  84.12  15.81  98.84
+        1/32  94.41   5.59  99.56
+    """),
+    AccuracyTable(2, HISRACE_CELLS, RHO, Setting(1 / 8, 0.5, 5)).with_rows("""
+           2  50.20  49.80  95.00
+           1  61.46  38.54  95.37
+         1/2  71.32  28.68  95.40
+         1/8  88.27  11.73  97.53
+        1/32  95.98   4.02  99.08
+    """),
+    AccuracyTable(3, HISRACE_TABLES, LEVEL, Setting(1 / 8, 0.5, 5)).with_rows("""
+        2  58.08  41.92  95.56
+        3  70.57  29.43  97.22
+        4  78.75  21.25  98.20
+        5  84.19  15.81  98.83
+        6  87.82  12.18  99.22
+        8  92.10   7.90  99.61
+    """),
+    AccuracyTable(3, HISRACE_CELLS, LEVEL, Setting(1 / 8, 0.5, 5)).with_rows("""
+        2  64.52  35.48  88.83
+        3  76.58  23.42  93.56
+        4  83.85  16.15  96.08
+        5  88.27  11.73  97.54
+        6  91.07   8.93  98.35
+        8  94.27   5.73  99.17
+    """),
+    AccuracyTable(4, HISRACE_TABLES, SHARE, Setting(1 / 8, 0.5, 5)).with_rows("""
+        0.2  79.61  20.39  99.07
+        0.3  81.25  18.75  98.97
+        0.4  82.96  17.04  98.95
+        0.5  84.19  15.81  98.83
+        0.6  97.95   2.05  99.85
+    """),
+    AccuracyTable(4, HISRACE_CELLS, SHARE, Setting(1 / 8, 0.5, 5)).with_rows("""
+        0.2  84.42  15.58  97.05
+        0.3  85.86  14.14  97.44
+        0.4  87.30  12.70  97.55
+        0.5  88.27  11.73  97.52
+        0.6  98.50   1.50  99.65
+    """),
+    AccuracyTable(5, BRAZIL, RHO, Setting(2, 0.3, 3)).with_rows("""
+           2  71.47  28.53  96.95
+           1  71.47  28.53  97.86
+         1/2  78.65  21.35  98.29
+         1/8  85.30  14.70  98.94
+        1/32  90.66   9.34  99.20
+    """),
+    AccuracyTable(6, BRAZIL, SHARE, Setting(2, 0.3, 3)).with_rows("""
+        0.2  58.56  41.44  96.27
+        0.3  71.47  38.53  96.95
+        0.4  81.14  18.86  97.55
+        0.5  88.78  11.22  98.46
+        0.6  94.58   5.42  99.18
+    """),
+    AccuracyTable(6, BRAZIL, LEVEL, Setting(2, 0.3, 3)).with_rows("""
+        3  71.47  28.53  96.95
+        4  71.47  28.53  98.41
+        5  75.78  24.22  99.03
+        6  78.65  21.35  99.00
+        8  80.94  19.06  99.40
+    """),
 )
 """Tables 2 to 6, a half each."""
 
 
 @dataclass(frozen=True, slots=True)
 class CensusRow:
-    """A row of Table 7, and the point of Figure 1 that belongs to it.
+    """A row of Table 7, and the point of Figure 1 that belongs to it."""
 
-    Attributes
-    ----------
-    shares : texts
-        Percent of tracts for which Total, Age4, Age9 and Age23 are right.
-    accuracy, saved : str
-        Percent of right choices, and %PLB saved.
-    thresholds : str
-        Accuracy of the tuned thresholds (Figure 1).
-    """
-
-    shares: tuple[str, ...]
+    shares: tuple[str, ...]  # Percent of tracts for which Total, Age4, Age9 and Age23 are right
+    # Percent of right choices, and %PLB saved
     accuracy: str
     saved: str
-    thresholds: str
+    thresholds: str  # Accuracy of the tuned thresholds (Figure 1)
 
 
 CENSUS_RULE = (0.5, 20.0)

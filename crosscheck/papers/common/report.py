@@ -6,98 +6,72 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from dualmech.crosscheck.agreement import VERDICTS, Agreement
 from dualmech.crosscheck.papers.common import (
     census,
+    decisions,
     examples,
+    picture,
     population,
     saved,
+    thresholds,
 )
-from dualmech.crosscheck.papers.common import (
-    decisions as common_decisions,
-)
-from dualmech.crosscheck.papers.common import (
-    thresholds as common_thresholds,
-)
-from dualmech.crosscheck.papers.common.census import Census
-from dualmech.crosscheck.papers.common.decisions import (
-    ESTIMATED,
-    MARGINS,
-    SUMMED,
-    AccuracyHalf,
-)
-from dualmech.crosscheck.papers.common.examples import Example
-from dualmech.crosscheck.papers.common.instances import (
-    BRAZIL_TABLE,
-    BUCKETS,
-    CENSUS_TABLE,
-    HISRACE,
-)
+from dualmech.crosscheck.papers.common.decisions import ESTIMATED, MARGINS, SUMMED, AccuracyHalf
+from dualmech.crosscheck.papers.common.instances import BRAZIL_TABLE, BUCKETS, CENSUS_TABLE, HISRACE
 from dualmech.crosscheck.papers.common.printed import CMN, RHO
-from dualmech.crosscheck.papers.common.saved import Saving
-from dualmech.crosscheck.papers.common.thresholds import ThresholdRow
 from dualmech.crosscheck.papers.printed import Interval
+from dualmech.crosscheck.papers.report import table, wide, write, yes
+from dualmech.crosscheck.papers.sheets import Sheet, Tasks
+from dualmech.workloads.domain import Domain
 
 PLAIN, SURE = MARGINS
 """The two margins of a decision: none, and three standard deviations."""
-
-
-def _table(title: str, first: str, headings: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column(first)
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    return table
-
-
-def _yes(holds: bool) -> str:
-    return "yes" if holds else "NO"
 
 
 def _layers(outcome: Agreement | None) -> str:
     return VERDICTS[outcome] if outcome else "not asked"
 
 
-def _show_examples(out: Console, title: str, rows: Iterator[Example]) -> None:
-    table = _table(title, "example", ("statement", "off by", "holds", "as printed"))
-    table.columns[1].justify = "left"
-    for row in rows:
-        for fact in row.facts:
-            holds = fact.outcome is Agreement.AGREE
-            table.add_row(
-                fact.example,
-                fact.statement,
-                f"{fact.difference:.0e}",
-                _yes(holds),
-                _yes(holds and fact.printed),
-            )
-    out.print(table)
+def _show_examples(out: Console, title: str, rows: Iterator[examples.Example]) -> None:
+    drawn = []
+    for fact in (fact for row in rows for fact in row.facts):
+        holds = fact.outcome is Agreement.AGREE
+        off = f"{fact.difference:.0e}"
+        drawn.append((fact.example, fact.statement, off, yes(holds), yes(holds and fact.printed)))
+    headings = ("example", "statement", "off by", "holds", "as printed")
+    out.print(table(title, headings, drawn, words=2))
     out.print(
         "Last column: whether the statement holds as the text at hand has it, which lost rows of some matrices."
     )
 
 
-def _show_saved(out: Console, title: str, rows: Iterator[Saving]) -> None:
-    found = list(rows)
-    headings = (
-        "printed",
-        saved.OWN,
-        saved.BASIS,
-        saved.PRIMARY,
-        "layers agree",
-        "maximal",
-        "certified",
+def _show_ellipses(out: Console, title: str, rows: Iterator[picture.Ellipses]) -> None:
+    drawn = (
+        (
+            *(row.name, f"{row.covariance.trace():.6f}", f"{row.other.trace():.6f}", f"{row.gap:.0e}"),
+            yes(row.outcome is Agreement.AGREE),
+        )
+        for row in rows
     )
-    table = _table(f"{title}: percent of the budget, certified", "choice", headings)
-    for row in found:
-        shown = [f"{_percent(row.readings[name])}{'' if row.fits(name) else ' NO'}" for name in headings[1:4]]
-        certified = "yes" if row.outcome is Agreement.AGREE else "wide"
-        table.add_row(row.choice, row.printed, *shown, _layers(row.layers), _yes(row.maximal), certified)
-    out.print(table)
+    headings = ("covariances", "least trace", "of the other basis", "gap", "both minimal")
+    out.print(table(title, headings, drawn, words=0))
+
+
+def _show_saved(out: Console, title: str, rows: Iterator[saved.Saving]) -> None:
+    readings = (saved.OWN, saved.BASIS, saved.PRIMARY)
+    drawn = (
+        (
+            *(row.choice, row.printed),
+            *(f"{_percent(row.readings[name])}{'' if row.fits(name) else ' NO'}" for name in readings),
+            *(_layers(row.layers), yes(row.maximal)),
+            "yes" if row.outcome is Agreement.AGREE else "wide",
+        )
+        for row in rows
+    )
+    headings = ("choice", "printed", *readings, "layers agree", "maximal", "certified")
+    out.print(table(f"{title}: percent of the budget, certified", headings, drawn))
     out.print(
         "NO: the printed number is no rounding of it. A decision looks at the answers to the primary analysis alone,\n"
         "so the last of the three is what the alternate approach has to spend."
@@ -109,27 +83,15 @@ def _percent(interval: Interval) -> str:
     return f"{low} %" if low == high else f"{low} to {high} %"
 
 
-def _show_census(out: Console, title: str, rows: Iterator[Census]) -> None:
+def _show_census(out: Console, title: str, rows: Iterator[census.Census]) -> None:
     for found in rows:
-        decisions = [f"decision {number}" for number in range(1, len(found.stages[0].costs) + 1)]
-        headings = (*decisions, "shared buckets left out", "layers agree", "maximal", "gap", "seconds")
-        table = _table(f"{title}: what a decision would cost otherwise, certified", "chain", headings)
-        for each in found.stages:
-            table.add_row(
-                each.name + ("" if each.certified else " WIDE"),
-                *(_percent((100 * low, 100 * high)) for low, high in each.costs),
-                ", ".join(f"{100 * cost:.4f} %" for cost in each.unshared),
-                _layers(each.layers),
-                _yes(each.maximal),
-                f"{each.gap:.0e}",
-                f"{each.seconds:.2g}",
-            )
-        out.print(table)
+        out.print(_stages(title, found.stages))
         readings = list(found.rows[0].readings)
-        table = _table(f"{title}: %PLB saved from the shares in the same row", "ρ", ("printed", *readings))
-        for row in found.rows:
-            table.add_row(row.rho, row.printed.saved, *(_reading(row, name) for name in readings))
-        out.print(table)
+        drawn = (
+            (row.rho, row.printed.saved, *(_reading(row, name) for name in readings)) for row in found.rows
+        )
+        headings = ("ρ", "printed", *readings)
+        out.print(table(f"{title}: %PLB saved from the shares in the same row", headings, drawn))
         for name in readings:
             fitting = sum(row.fits(name) for row in found.rows)
             apart = sum(bool(row.misprint(name)) for row in found.rows)
@@ -137,6 +99,21 @@ def _show_census(out: Console, title: str, rows: Iterator[Census]) -> None:
                 f"{name}: {fitting} of {len(found.rows)} rows fit, {apart} more would with one digit changed."
             )
     out.print("NO: no shares that round to the printed ones give it; in brackets, a number that they give.")
+
+
+def _stages(title: str, stages: Sequence[census.Stages]) -> Any:
+    choices = (f"decision {number}" for number in range(1, len(stages[0].costs) + 1))
+    headings = ("chain", *choices, "shared buckets left out", "layers agree", "maximal", "gap", "seconds")
+    drawn = (
+        (
+            each.name + wide(each.certified),
+            *(_percent((100 * low, 100 * high)) for low, high in each.costs),
+            ", ".join(f"{100 * cost:.4f} %" for cost in each.unshared),
+            *(_layers(each.layers), yes(each.maximal), f"{each.gap:.0e}", f"{each.seconds:.2g}"),
+        )
+        for each in stages
+    )
+    return table(f"{title}: what a decision would cost otherwise, certified", headings, drawn)
 
 
 def _reading(row: census.SavedRow, name: str) -> str:
@@ -156,29 +133,20 @@ LEGEND = (
 
 
 def _show_halves(out: Console, title: str, rows: Iterator[AccuracyHalf]) -> None:
-    for line in (title, LEGEND, ""):
-        out.print(line, markup=False)
+    write(out, title, LEGEND, "")
     synthetic = False
     for half in rows:
-        synthetic, fixed = synthetic or not half.real, half.table.fixed
-        named = f"Table {half.table.number}, {half.table.choice}; {half.number} blocks of {half.blocks}"
-        headings = ["printed: 1st, right"]
+        synthetic = synthetic or not half.real
+        headings = [half.table.varied, "printed: 1st, right"]
         for name in (SUMMED, ESTIMATED):
             headings += [f"{name}: 1st", "right", f"right, {SURE:g}σ"]
-        table = _table(named, half.table.varied, [*headings, *(["as printed"] if half.real else [])])
-        for row, outcomes in half.rows.items():
-            first, _, accuracy = half.table.rows[row]
-            shown = [f"{first}, {accuracy}"]
-            for name in (SUMMED, ESTIMATED):
-                outcome = outcomes[name]
-                numbers = (outcome.first, outcome.accuracy[PLAIN], outcome.accuracy[SURE])
-                shown += [f"{number:.2f}" for number in numbers]
-            table.add_row(row, *shown, *([_yes(half.fits(row))] if half.real else []))
-        out.print(table)
-        budget = "" if half.table.varied == RHO else f"ρ = {fixed.rho:g}; "
+        headings += ["as printed"] if half.real else []
+        named = f"Table {half.table.number}, {half.table.choice}; {half.number} blocks of {half.blocks}"
+        out.print(table(named, headings, (_accuracies(half, row) for row in half.rows)))
+        budget = "" if half.table.varied == RHO else f"ρ = {half.table.fixed.rho:g}; "
         out.print(
             f"  {budget}all blocks released in {half.seconds:.2g} s; "
-            f"common mechanism certified to {half.gap:.0e}{'' if half.certified else ' WIDE'}"
+            f"common mechanism certified to {half.gap:.0e}{wide(half.certified)}"
         )
     if synthetic:
         out.print(
@@ -186,37 +154,47 @@ def _show_halves(out: Console, title: str, rows: Iterator[AccuracyHalf]) -> None
         )
 
 
-def _show_thresholds(out: Console, title: str, rows: Iterator[ThresholdRow]) -> None:
+def _accuracies(half: AccuracyHalf, row: str) -> list[str]:
+    first, _, accuracy = half.table.rows[row]
+    shown = [row, f"{first}, {accuracy}"]
+    for outcome in (half.rows[row][name] for name in (SUMMED, ESTIMATED)):
+        numbers = (outcome.first, outcome.accuracy[PLAIN], outcome.accuracy[SURE])
+        shown += [f"{number:.2f}" for number in numbers]
+    return shown + ([yes(half.fits(row))] if half.real else [])
+
+
+def _show_thresholds(out: Console, title: str, rows: Iterator[thresholds.ThresholdRow]) -> None:
     found = list(rows)
     where = f"{found[0].number} blocks of {found[0].blocks}" if found else ""
     real = any(row.real for row in found)
-    headings = (*BUCKETS, "right", "PLB saved", "printed", *(["as printed"] if real else []))
-    table = _table(f"{title}: Table 7, percent; {where}", "ρ", headings)
-    for row in found:
-        printed = ", ".join((*row.printed.shares, row.printed.accuracy, row.printed.saved))
-        table.add_row(
-            row.rho + ("" if row.certified else " WIDE"),
+    drawn = (
+        (
+            row.rho + wide(row.certified),
             *(f"{number:.2f}" for number in (*row.shares, row.chain[PLAIN], row.saved)),
-            printed,
-            *([_yes(row.fits)] if real else []),
+            ", ".join((*row.printed.shares, row.printed.accuracy, row.printed.saved)),
+            *([yes(row.fits)] if real else []),
         )
-    out.print(table)
+        for row in found
+    )
+    headings = ("ρ", *BUCKETS, "right", "PLB saved", "printed", *(["as printed"] if real else []))
+    out.print(table(f"{title}: Table 7, percent; {where}", headings, drawn))
+    numbers = (
+        (row.chain[PLAIN], row.chain[SURE], row.tuned, row.best, row.finer[PLAIN], row.finer[SURE])
+        for row in found
+    )
+    drawn = (
+        (
+            row.rho,
+            *(f"{number:.2f}" for number in each),
+            f"{row.printed.accuracy}, {row.printed.thresholds}",
+        )
+        for row, each in zip(found, numbers, strict=True)
+    )
     headings = (
-        "chain",
-        f"chain, {SURE:g}σ",
-        "thresholds, tuned",
-        "best thresholds",
-        "too fine",
-        f"too fine, {SURE:g}σ",
+        *("ρ", "chain", f"chain, {SURE:g}σ", "thresholds, tuned", "best thresholds"),
+        *("too fine", f"too fine, {SURE:g}σ", "printed: chain, thresholds"),
     )
-    table = _table(
-        f"{title}: Figure 1, percent of right choices", "ρ", (*headings, "printed: chain, thresholds")
-    )
-    for row in found:
-        numbers = (row.chain[PLAIN], row.chain[SURE], row.tuned, row.best, row.finer[PLAIN], row.finer[SURE])
-        printed = f"{row.printed.accuracy}, {row.printed.thresholds}"
-        table.add_row(row.rho, *(f"{number:.2f}" for number in numbers), printed)
-    out.print(table)
+    out.print(table(f"{title}: Figure 1, percent of right choices", headings, drawn))
     seconds = max((row.seconds for row in found), default=0.0)
     out.print(
         f"All blocks released along the chain in at most {seconds:.2g} s. The thresholds see exact counts, and are "
@@ -225,33 +203,34 @@ def _show_thresholds(out: Console, title: str, rows: Iterator[ThresholdRow]) -> 
     )
 
 
-Parts = tuple[
-    str, Callable[[bool], Sequence[Callable[[], Any]]], Callable[[Console, str, Iterator[Any]], None]
-]
+def _of_blocks(
+    source: str,
+    show: Callable[[Console, str, Iterator[Any]], None],
+    rows: Callable[..., Sequence[Callable[[], Any]]],
+    domain: Domain,
+    draw: Callable[[Any], None] | None = None,
+) -> Sheet:
+    """Return a sheet of blocks: of a population, or on a file of them; one of other cells is refused."""
 
-EXAMPLES: Parts = (f"{CMN}, examples 3.3, 3.8 and 3.12", examples.examples, _show_examples)
-SAVED: Parts = (f"{CMN}, %PLB saved", saved.savings, _show_saved)
-CENSUS: Parts = (f"{CMN}, Table 7", census.census, _show_census)
+    def on_file(path: str) -> Tasks:
+        population.read(path, domain.cells)
+        return partial(rows, path=path)
 
-
-def hisrace(path: str | None = None) -> Parts:
-    """Return the sheet of Tables 2 to 4, on a file of blocks where one is given; one of other cells is refused."""
-    if path is not None:
-        population.read(path, HISRACE.cells)
-    tasks = partial(common_decisions.halves, "HisRace", path=path)
-    return f"{CMN}, Tables 2 to 4", tasks, _show_halves
-
-
-def brazil(path: str | None = None) -> Parts:
-    """Return the sheet of Tables 5 and 6, on a file of blocks where one is given; one of other cells is refused."""
-    if path is not None:
-        population.read(path, BRAZIL_TABLE.cells)
-    tasks = partial(common_decisions.halves, "Brazil", path=path)
-    return f"{CMN}, Tables 5 and 6", tasks, _show_halves
+    return Sheet(source, rows, show, draw, on_file)
 
 
-def thresholds(path: str | None = None) -> Parts:
-    """Return the sheet of Figure 1, on a file of blocks where one is given; one of other cells is refused."""
-    if path is not None:
-        population.read(path, CENSUS_TABLE.cells)
-    return CMN, partial(common_thresholds.rows, path=path), _show_thresholds
+SHEETS = {
+    "examples": Sheet(f"{CMN}, examples 3.3, 3.8 and 3.12", examples.examples, _show_examples),
+    "ellipses": Sheet(
+        "Ellipses and their minimal upper bounds", picture.tasks, _show_ellipses, picture.picture
+    ),
+    "saved": Sheet(f"{CMN}, %PLB saved", saved.savings, _show_saved),
+    "census": Sheet(f"{CMN}, Table 7", census.census, _show_census),
+    "hisrace": _of_blocks(
+        f"{CMN}, Tables 2 to 4", _show_halves, partial(decisions.halves, "HisRace"), HISRACE
+    ),
+    "brazil": _of_blocks(
+        f"{CMN}, Tables 5 and 6", _show_halves, partial(decisions.halves, "Brazil"), BRAZIL_TABLE
+    ),
+    "thresholds": _of_blocks(CMN, _show_thresholds, thresholds.rows, CENSUS_TABLE, thresholds.picture),
+}

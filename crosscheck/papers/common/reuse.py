@@ -14,24 +14,12 @@ from dualmech.workloads.base import Workload
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """One way to meet a wish.
+    """One way to meet a wish."""
 
-    Attributes
-    ----------
-    name : str
-        ``naive``, ``residual`` or ``joint``.
-    further : LinearGaussianMechanism
-        What it runs now, on top of the release.
-    total : float
-        Squared privacy cost of the release and of that together.
-    bound : float
-        What no way can go below, proven.
-    """
-
-    name: str
-    further: dm.LinearGaussianMechanism
-    total: float
-    bound: float
+    name: str  # ``naive``, ``residual`` or ``joint``
+    further: dm.LinearGaussianMechanism  # What it runs now, on top of the release
+    total: float  # Squared privacy cost of the release and of that together
+    bound: float  # What no way can go below, proven
 
     @property
     def excess(self) -> float:
@@ -73,7 +61,7 @@ def compare_reuse(
     --------
     >>> import numpy as np
     >>> import dualmech as dm
-    >>> from dualmech.crosscheck.reuse import compare_reuse
+    >>> from dualmech.crosscheck.papers.common.reuse import compare_reuse
     >>> released = dm.LinearGaussianMechanism([[1, 1]], [[2]])
     >>> [(way.name, round(way.total, 4)) for way in compare_reuse(dm.workloads.identity(2), 1.0, released)]
     [('naive', 1.5), ('residual', 1.0), ('joint', 1.0)]

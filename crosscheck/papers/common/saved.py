@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -24,8 +23,8 @@ from dualmech import fast, reference
 from dualmech.crosscheck.agreement import TOLERANCES, Agreement, compare
 from dualmech.crosscheck.papers.common.instances import CHOICES, Choice
 from dualmech.crosscheck.papers.common.printed import SAVED
-from dualmech.crosscheck.papers.printed import Interval, rounded_from
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.printed import Interval, is_rounding
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse
@@ -48,48 +47,28 @@ OWN, BASIS, PRIMARY = (
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """%PLB saved in one choice, by each reading, in percent of the mechanisms' own budget.
+    """%PLB saved in one choice, by each reading, in percent of the mechanisms' own budget."""
 
-    Attributes
-    ----------
-    choice : str
-        Between which mechanisms.
-    printed : str
-        As the paper prints it.
-    readings : mapping of reading to Interval
-        Proven intervals, in percent.
-    gap : float
-        The widest certified gap, of the common mechanism and of both problems of fitness for use.
-    certified : bool
-        Whether all three were proven to their tolerance.
-    layers : Agreement or None
-        Whether the CVXPY program has the same common mechanism; None where it was left out.
-    maximal : bool
-        Whether the common mechanism was proven maximal.
-    seconds : float
-        For all of it.
-    """
-
-    choice: str
-    printed: str
-    readings: dict[str, Interval]
-    gap: float
-    certified: bool
+    choice: str  # Between which mechanisms
+    printed: str  # As the paper prints it
+    readings: dict[str, Interval]  # By reading: proven intervals, in percent
+    gap: float  # The widest certified gap, of the common mechanism and of both problems of fitness for use
+    certified: bool  # Whether all three were proven to their tolerance
+    # Whether the CVXPY program has the same common mechanism; None where it was left out
     layers: Agreement | None
-    maximal: bool
-    seconds: float
+    maximal: bool  # Whether the common mechanism was proven maximal
+    seconds: float  # For all of it
 
     @property
     def outcome(self) -> Agreement:
         """Whether all was certified and the layers agree; which reading the paper's number fits does not enter."""
         if self.layers not in (None, Agreement.AGREE):
             return self.layers
-        return Agreement.AGREE if self.certified and self.maximal else Agreement.WIDE
+        return proven(self.certified and self.maximal)
 
     def fits(self, reading: str) -> bool:
         """Whether the printed number is a rounding of something in a reading's interval."""
-        (low, high), (least, largest) = self.readings[reading], rounded_from(self.printed)
-        return least <= high and low <= largest
+        return is_rounding(self.printed, self.readings[reading])
 
 
 def solve(choice: Choice, largest: float = QUICK_SIZE) -> Saving:
@@ -104,7 +83,7 @@ def solve(choice: Choice, largest: float = QUICK_SIZE) -> Saving:
 
     Examples
     --------
-    >>> from dualmech.crosscheck.common_instances import CHOICES
+    >>> from dualmech.crosscheck.papers.common.instances import CHOICES
     >>> found = solve(CHOICES["hisrace, identity"])
     >>> {name: round(high, 4) for name, (_, high) in found.readings.items()} # doctest: +NORMALIZE_WHITESPACE
     {'the common mechanism itself': 6.25, 'a mechanism as good on its queries': 6.25,
@@ -143,9 +122,7 @@ def principal_queries(mechanism: LinearGaussianMechanism) -> Workload:
 def layers(solution: Solution) -> Agreement:
     """Return whether the reference layer's answer to the same problem agrees with the fast layer's."""
     backend = "CLARABEL"
-    with warnings.catch_warnings():
-        # A wide interval is reported in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         same = reference.solve(solution.problem, backend=backend, tol=TOLERANCES[backend])
     return compare([solution, same]).outcome
 

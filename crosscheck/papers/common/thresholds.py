@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,75 +20,42 @@ from dualmech import fast
 from dualmech.adaptive.decisions import SignalToNoiseRule, Verdict
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.common import decisions, instances, population
-from dualmech.crosscheck.papers.common.decisions import (
-    EDGE,
-    MARGINS,
-    QUICK_BLOCKS,
-    Blocks,
-    near,
-    percent,
-)
+from dualmech.crosscheck.papers.common.decisions import EDGE, MARGINS, QUICK_BLOCKS, Blocks, near, percent
 from dualmech.crosscheck.papers.common.instances import BUCKETS, CENSUS_TABLE
 from dualmech.crosscheck.papers.common.population import SEED
 from dualmech.crosscheck.papers.common.printed import CENSUS_RULE, TABLE_7, CensusRow
+from dualmech.crosscheck.papers.plots import COLOURS
 from dualmech.crosscheck.papers.printed import rounded_from
+from dualmech.crosscheck.papers.solving import proven
 from dualmech.crosscheck.rivals.central import census
 from dualmech.validate import Array
 
 
 @dataclass(frozen=True, slots=True)
 class ThresholdRow:
-    """One ρ of Table 7 and Figure 1, on some blocks; all numbers are percent.
+    """One ρ of Table 7 and Figure 1, on some blocks; all numbers are percent."""
 
-    Attributes
-    ----------
-    rho : str
-        As printed.
-    printed : CensusRow
-        What is printed for it.
-    blocks : str
-        What the blocks are.
-    number : int
-        Of the blocks.
-    real : bool
-        Whether they are from a file, and may be the paper's.
-    shares : tuple of float
-        Of the blocks for which each histogram is right.
-    saved : float
-        %PLB saved on these blocks: what the chain knows when it decides, over the budget, in the mean.
-    chain : mapping of margin to float
-        Accuracy of the chain.
-    finer : mapping of margin to float
-        Blocks for which the chain chose a finer histogram than is right.
-    tuned, best : float
-        Accuracy of thresholds by logistic regression, and of the best thresholds.
-    gap : float
-        Of the chain, certified.
-    certified : bool
-        Whether it was proven to its tolerance.
-    seconds : float
-        For one release of every block along the chain.
-    """
-
-    rho: str
+    rho: str  # As printed
     printed: CensusRow
-    blocks: str
-    number: int
-    real: bool
-    shares: tuple[float, ...]
+    blocks: str  # What the blocks are
+    number: int  # Of the blocks
+    real: bool  # Whether they are from a file, and may be the paper's
+    shares: tuple[float, ...]  # Of the blocks for which each histogram is right
+    # %PLB saved on these blocks: what the chain knows when it decides, over the budget, in the mean
     saved: float
-    chain: dict[float, float]
-    finer: dict[float, float]
+    chain: dict[float, float]  # By margin: accuracy of the chain
+    finer: dict[float, float]  # By margin: blocks for which the chain chose a finer histogram than is right
+    # Accuracy of thresholds by logistic regression, and of the best thresholds
     tuned: float
     best: float
-    gap: float
-    certified: bool
-    seconds: float
+    gap: float  # Of the chain, certified
+    certified: bool  # Whether it was proven to its tolerance
+    seconds: float  # For one release of every block along the chain
 
     @property
     def outcome(self) -> Agreement:
         """Whether the chain was certified."""
-        return Agreement.AGREE if self.certified else Agreement.WIDE
+        return proven(self.certified)
 
     @property
     def fits(self) -> bool:
@@ -175,3 +143,21 @@ def of_population(rho: str, blocks: int = population.BLOCKS) -> ThresholdRow:
 
 def _of_file(rho: str, path: str) -> ThresholdRow:
     return solve(rho, read(path))
+
+
+def picture(axes: Any) -> None:
+    """Draw Figure 1 on the synthetic population."""
+    rows = [of_population(rho) for rho in TABLE_7]
+    curves = {
+        "chain": [row.chain[0.0] for row in rows],
+        "chain, 3σ margin": [row.chain[3.0] for row in rows],
+        "thresholds, tuned": [row.tuned for row in rows],
+        "best thresholds": [row.best for row in rows],
+    }
+    places = np.arange(len(rows))
+    for (name, values), colour in zip(curves.items(), COLOURS, strict=True):
+        axes.plot(places, values, "o-", ms=3.5, color=colour, label=name)
+    axes.set_xticks(places, list(TABLE_7))
+    axes.set(xlabel="ρ", ylabel="right choices, percent", ylim=(None, 100.5))
+    axes.set_title(f"Age buckets for {rows[0].number} blocks of {rows[0].blocks}", loc="left", fontsize=10)
+    axes.legend()

@@ -7,7 +7,6 @@ can leave more room to complete, and end as the better strategy.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ import numpy as np
 from dualmech import fast, workloads
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.instances import CELLS
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.problems import designs, strategies
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
@@ -30,24 +29,12 @@ TOLERANCES = (1e-2, 1e-5, 3e-6, 1e-7, 1e-9)
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """Weights of the eigen-queries, and what completing columns makes of them; errors over the singular value bound.
+    """Weights of the eigen-queries, and what completing columns makes of them; errors over the singular value bound."""
 
-    Attributes
-    ----------
-    asked : float
-        Gap that was asked of Program 1; infinite where nothing was optimised.
-    gap : float
-        Gap proven.
-    program : float
-        Error of the weighted eigen-queries alone.
-    completed : float
-        Error once the columns are completed.
-    """
-
-    asked: float
-    gap: float
-    program: float
-    completed: float
+    asked: float  # Gap that was asked of Program 1; infinite where nothing was optimised
+    gap: float  # Gap proven
+    program: float  # Error of the weighted eigen-queries alone
+    completed: float  # Error once the columns are completed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +48,7 @@ class CompletionRow:
     def outcome(self) -> Agreement:
         """Whether Program 1 was solved as exactly as asked."""
         certified = all(entry.gap <= entry.asked for entry in self.entries)
-        return Agreement.AGREE if certified else Agreement.WIDE
+        return proven(certified)
 
     @property
     def gap(self) -> float:
@@ -75,8 +62,8 @@ def solve(name: str, build: Callable[[], Workload]) -> CompletionRow:
     Examples
     --------
     >>> import dualmech as dm
-    >>> from dualmech.crosscheck import eigen_completion
-    >>> row = eigen_completion.solve("prefixes", lambda: dm.workloads.prefix(128))
+    >>> from dualmech.crosscheck.papers.eigen import completion
+    >>> row = completion.solve("prefixes", lambda: dm.workloads.prefix(128))
     >>> unsolved, *_, exact = row.entries
     >>> unsolved.program > exact.program, unsolved.completed < exact.completed
     (True, True)
@@ -88,9 +75,7 @@ def solve(name: str, build: Callable[[], Workload]) -> CompletionRow:
     weights = program.feasible(np.sqrt(program.costs))
     gap = program.certify(weights, uniform).gap
     entries = [Completed(math.inf, gap, *_errors(workload, program, weights, unit))]
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         for tol in TOLERANCES:
             answer = fast.solve(program, tol=tol)
             entries.append(Completed(tol, answer.gap, *_errors(workload, program, answer.primal, unit)))

@@ -8,7 +8,6 @@ of any strategy.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,15 +19,10 @@ from dualmech import fast, linalg, workloads
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE, ratio
-from dualmech.crosscheck.papers.eigen.instances import (
-    IDENTITY,
-    SEED,
-    Shape,
-    shape_text,
-)
+from dualmech.crosscheck.papers.eigen.instances import IDENTITY, SEED, Shape, shape_text
 from dualmech.crosscheck.papers.eigen.printed import FOURIER, WAVELET
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.problems import designs, strategies
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
@@ -62,25 +56,14 @@ CLEAR = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """A design with its best weights.
+    """A design with its best weights."""
 
-    Attributes
-    ----------
-    name : str
-        Which design queries.
-    program : Interval
-        Root of the optimum of Program 1, proven from both sides. It is the error of the strategy, or above it where
-        design queries depend on one another.
-    completed : Interval
-        Error of the strategy with its columns completed.
-    certified : bool
-        Whether Program 1 was solved to its tolerance.
-    """
-
-    name: str
+    name: str  # Which design queries
+    # Root of the optimum of Program 1, proven from both sides. It is the error of the strategy, or
+    # above it where design queries depend on one another.
     program: Interval
-    completed: Interval
-    certified: bool
+    completed: Interval  # Error of the strategy with its columns completed
+    certified: bool  # Whether Program 1 was solved to its tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +78,7 @@ class DesignRow:
     def outcome(self) -> Agreement:
         """Whether the optimum and every program were certified."""
         certified = self.gap <= OPTIMUM_TOLERANCE and all(entry.certified for entry in self.entries)
-        return Agreement.AGREE if certified else Agreement.WIDE
+        return proven(certified)
 
     @property
     def eigen_queries(self) -> Weighted:
@@ -114,15 +97,13 @@ def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool 
     Examples
     --------
     >>> import dualmech as dm
-    >>> from dualmech.crosscheck import eigen_designs
-    >>> row = eigen_designs.compare("prefixes", lambda: dm.workloads.prefix(16), (16,), every=True)
+    >>> from dualmech.crosscheck.papers.eigen import designs
+    >>> row = designs.compare("prefixes", lambda: dm.workloads.prefix(16), (16,), every=True)
     >>> row.best.name, [round(end, 3) for end in row.best.completed]
     ('root', [1.018, 1.018])
     """
     workload = build()
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         best = fast.solve(TotalVariance(workload), tol=OPTIMUM_TOLERANCE)
         interval = best.certificate.interval
         makers = DESIGNS | (MORE_DESIGNS if every else {})

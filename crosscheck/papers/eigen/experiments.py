@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +17,8 @@ from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.instances import Instance
 from dualmech.crosscheck.papers.eigen.printed import BOUND, Claim
 from dualmech.crosscheck.papers.printed import Interval, rounded_from
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.crosscheck.papers.verdicts import Evidence, Verdict, verdict
-from dualmech.errors import UncertifiedWarning
 from dualmech.problems.variance import TotalVariance
 
 OPTIMUM_TOLERANCE = 1e-5
@@ -34,39 +33,24 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """An instance, solved. All errors are over the singular value bound.
-
-    Attributes
-    ----------
-    instance : Instance
-        What was solved.
-    optimum : Interval
-        Proven interval of the least error of any strategy.
-    design : Interval
-        Error of the Eigen-Design as found, Program 1 solved to `DESIGN_TOLERANCE`. Other weights that solve it as
-        well may leave other columns to complete, and so another error (`dualmech.crosscheck.papers.eigen.completion`).
-    rivals : mapping of name to Interval
-        Errors of the rivals; over all orders of the cells where the instance has several.
-    gap : float
-        Of the total variance proven, relative.
-    certified : bool
-        Whether the optimum and Program 1 were both proven to their tolerances.
-    seconds : float
-        From the instance to the optimum.
-    """
+    """An instance, solved. All errors are over the singular value bound."""
 
     instance: Instance
-    optimum: Interval
+    optimum: Interval  # Proven interval of the least error of any strategy
+    # Error of the Eigen-Design as found, Program 1 solved to `DESIGN_TOLERANCE`. Other weights that
+    # solve it as well may leave other columns to complete, and so another error
+    # (`dualmech.crosscheck.papers.eigen.completion`).
     design: Interval
+    # By name: errors of the rivals; over all orders of the cells where the instance has several
     rivals: dict[str, Interval]
-    gap: float
-    certified: bool
-    seconds: float
+    gap: float  # Of the total variance proven, relative
+    certified: bool  # Whether the optimum and Program 1 were both proven to their tolerances
+    seconds: float  # From the instance to the optimum
 
     @property
     def outcome(self) -> Agreement:
         """Whether everything was certified; a verdict on the paper does not enter."""
-        return Agreement.AGREE if self.certified else Agreement.WIDE
+        return proven(self.certified)
 
     @property
     def best(self) -> str:
@@ -114,7 +98,7 @@ class Row:
     def outcome(self) -> Agreement:
         """Whether every reading is certified."""
         certified = all(reading.certified for reading in self.readings)
-        return Agreement.AGREE if certified else Agreement.WIDE
+        return proven(certified)
 
     @property
     def gap(self) -> float:
@@ -127,18 +111,16 @@ def solve(instance: Instance) -> Reading:
 
     Examples
     --------
-    >>> from dualmech.crosscheck import eigen, eigen_instances
-    >>> (name, (prefixes,)) = eigen_instances.alternatives(quick=True)[3]
-    >>> found = eigen.solve(prefixes)
+    >>> from dualmech.crosscheck.papers.eigen import experiments, instances
+    >>> (name, (prefixes,)) = instances.alternatives(quick=True)[3]
+    >>> found = experiments.solve(prefixes)
     >>> name, found.certified, [round(end, 2) for end in found.optimum], round(found.design[1], 2)
     ('1D CDF', True, [1.02, 1.02], 1.25)
     """
     begun = time.perf_counter()
     workload = instance.build()
     problem = TotalVariance(workload)
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         found = fast.eigen_design(workload, tol=DESIGN_TOLERANCE, bound_tol=None)
         best = fast.solve(problem, tol=OPTIMUM_TOLERANCE)
     uniform = problem.certify(best.primal, np.ones(workload.shape[1])).lower_bound

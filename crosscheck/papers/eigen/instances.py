@@ -57,33 +57,19 @@ QUICK_THREE, QUICK_FOUR = (4, 8, 8), (4, 4, 8, 2)
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One reading of an experiment: a workload, and the rivals on it.
+    """One reading of an experiment: a workload, and the rivals on it."""
 
-    Attributes
-    ----------
-    label : str
-        Which workload, with what was assumed.
-    shape : tuple of int
-        Sizes of the attributes that the rivals know of.
-    build : callable
-        Returns the workload, or one with the same Gram matrix; cheap to keep, called where it is needed.
-    rivals : tuple of names
-        Of the strategies to set beside the Eigen-Design.
-    tables : tuple of sets of attribute names
-        Marginal tables that Fourier and DataCube are made for; empty for all cells.
-    printed : mapping of column to text
-        What the paper prints, over the error of the Eigen-Design, as this reading takes it.
-    orders : int
-        Number of random orders of the cells in which the rivals answer; 0 for the order as it is. The optimum and
-        the Eigen-Design are the same in every order (EIG, Proposition 5).
-    """
-
-    label: str
-    shape: Shape
+    label: str  # Which workload, with what was assumed
+    shape: Shape  # Sizes of the attributes that the rivals know of
+    # Returns the workload, or one with the same Gram matrix; cheap to keep, called where it is needed
     build: Callable[[], Workload]
-    rivals: tuple[str, ...]
+    rivals: tuple[str, ...]  # Of the strategies to set beside the Eigen-Design
+    # Marginal tables that Fourier and DataCube are made for; empty for all cells
     tables: tuple[tuple[str, ...], ...] = ()
+    # By column: what the paper prints, over the error of the Eigen-Design, as this reading takes it
     printed: dict[str, str] = field(default_factory=dict)
+    # Number of random orders of the cells in which the rivals answer; 0 for the order as it is. The
+    # optimum and the Eigen-Design are the same in every order (EIG, Proposition 5).
     orders: int = 0
 
     @property

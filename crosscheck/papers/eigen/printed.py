@@ -20,17 +20,10 @@ BOUND = "bound"
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """A row of the table of alternative workloads, absolute errors.
+    """A row of the table of alternative workloads, absolute errors."""
 
-    Attributes
-    ----------
-    name : str
-        What the row is called.
-    printed : mapping of column to text
-        Error of the best and of the worst rival over that of the Eigen-Design, and `BOUND`.
-    """
-
-    name: str
+    name: str  # What the row is called
+    # By column: error of the best and of the worst rival over that of the Eigen-Design, and `BOUND`
     printed: dict[str, str]
 
 
@@ -46,18 +39,10 @@ ALTERNATIVES = (
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the text says of a figure of absolute errors.
+    """What the text says of a figure of absolute errors."""
 
-    Attributes
-    ----------
-    factor : pair of texts
-        Least and largest error of the best rival over that of the Eigen-Design.
-    over_bound : str
-        Largest error of the Eigen-Design over the singular value bound.
-    """
-
-    factor: tuple[str, str]
-    over_bound: str
+    factor: tuple[str, str]  # Least and largest error of the best rival over that of the Eigen-Design
+    over_bound: str  # Largest error of the Eigen-Design over the singular value bound
 
 
 RANGES = Claim(("1.2", "2.1"), "1.3")

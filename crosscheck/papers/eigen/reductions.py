@@ -8,7 +8,6 @@ certified optimum of any strategy.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +27,7 @@ from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIM
 from dualmech.crosscheck.papers.eigen.instances import Shape, shape_text
 from dualmech.crosscheck.papers.eigen.printed import DATACUBE, WAVELET
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import designs
 from dualmech.problems.variance import TotalVariance
@@ -58,53 +57,33 @@ POWER = 1.8
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What one way of weighing the eigen-queries reaches.
+    """What one way of weighing the eigen-queries reaches."""
 
-    Attributes
-    ----------
-    label : str
-        Method and its option.
-    error : Interval
-        Of the strategy, columns completed, over the optimum.
-    excess : float
-        By how much its weights may be worse than the best, relative, as root error: proven by Program 1's judge.
-    seconds : float
-        Spent on the weights, the eigenvectors given.
-    """
-
-    label: str
-    error: Interval
+    label: str  # Method and its option
+    error: Interval  # Of the strategy, columns completed, over the optimum
+    # By how much its weights may be worse than the best, relative, as root error: proven by Program 1's
+    # judge
     excess: float
-    seconds: float
+    seconds: float  # Spent on the weights, the eigenvectors given
 
 
 @dataclass(frozen=True, slots=True)
 class ReductionRow:
-    """Reductions compared on one workload.
+    """Reductions compared on one workload."""
 
-    Attributes
-    ----------
-    name : str
-        Of the workload.
-    rival : (str, Interval)
-        The best rival, and its error.
-    entries : tuple of Reduced
-        The first weighs all eigen-queries.
-    gap, asked : float
-        Of the optimum of total variance, proven and wanted, relative. Where it was only bounded from below, infinity
-        is wanted, the best strategy here is the other side, and errors may be less than they are said to be.
-    """
-
-    name: str
-    rival: tuple[str, Interval]
-    entries: tuple[Reduced, ...]
+    name: str  # Of the workload
+    rival: tuple[str, Interval]  # (str, Interval): The best rival, and its error
+    entries: tuple[Reduced, ...]  # The first weighs all eigen-queries
+    # Of the optimum of total variance, proven and wanted, relative. Where it was only bounded from
+    # below, infinity is wanted, the best strategy here is the other side, and errors may be less than
+    # they are said to be.
     gap: float
     asked: float
 
     @property
     def outcome(self) -> Agreement:
         """Whether the optimum was certified; a reduction proves how far off it is, however far."""
-        return Agreement.AGREE if self.gap <= self.asked else Agreement.WIDE
+        return proven(self.gap <= self.asked)
 
 
 def solve(
@@ -120,17 +99,15 @@ def solve(
 
     Examples
     --------
-    >>> from dualmech.crosscheck import eigen_reductions
-    >>> row = eigen_reductions.rows_of(64, (2, 4, 8))[0]()
+    >>> from dualmech.crosscheck.papers.eigen import reductions
+    >>> row = reductions.rows_of(64, (2, 4, 8))[0]()
     >>> whole, *reduced = row.entries
     >>> row.name, round(whole.error[1], 3), min(round(entry.error[1], 3) for entry in reduced) > 1
     ('all ranges, 64', 1.009, True)
     """
     workload = build()
     program = QueryWeighting(workload, designs.eigen_queries(workload))
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         lower_only = math.isinf(tol)
         if lower_only:
             least = bound(program)
@@ -155,12 +132,12 @@ def bound(program: QueryWeighting) -> float:
     --------
     >>> import dualmech as dm
     >>> from dualmech import fast
-    >>> from dualmech.crosscheck import eigen_reductions
+    >>> from dualmech.crosscheck.papers.eigen import reductions
     >>> ranges = dm.workloads.all_range(64)
     >>> program = dm.QueryWeighting(ranges, dm.designs.eigen_queries(ranges))
     >>> uniform = dm.TotalVariance(ranges).certify(np.eye(64), np.ones(64)).lower_bound
     >>> optimum = fast.solve(dm.TotalVariance(ranges)).objective
-    >>> round(uniform / optimum, 4), round(eigen_reductions.bound(program) / optimum, 4)
+    >>> round(uniform / optimum, 4), round(reductions.bound(program) / optimum, 4)
     (0.9785, 0.9997)
     """
     gains = program.sensitivities.T @ program.geometry.roots

@@ -8,7 +8,6 @@ so the ratio of two mechanisms' means over all queries needs neither samples nor
 from __future__ import annotations
 
 import csv
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,19 +17,10 @@ import numpy as np
 from dualmech import fast, workloads
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE
-from dualmech.crosscheck.papers.eigen.instances import (
-    FOUR,
-    SEED,
-    Instance,
-    shape_text,
-)
-from dualmech.crosscheck.papers.eigen.printed import (
-    DATACUBE,
-    FOURIER,
-    HIERARCHICAL,
-    WAVELET,
-)
-from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.crosscheck.papers.eigen.instances import FOUR, SEED, Instance, shape_text
+from dualmech.crosscheck.papers.eigen.printed import DATACUBE, FOURIER, HIERARCHICAL, WAVELET
+from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import strategies
 from dualmech.validate import Array
@@ -48,32 +38,19 @@ RANGES = 2048
 
 @dataclass(frozen=True, slots=True)
 class RelativeRow:
-    """Mean relative errors on one workload, over that of the Eigen-Design for relative error.
+    """Mean relative errors on one workload, over that of the Eigen-Design for relative error."""
 
-    Attributes
-    ----------
-    name : str
-        The workload.
-    plain : float
-        Of the Eigen-Design for absolute error.
-    rivals : mapping of name to float
-        Of the rivals.
-    gap : float
-        How far, at most, the design is above the least total variance of the scaled queries, relative.
-    certified : bool
-        Whether its Program 1 was solved to its tolerance.
-    """
-
-    name: str
-    plain: float
-    rivals: dict[str, float]
+    name: str  # The workload
+    plain: float  # Of the Eigen-Design for absolute error
+    rivals: dict[str, float]  # By name: of the rivals
+    # How far, at most, the design is above the least total variance of the scaled queries, relative
     gap: float
-    certified: bool
+    certified: bool  # Whether its Program 1 was solved to its tolerance
 
     @property
     def outcome(self) -> Agreement:
         """Whether Program 1 was certified; a mean relative error has no bound here."""
-        return Agreement.AGREE if self.certified else Agreement.WIDE
+        return proven(self.certified)
 
 
 def histogram(path: str) -> Array:
@@ -134,9 +111,7 @@ def rows(path: str) -> list[Callable[[], RelativeRow]]:
 def solve(instance: Instance, counts: Array) -> RelativeRow:
     """Compare mean relative errors on a workload, given the counts of all cells."""
     workload = instance.build()
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         design = partial(fast.eigen_design, workload, tol=DESIGN_TOLERANCE)
         scaled = design(weights=strategies.relative_weights(workload), bound_tol=OPTIMUM_TOLERANCE)
         plain = design(bound_tol=None)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.agreement import VERDICTS, Agreement
 from dualmech.crosscheck.papers.eigen import (
     completion,
     designs,
@@ -19,13 +16,9 @@ from dualmech.crosscheck.papers.eigen import (
     instances,
     printed,
     reductions,
+    relative,
 )
-from dualmech.crosscheck.papers.eigen import (
-    relative as eigen_relative,
-)
-from dualmech.crosscheck.papers.eigen.completion import CompletionRow
-from dualmech.crosscheck.papers.eigen.designs import DesignRow
-from dualmech.crosscheck.papers.eigen.experiments import OPTIMUM_TOLERANCE, Reading, Row
+from dualmech.crosscheck.papers.eigen.experiments import OPTIMUM_TOLERANCE, Reading, Row, ratio
 from dualmech.crosscheck.papers.eigen.instances import CELLS, IDENTITY, Instance
 from dualmech.crosscheck.papers.eigen.printed import (
     BOUND,
@@ -37,9 +30,9 @@ from dualmech.crosscheck.papers.eigen.printed import (
     WAVELET,
     Claim,
 )
-from dualmech.crosscheck.papers.eigen.reductions import ReductionRow
-from dualmech.crosscheck.papers.eigen.relative import RelativeRow
 from dualmech.crosscheck.papers.printed import Interval
+from dualmech.crosscheck.papers.report import line, table, wide, write, yes
+from dualmech.crosscheck.papers.sheets import Sheet
 from dualmech.crosscheck.papers.verdicts import Finding, Verdict
 
 OPTIMUM = "optimum"
@@ -57,6 +50,11 @@ LEGEND = (
 )
 
 
+SMALLER = f"NO VERDICT: the paper's numbers are of {CELLS} cells"
+
+_line = partial(line, columns=COLUMNS, stub=STUB, width=WIDTH)
+
+
 def lines(row: Row) -> list[str]:
     """Return the lines of a row of the table of alternative workloads: as printed, then every reading."""
     shown = [
@@ -71,20 +69,15 @@ def lines(row: Row) -> list[str]:
 def _reading(reading: Reading) -> list[str]:
     instance = reading.instance
     over = {name: reading.factor(name) for name in (BOUND, *reading.rivals)}
-    over[OPTIMUM] = experiments.ratio(reading.optimum, reading.design)
-    text = (
-        f"  {instance.label}, {instance.cells} cells: Eigen-Design at {span(reading.design)} of the bound and "
-        f"{span(experiments.ratio(reading.design, reading.optimum))} of the optimum, {reading.seconds:.2g} s"
-    )
+    over[OPTIMUM] = ratio(reading.optimum, reading.design)
     return [
-        text + ("" if reading.certified else " WIDE"),
+        f"  {instance.label}, {instance.cells} cells: Eigen-Design at {span(reading.design)} of the bound and "
+        f"{span(ratio(reading.design, reading.optimum))} of the optimum, {reading.seconds:.2g} s"
+        + wide(reading.certified),
         _line("    computed", {name: span(value) for name, value in over.items()}),
         _line("    implies", {name: span(value) for name, value in reading.implied.items()}),
         f"    {sentence(reading.verdict, reading.design) if instance.cells == CELLS else SMALLER}",
     ]
-
-
-SMALLER = f"NO VERDICT: the paper's numbers are of {CELLS} cells"
 
 
 def sentence(found: Verdict, design: Interval) -> str:
@@ -121,72 +114,68 @@ def span(interval: Interval) -> str:
     return f"{low:.{decimals}f}-{high:.{decimals}f}"
 
 
-def _line(name: str, numbers: Mapping[str, str]) -> str:
-    return f"{name:<{STUB}}" + "".join(f"{numbers.get(column, ''):>{WIDTH}}" for column in COLUMNS).rstrip()
-
-
 def _alternatives(quick: bool) -> list[Callable[[], Row]]:
     return [partial(experiments.solve_row, *row) for row in instances.alternatives(quick)]
 
 
 def _show_alternatives(out: Console, title: str, rows: Iterator[Row]) -> None:
-    for line in (title, LEGEND):
-        out.print(line, markup=False)
+    write(out, title, LEGEND)
     for row in rows:
-        for line in ("", *lines(row)):
-            out.print(line, markup=False, soft_wrap=True)
-    out.print()
+        write(out, "", *lines(row), whole=True)
+    write(out, "")
 
 
-def _instances(
-    choose: Callable[[bool], Sequence[Instance]],
-) -> Callable[[bool], list[Callable[[], Reading]]]:
-    return lambda quick: [partial(experiments.solve, instance) for instance in choose(quick)]
+def _readings(source: str, claim: Claim, choose: Callable[[bool], Sequence[Instance]]) -> Sheet:
+    return Sheet(
+        source,
+        lambda quick: [partial(experiments.solve, instance) for instance in choose(quick)],
+        partial(_show_readings, claim),
+    )
 
 
 def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[Reading]) -> None:
     least, most = claim.factor
-    table = Table(title=f"{title}: root errors over the optimum", title_justify="left", box=box.SIMPLE_HEAD)
     found = list(rows)
     names = list(dict.fromkeys(name for reading in found for name in reading.rivals))
-    table.add_column("workload")
-    headings = ("optimum certified", "bound", "Eigen-Design", *names, "best rival / design", "design / bound")
-    for heading in (*headings, f"{least} to {most}, {claim.over_bound}"):
-        table.add_column(heading, justify="right")
-    for reading in found:
-        errors = [(1.0, 1.0), reading.design, *(reading.rivals[name] for name in names)]
-        table.add_row(
+    headings = (
+        *("workload", "optimum certified", "bound", "Eigen-Design", *names, "best rival / design"),
+        *("design / bound", f"{least} to {most}, {claim.over_bound}"),
+    )
+    drawn = (
+        (
             reading.instance.label,
-            "yes" if reading.outcome is Agreement.AGREE else "wide",
-            *(span(experiments.ratio(error, reading.optimum)) for error in errors),
+            VERDICTS[reading.outcome],
+            *(
+                span(ratio(error, reading.optimum))
+                for error in ((1.0, 1.0), reading.design, *(reading.rivals[name] for name in names))
+            ),
             span(reading.factor(reading.best)),
             span(reading.design),
-            "yes" if reading.within(claim) else "NO",
+            yes(reading.within(claim)),
         )
-    out.print(table)
+        for reading in found
+    )
+    out.print(table(f"{title}: root errors over the optimum", headings, drawn))
     out.print(
         f"Last column: the text says that the best rival's error is {least} to {most} times the design's, and the "
         f"design's at most {claim.over_bound} times the bound."
     )
 
 
-def _show_designs(out: Console, title: str, rows: Iterator[DesignRow]) -> None:
+def _show_designs(out: Console, title: str, rows: Iterator[designs.DesignRow]) -> None:
     found = list(rows)
-    table = Table(title=f"{title}: root errors over the optimum", title_justify="left", box=box.SIMPLE_HEAD)
     names = list(dict.fromkeys(entry.name for row in found for entry in row.entries))
-    table.add_column("workload")
-    for heading in (*names, "best", "others / eigen-queries"):
-        table.add_column(heading, justify="right")
+    drawn = []
     for row in found:
         entries = {entry.name: entry for entry in row.entries}
-        shown = [
+        shown = (
             f"{span(entries[name].program)}\n{span(entries[name].completed)}" if name in entries else ""
             for name in names
-        ]
-        bases = [entries[name] for name in (WAVELET, FOURIER)]
-        mark = "" if row.outcome is Agreement.AGREE else " WIDE"
-        table.add_row(row.name + mark, *shown, row.best.name, _others(row.eigen_queries, bases))
-    out.print(table)
+        )
+        others = _others(row.eigen_queries, [entries[name] for name in (WAVELET, FOURIER)])
+        drawn.append((row.name + wide(row.outcome is Agreement.AGREE), *shown, row.best.name, others))
+    headings = ("workload", *names, "best", "others / eigen-queries")
+    out.print(table(f"{title}: root errors over the optimum", headings, drawn))
     out.print(
         "Above: Program 1 alone. Below: columns completed. Last column, wavelet and Fourier over eigen-queries: the "
         f"text says above {PERMUTED_DESIGNS:g} on permuted ranges, more than 1 on ranges, 1 on marginals."
@@ -194,90 +183,75 @@ def _show_designs(out: Console, title: str, rows: Iterator[DesignRow]) -> None:
 
 
 def _others(eigen_queries: designs.Weighted, bases: Sequence[designs.Weighted]) -> str:
-    program = [span(experiments.ratio(each.program, eigen_queries.program)) for each in bases]
-    completed = [span(experiments.ratio(each.completed, eigen_queries.completed)) for each in bases]
+    program = [span(ratio(each.program, eigen_queries.program)) for each in bases]
+    completed = [span(ratio(each.completed, eigen_queries.completed)) for each in bases]
     return f"{', '.join(program)}\n{', '.join(completed)}"
 
 
-def _show_reductions(out: Console, title: str, rows: Iterator[ReductionRow]) -> None:
+def _show_reductions(out: Console, title: str, rows: Iterator[reductions.ReductionRow]) -> None:
     for row in rows:
         most, known = (", at most", "") if math.isinf(row.asked) else ("", f", optimum to {row.gap:.0e}")
-        mark = "" if row.outcome is Agreement.AGREE else " WIDE"
-        table = Table(title=f"{title}: {row.name}{known}{mark}", title_justify="left", box=box.SIMPLE_HEAD)
-        table.add_column("eigen-queries weighed")
-        headings = ("Program 1, above its optimum", "seconds for weights", "speed")
-        for heading in (f"error / optimum{most}", *headings):
-            table.add_column(heading, justify="right")
         whole = row.entries[0].seconds
-        for entry in row.entries:
-            table.add_row(
+        drawn = [
+            (
                 entry.label,
                 span(entry.error),
                 f"{100 * entry.excess:.2g} %",
                 f"{entry.seconds:.2g}",
                 f"{whole / entry.seconds:.1f}",
             )
-        table.add_row(f"best rival: {row.rival[0]}", span(row.rival[1]), "", "", "")
-        out.print(table)
+            for entry in row.entries
+        ]
+        drawn.append((f"best rival: {row.rival[0]}", span(row.rival[1]), "", "", ""))
+        headings = (
+            *("eigen-queries weighed", f"error / optimum{most}", "Program 1, above its optimum"),
+            *("seconds for weights", "speed"),
+        )
+        mark = wide(row.outcome is Agreement.AGREE)
+        out.print(table(f"{title}: {row.name}{known}{mark}", headings, drawn))
 
 
-def _show_completion(out: Console, title: str, rows: Iterator[CompletionRow]) -> None:
+def _show_completion(out: Console, title: str, rows: Iterator[completion.CompletionRow]) -> None:
+    headings = ("weights", "gap of Program 1", "eigen-queries / bound", "columns completed / bound")
     for row in rows:
-        table = Table(title=f"{title}: {row.name}", title_justify="left", box=box.SIMPLE_HEAD)
-        table.add_column("weights")
-        for heading in ("gap of Program 1", "eigen-queries / bound", "columns completed / bound"):
-            table.add_column(heading, justify="right")
-        for entry in row.entries:
-            solved = math.isfinite(entry.asked)
-            name = f"Program 1 to {entry.asked:.0e}" if solved else "Theorem 2's, nothing solved"
-            table.add_row(name, f"{entry.gap:.0e}", f"{entry.program:.4f}", f"{entry.completed:.4f}")
-        out.print(table)
+        drawn = (
+            (
+                f"Program 1 to {entry.asked:.0e}"
+                if math.isfinite(entry.asked)
+                else "Theorem 2's, nothing solved",
+                f"{entry.gap:.0e}",
+                f"{entry.program:.4f}",
+                f"{entry.completed:.4f}",
+            )
+            for entry in row.entries
+        )
+        out.print(table(f"{title}: {row.name}", headings, drawn))
 
 
-def _show_relative(out: Console, title: str, rows: Iterator[RelativeRow]) -> None:
+def _show_relative(out: Console, title: str, rows: Iterator[relative.RelativeRow]) -> None:
     found = list(rows)
     if not found:
-        out.print(
-            f"{title}: skipped, it is of real records: give the Adult table with --data FILE", markup=False
-        )
-        return
+        write(out, f"{title}: skipped, it is of real records: give the Adult table with --data FILE")
     for row in found:
-        table = Table(
-            title=f"{title}: {row.name}, means over that of the Eigen-Design for relative error",
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-        )
-        for heading in (*row.rivals, "Eigen-Design for absolute error", "certified"):
-            table.add_column(heading, justify="right")
-        certified = "yes" if row.outcome is Agreement.AGREE else "wide"
-        table.add_row(*(f"{error:.3f}" for error in (*row.rivals.values(), row.plain)), certified)
-        out.print(table)
+        headings = (*row.rivals, "Eigen-Design for absolute error", "certified")
+        errors = (f"{error:.3f}" for error in (*row.rivals.values(), row.plain))
+        title_of_row = f"{title}: {row.name}, means over that of the Eigen-Design for relative error"
+        out.print(table(title_of_row, headings, [(*errors, VERDICTS[row.outcome])], words=0))
 
 
-Parts = tuple[
-    str, Callable[[bool], Sequence[Callable[[], Any]]], Callable[[Console, str, Iterator[Any]], None]
-]
-
-ALTERNATIVES: Parts = (f"{EIG}, alternative workloads", _alternatives, _show_alternatives)
-RANGES: Parts = (
-    f"{EIG}, ranges",
-    _instances(instances.ranges),
-    partial(_show_readings, printed.RANGES),
-)
-MARGINALS: Parts = (
-    f"{EIG}, marginals",
-    _instances(instances.marginals),
-    partial(_show_readings, printed.MARGINALS),
-)
-DESIGNS: Parts = (f"{EIG}, design queries", designs.comparisons, _show_designs)
-COMPLETION: Parts = (f"{EIG}, columns completed", completion.rows, _show_completion)
-REDUCTIONS: Parts = (f"{EIG}, reductions", reductions.rows, _show_reductions)
-LARGE_REDUCTIONS: Parts = (f"{EIG}, reductions", reductions.large_rows, _show_reductions)
-RELATIVE: Parts = (f"{EIG}, relative errors on the Adult table", lambda quick: [], _show_relative)
-"""Skipped, with the reason; `relative` is the sheet on a file."""
-
-
-def relative(path: str) -> Parts:
-    """Return the sheet of relative errors on a data file; what it asks for takes a minute, also in a quick run."""
-    title, _, show = RELATIVE
-    return title, lambda quick: eigen_relative.rows(path), show
+SHEETS = {
+    "alternative": Sheet(f"{EIG}, alternative workloads", _alternatives, _show_alternatives),
+    "ranges": _readings(f"{EIG}, ranges", printed.RANGES, instances.ranges),
+    "marginals": _readings(f"{EIG}, marginals", printed.MARGINALS, instances.marginals),
+    "designs": Sheet(f"{EIG}, design queries", designs.comparisons, _show_designs),
+    "completion": Sheet(f"{EIG}, columns completed", completion.rows, _show_completion),
+    "reductions": Sheet(f"{EIG}, reductions", reductions.rows, _show_reductions),
+    "reductions8192": Sheet(f"{EIG}, reductions", reductions.large_rows, _show_reductions, apart=True),
+    "relative": Sheet(
+        f"{EIG}, relative errors on the Adult table",
+        lambda quick: [],
+        _show_relative,
+        data=lambda path: lambda quick: relative.rows(path),
+    ),
+}
+"""Relative errors are skipped, with the reason, where no file is given; on one they take a minute, quick or not."""

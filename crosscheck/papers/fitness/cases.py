@@ -6,38 +6,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dualmech import workloads
-from dualmech.crosscheck.papers.printed import FFU, PRIVACY_COSTS, rounded_from
+from dualmech.crosscheck.papers.fitness.printed import FFU, PRIVACY_COSTS
+from dualmech.crosscheck.papers.printed import Interval, is_rounding
 from dualmech.problems.fitness import FitnessForUse
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A problem and a number that a paper prints for its optimum.
+    """A problem and a number that a paper prints for its optimum."""
 
-    Attributes
-    ----------
-    name : str
-        How rows and tests call it.
-    problem : callable
-        Builds the problem; cheap to keep, built when needed.
-    printed : mapping of column to text
-        Numbers as the paper prints them, digits included: a text such as ``"4.46"``.
-    source : str
-        Paper and table.
-    """
-
-    name: str
-    problem: Callable[[], FitnessForUse]
+    name: str  # How rows and tests call it
+    problem: Callable[[], FitnessForUse]  # Builds the problem; cheap to keep, built when needed
+    # By column: numbers as the paper prints them, digits included: a text such as ``"4.46"``
     printed: dict[str, str]
-    source: str
+    source: str  # Paper and table
 
-    def confirms(self, column: str, interval: tuple[float, float]) -> bool:
-        """Whether a printed number is a rounding of something in a certified interval.
-
-        Half a unit of the last printed digit is allowed on either side.
-        """
-        (low, high), (least, largest) = interval, rounded_from(self.printed[column])
-        return least <= high and low <= largest
+    def confirms(self, column: str, interval: Interval) -> bool:
+        """Whether a printed number is a rounding of something in a certified interval."""
+        return is_rounding(self.printed[column], interval)
 
 
 def _prefix(d: int) -> Callable[[], FitnessForUse]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from dualmech.crosscheck.papers.fitness import ratios
 from dualmech.crosscheck.papers.fitness.closed_forms import fitness_noise, variance_noise
 from dualmech.crosscheck.papers.fitness.instances import Instance
 from dualmech.crosscheck.papers.fitness.ratios import CA_WEIGHTINGS, Reading
+from dualmech.crosscheck.papers.plots import COLOURS
+from dualmech.crosscheck.papers.solving import proven
 from dualmech.workloads.base import Workload
 
 COSTS = (0.1, 0.2, 0.3, 0.4)
@@ -26,31 +29,24 @@ COSTS = (0.1, 0.2, 0.3, 0.4)
 
 EPSILONS = (0.1, 0.25, 0.5, 1.0)
 
+LARGEST_EPSILON, STEPS = 1.0, 201
+"""Of the curves as drawn."""
+
 ROUNDING = 1e-9
 """Relative allowance when a closed form is held against a certified interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One abscissa of Figure 2 or 3.
+    """One abscissa of Figure 2 or 3."""
 
-    Attributes
-    ----------
-    cells, total_target : int
-        d and k.
-    curves : mapping of mechanism to float
-        Largest ratio of variance to target at equal privacy cost, by closed form.
-    squared_cost : float
-        Of the best fit, by closed form.
-    reading : Reading or None
-        The same instance solved and certified, where it was.
-    """
-
+    # d and k
     cells: int
     total_target: int
+    # By mechanism: largest ratio of variance to target at equal privacy cost, by closed form
     curves: dict[str, float]
-    squared_cost: float
-    reading: Reading | None
+    squared_cost: float  # Of the best fit, by closed form
+    reading: Reading | None  # The same instance solved and certified, where it was
 
     @property
     def outcome(self) -> Agreement:
@@ -62,7 +58,7 @@ class Point:
         for value, (low, high) in pairs:
             if not low * (1 - ROUNDING) <= value <= high * (1 + ROUNDING):
                 return Agreement.DISAGREE
-        return Agreement.AGREE if self.reading.certified else Agreement.WIDE
+        return proven(self.reading.certified)
 
     @property
     def gap(self) -> float:
@@ -106,6 +102,10 @@ class Figure:
         """Return what to compute, a point each."""
         solved = self.quick if quick else self.solved
         return [partial(point, cells, target, (cells, target) in solved) for cells, target in self.points]
+
+    def x(self, row: Point) -> int:
+        """Return the abscissa of a point."""
+        return row.cells if self.varied == "d" else row.total_target
 
 
 FIGURE_2 = Figure(
@@ -161,3 +161,28 @@ def curve(privacy_cost: float) -> Curve:
     ['4.1e-02', '1.1e-02', '5.1e-04', '1.8e-08']
     """
     return Curve(privacy_cost, tuple(accounting.delta(privacy_cost, epsilon) for epsilon in EPSILONS))
+
+
+def draw_curves(axes: Any) -> None:
+    """Draw Figure 1."""
+    epsilons = np.linspace(0.0, LARGEST_EPSILON, STEPS)
+    for cost, colour in zip(COSTS, COLOURS, strict=True):
+        deltas = [accounting.delta(cost, float(epsilon)) for epsilon in epsilons]
+        axes.plot(epsilons, deltas, color=colour, label=f"Δ = {cost:g}")
+    axes.set(xlabel="ε", ylabel="δ", xlim=(0, LARGEST_EPSILON), ylim=(0, None))
+    axes.set_title("Least δ at every ε, by privacy cost Δ", loc="left", fontsize=10)
+    axes.legend()
+
+
+def draw_points(figure: Figure, axes: Any) -> None:
+    """Draw Figure 2 or 3 by closed forms."""
+    points = [point(cells, target) for cells, target in figure.points]
+    xs = [figure.x(each) for each in points]
+    for name, colour in zip(CA_WEIGHTINGS, COLOURS[1:], strict=True):
+        axes.plot(xs, [each.curves[name] for each in points], "o-", ms=3.5, color=colour, label=name)
+    axes.plot(xs, np.ones(len(xs)), "s-", ms=3.5, color=COLOURS[0], label="fitness for use")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(xs, [str(x) for x in xs])
+    axes.set(xlabel=figure.varied, ylabel="largest variance / target", ylim=(0, None))
+    axes.set_title(figure.subject.capitalize(), loc="left", fontsize=10)
+    axes.legend()

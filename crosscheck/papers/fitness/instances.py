@@ -25,17 +25,10 @@ LEAST_TARGET, LARGEST_TARGET = 1, 10
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One reading of a row of a table: which workload and targets its numbers may be of.
+    """One reading of a row of a table: which workload and targets its numbers may be of."""
 
-    Attributes
-    ----------
-    label : str
-        What sets it apart from other readings of the same row.
-    build : callable
-        Returns workload and targets; cheap to keep, called where it is needed.
-    """
-
-    label: str
+    label: str  # What sets it apart from other readings of the same row
+    # Returns workload and targets; cheap to keep, called where it is needed
     build: Callable[[], tuple[Workload, Array | float]]
 
 

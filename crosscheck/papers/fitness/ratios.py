@@ -7,7 +7,6 @@ cost 1, and its ratio at any α is its `value` over α.
 from __future__ import annotations
 
 import time
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,7 @@ from dualmech.certificate import Certificate
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.papers.fitness.instances import Instance
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.solving import quietly
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
@@ -47,45 +46,23 @@ WORDS = {"wCA-I": 1.0, "wCA-II": 0.5}
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One instance of a table's row, solved.
+    """One instance of a table's row, solved."""
 
-    Attributes
-    ----------
-    label : str
-        Which instance.
-    size : (queries, cells)
-        Of the workload.
-    cost : Interval
-        Proven interval of the least squared privacy cost α.
-    certified : bool
-        Whether every optimum was proven to its tolerance.
-    uniform : bool
-        Whether all targets are equal, so that CA and its weightings coincide.
-    values : mapping of mechanism to Interval
-        Largest variance over target at squared cost 1.
-    coded : mapping of mechanism to Interval
-        The same for CA and its weightings as the published code states them, with a ridge; empty where there
-        are more than `MOST_RIDGED_CELLS` cells.
-    words : mapping of mechanism to Interval
-        The same for the weightings as the paper words them.
-    total_error : float
-        Sum of variances of the covariance found, over that of CA's, at the same privacy cost. Optimal
-        covariances are not unique, so others may have another sum.
-    seconds : float
-        From the instance to the last optimum.
-    """
-
-    label: str
-    size: tuple[int, int]
-    cost: Interval
+    label: str  # Which instance
+    size: tuple[int, int]  # (queries, cells): Of the workload
+    cost: Interval  # Proven interval of the least squared privacy cost α
     gap: float
-    certified: bool
-    uniform: bool
-    values: dict[str, Interval]
+    certified: bool  # Whether every optimum was proven to its tolerance
+    uniform: bool  # Whether all targets are equal, so that CA and its weightings coincide
+    values: dict[str, Interval]  # By mechanism: largest variance over target at squared cost 1
+    # By mechanism: the same for CA and its weightings as the published code states them, with a ridge;
+    # empty where there are more than `MOST_RIDGED_CELLS` cells
     coded: dict[str, Interval]
-    words: dict[str, Interval]
+    words: dict[str, Interval]  # By mechanism: the same for the weightings as the paper words them
+    # Sum of variances of the covariance found, over that of CA's, at the same privacy cost. Optimal
+    # covariances are not unique, so others may have another sum.
     total_error: float
-    seconds: float
+    seconds: float  # From the instance to the last optimum
 
     def ratio(self, mechanism: str) -> Interval:
         """Return the interval of a mechanism's largest ratio at the certified cost."""
@@ -98,8 +75,8 @@ def solve(instance: Instance, variants: bool = True) -> Reading:
 
     Examples
     --------
-    >>> from dualmech.crosscheck import fitness_instances
-    >>> (instance,) = fitness_instances.readings(table=10, row=4)
+    >>> from dualmech.crosscheck.papers.fitness import instances
+    >>> (instance,) = instances.readings(table=10, row=4)
     >>> reading = solve(instance)
     >>> reading.certified, [round(end, 4) for end in reading.ratio("IP")]
     (True, [4.6084, 4.6084])
@@ -107,9 +84,7 @@ def solve(instance: Instance, variants: bool = True) -> Reading:
     begun = time.perf_counter()
     workload, targets = instance.build()
     goals = np.broadcast_to(np.asarray(targets, dtype=np.float64), workload.shape[:1])
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         optimum = fast.solve(FitnessForUse(workload, goals), tol=COST_TOLERANCE)
         spent = optimum.objective * optimum.mechanism.variances(workload).sum()
         family = _TotalVarianceFamily(workload, goals)

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 
 from dualmech import fast, reference, workloads
 from dualmech.crosscheck.agreement import TOLERANCES, Agreement, Comparison, compare
 from dualmech.crosscheck.papers.fitness import instances, ratios
 from dualmech.crosscheck.papers.fitness.cases import Case
+from dualmech.crosscheck.papers.fitness.printed import CONVERGENCE, MECHANISMS, RatioTable
 from dualmech.crosscheck.papers.fitness.ratios import Reading
-from dualmech.crosscheck.papers.printed import (
-    CONVERGENCE,
-    MECHANISMS,
-    Interval,
-    RatioTable,
-    rounded_from,
-)
-from dualmech.crosscheck.papers.verdicts import (
-    Evidence,
-    Finding,
-    Verdict,
-    verdict,
-)
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.printed import Interval, is_rounding
+from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.verdicts import Evidence, Finding, Verdict, verdict
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
 
@@ -83,9 +72,7 @@ def solve_case(case: Case) -> Row:
     """Solve one case with every backend of the reference layer and with the fast layer."""
     problem = case.problem()
     answers: dict[str, Solution] = {}
-    with warnings.catch_warnings():
-        # A wide interval is reported in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         for backend in BACKENDS:
             answers[backend] = reference.solve(problem, backend=backend, tol=TOLERANCES[backend])
         answers["fast"] = fast.solve(problem, tol=TOLERANCES["fast"])
@@ -124,7 +111,7 @@ class RaceRow:
             entry.interval[1] for entry in self.entries
         ):
             return Agreement.DISAGREE
-        return Agreement.AGREE if self.entries[-1].certified else Agreement.WIDE
+        return proven(self.entries[-1].certified)
 
     @property
     def gap(self) -> float:
@@ -136,9 +123,7 @@ def race(size: int, limit: float) -> RaceRow:
     """Run the paper's two optimisers of Problem 4, with its published settings, and the dual solver."""
     problem = FitnessForUse(workloads.prefix(size), targets=1.0)
     answers = {}
-    with warnings.catch_warnings():
-        # That these two stop without a proof is what the table shows.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         for method in ("softmax_gradient", "softmax_newton"):
             answers[method] = fast.solve(problem, method=method, time_limit=limit, max_iterations=MOST_STEPS)
         answers["dual"] = fast.solve(problem, tol=TOLERANCES["fast"])
@@ -147,24 +132,15 @@ def race(size: int, limit: float) -> RaceRow:
 
 @dataclass(frozen=True, slots=True)
 class RatioRow:
-    """A row of Tables 4 to 11: printed ratios, the instances that they may be of, and what follows.
-
-    Attributes
-    ----------
-    printed : mapping of mechanism to text
-        The row as printed.
-    readings, verdicts : tuples
-        Definite instances, solved, and the verdict on each: an instance that fewer columns fit than fit
-        another reading of the same row is none that the row is held against.
-    random : tuple of Reading
-        Random instances as the text describes them; empty where nothing is random.
-    """
+    """A row of Tables 4 to 11: printed ratios, the instances that they may be of, and what follows."""
 
     table: RatioTable
     row: int
-    printed: dict[str, str]
+    printed: dict[str, str]  # By mechanism: the row as printed
+    # Definite instances, solved, and the verdict on each: an instance that fewer columns fit than fit
+    # another reading of the same row is none that the row is held against
     readings: tuple[Reading, ...]
-    random: tuple[Reading, ...]
+    random: tuple[Reading, ...]  # Random instances as the text describes them; empty where nothing is random
     verdicts: tuple[Verdict, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -178,7 +154,7 @@ class RatioRow:
     def outcome(self) -> Agreement:
         """Whether every optimum was certified; a verdict on the paper does not enter."""
         certified = all(reading.certified for reading in self.readings + self.random)
-        return Agreement.AGREE if certified else Agreement.WIDE
+        return proven(certified)
 
     @property
     def gap(self) -> float:
@@ -192,8 +168,7 @@ class RatioRow:
 
     def within_spread(self, mechanism: str) -> bool:
         """Whether a printed ratio can be a rounding of one in the spread."""
-        (low, high), (least, largest) = rounded_from(self.printed[mechanism]), self.spread(mechanism)
-        return low <= largest and least <= high
+        return is_rounding(self.printed[mechanism], self.spread(mechanism))
 
 
 def _withdrawn(found: Verdict) -> Verdict:
@@ -218,7 +193,7 @@ def solve_row(table: RatioTable, row: int, seeds: int | None = None) -> RatioRow
 
     Examples
     --------
-    >>> from dualmech.crosscheck.printed import RATIO_TABLES
+    >>> from dualmech.crosscheck.papers.fitness.printed import RATIO_TABLES
     >>> table_10 = RATIO_TABLES[6]
     >>> found = solve_row(table_10, 4).verdicts[0]
     >>> found.finding.name, found.fitting

@@ -1,1 +1,3 @@
 """Figures of the local privacy paper (LDP)."""
+
+SHEETS = ("histograms", "descent", "epsilon", "epsilon512", "size", "worst", "steps", "consistency")

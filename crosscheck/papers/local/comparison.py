@@ -7,7 +7,6 @@ best on average, as the paper's is; what is proven beside it bounds every mechan
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +15,8 @@ import numpy as np
 
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.local.instances import (
-    ALL_RIVALS,
-    COMPARED,
-    WORKLOADS,
-    Instance,
-)
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.local.instances import ALL_RIVALS, COMPARED, WORKLOADS, Instance
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.geometry.local import strategies
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.problems.local.strategy import LocalStrategy
@@ -48,41 +42,22 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A workload at one n and ε.
-
-    Attributes
-    ----------
-    instance : Instance
-        What was asked.
-    epsilon : float
-        ε.
-    bound : float
-        Users that every mechanism needs in the worst case, proven: by the least worst case where that is solved, else
-        by a bound on the average.
-    paper_bound : float
-        The same by the paper's own bound (its theorem 5.6); at least 0.
-    optimised : float or None
-        Users that the strategy found needs in the worst case; None where none was searched for.
-    average : float or None
-        Users that it needs where all types are alike many.
-    rivals : mapping of name to float
-        Users that the fixed mechanisms need.
-    gap, asked : float
-        Of what was optimised, proven and wanted, relative; infinity is wanted where nothing was.
-    seconds : float
-        Spent on the strategy.
-    """
+    """A workload at one n and ε."""
 
     instance: Instance
     epsilon: float
+    # Users that every mechanism needs in the worst case, proven: by the least worst case where that is
+    # solved, else by a bound on the average
     bound: float
-    paper_bound: float
+    paper_bound: float  # The same by the paper's own bound (its theorem 5.6); at least 0
+    # Users that the strategy found needs in the worst case; None where none was searched for
     optimised: float | None
-    average: float | None
-    rivals: dict[str, float]
+    average: float | None  # Users that it needs where all types are alike many
+    rivals: dict[str, float]  # By name: users that the fixed mechanisms need
+    # Of what was optimised, proven and wanted, relative; infinity is wanted where nothing was
     gap: float
     asked: float
-    seconds: float
+    seconds: float  # Spent on the strategy
 
     @property
     def outcome(self) -> Agreement:
@@ -90,7 +65,7 @@ class Comparison:
         found = [*self.rivals.values(), *([] if self.optimised is None else [self.optimised])]
         if min(found) < self.bound * (1 - ROUNDING):
             return Agreement.DISAGREE
-        return Agreement.AGREE if self.gap <= self.asked else Agreement.WIDE
+        return proven(self.gap <= self.asked)
 
     def best(self, names: Sequence[str]) -> str:
         """Return which of some rivals needs the fewest users."""
@@ -108,7 +83,7 @@ def solve(
 
     Examples
     --------
-    >>> from dualmech.crosscheck.local_instances import HISTOGRAM, SUBSETS
+    >>> from dualmech.crosscheck.papers.local.instances import HISTOGRAM, SUBSETS
     >>> found = solve(Instance(HISTOGRAM, 64), 1.0, optimise=False, names=(SUBSETS,))
     >>> round(found.rivals[SUBSETS] / found.bound, 9), round(found.bound, 2), round(found.paper_bound, 2)
     (1.0, 355.34, 35.23)
@@ -151,9 +126,7 @@ class _Found:
 def _search(problem: LocalStrategy) -> _Found:
     exact = problem.user_types <= EXACT_SIZE
     tol, limit = (EXACT_TOLERANCE, None) if exact else (HEURISTIC_TOLERANCE, HEURISTIC_SECONDS)
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         mean = fast.solve(problem, tol=tol, time_limit=limit)
         bounds, gaps = [(mean.lower_bound - float((problem.root**2).sum())) / problem.user_types], [mean.gap]
         if exact:
@@ -200,7 +173,7 @@ def slope(rows: Sequence[Comparison], name: str | None = None) -> float:
 
     Examples
     --------
-    >>> from dualmech.crosscheck.local_instances import PREFIX, RESPONSE
+    >>> from dualmech.crosscheck.papers.local.instances import PREFIX, RESPONSE
     >>> rows = [solve(Instance(PREFIX, size), 1.0, False, (RESPONSE,)) for size in (32, 64, 128)]
     >>> round(slope(rows), 2), round(slope(rows, RESPONSE), 2)
     (0.42, 1.92)

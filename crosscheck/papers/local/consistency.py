@@ -6,7 +6,6 @@ rounded to whole users; a file of counts takes its place.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,8 +16,9 @@ from dualmech import fast, files, validate, workloads
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.local.instances import ALL_RANGE, HISTOGRAM, PREFIX
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.crosscheck.rivals import LocalRival
-from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.errors import InvalidInputError
 from dualmech.problems.local.estimate import NonnegativeEstimate
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -43,36 +43,25 @@ WORKLOADS: dict[str, Callable[[int], Workload]] = {
 
 @dataclass(frozen=True, slots=True)
 class ConsistencyRow:
-    """Squared errors on one workload, means over simulated surveys, per query and squared number of users.
+    """Squared errors on one workload, means over simulated surveys, per query and squared number of users."""
 
-    Attributes
-    ----------
-    workload, mechanism, data : str
-        What was asked, of whom, and on which histogram.
-    stated : float
-        The mechanism's variance on these data.
-    unbiased, nonnegative, consistent : float
-        Error of the unbiased answers, of the nearest ones with ``x ≥ 0``, and of those with the known total as well.
-    gap : float
-        The widest of the estimates', proven.
-    runs : int
-        Surveys simulated.
-    """
-
+    # What was asked, of whom, and on which histogram
     workload: str
     mechanism: str
     data: str
-    stated: float
+    stated: float  # The mechanism's variance on these data
+    # Error of the unbiased answers, of the nearest ones with ``x ≥ 0``, and of those with the known
+    # total as well
     unbiased: float
     nonnegative: float
     consistent: float
-    gap: float
-    runs: int
+    gap: float  # The widest of the estimates', proven
+    runs: int  # Surveys simulated
 
     @property
     def outcome(self) -> Agreement:
         """Whether every estimate is certified."""
-        return Agreement.AGREE if self.gap <= TOLERANCE else Agreement.WIDE
+        return proven(self.gap <= TOLERANCE)
 
 
 def synthetic() -> Array:
@@ -133,9 +122,7 @@ def solve(name: str, runs: int, path: str | None = None) -> ConsistencyRow:
         answers = workload.apply(mechanism.simulate(x, generator))
         errors[0] += float(((answers - truth) ** 2).sum()) / unit
         for column, total in ((1, None), (2, users)):
-            with warnings.catch_warnings():
-                # What is not certified says so in the table; a warning beside it would only be noise.
-                warnings.simplefilter("ignore", UncertifiedWarning)
+            with quietly():
                 found = fast.solve(NonnegativeEstimate(workload, answers, total), tol=TOLERANCE)
             gap = max(gap, found.gap)
             errors[column] += float(((workload.apply(found.primal) - truth) ** 2).sum()) / unit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -12,14 +11,8 @@ from statistics import median
 
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.local.instances import (
-    ALL_RANGE,
-    HISTOGRAM,
-    PREFIX,
-    WORKLOADS,
-    Instance,
-)
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.local.instances import ALL_RANGE, HISTOGRAM, PREFIX, WORKLOADS, Instance
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.solution import Progress
 
@@ -42,29 +35,15 @@ STEPS = 15
 
 @dataclass(frozen=True, slots=True)
 class DescentRow:
-    """Gradient descent on a workload at one n and ε.
-
-    Attributes
-    ----------
-    instance : Instance
-        What was asked.
-    epsilon : float
-        ε.
-    objectives : mapping of method to tuple of float
-        L over the optimum, a random start each.
-    variances : mapping of method to tuple of float
-        The same for the average variance, L less the workload's squares.
-    gap : float
-        Of the optimum, proven, relative.
-    seconds, exact_seconds : float
-        For the median start, of all methods, and for the certified optimum.
-    """
+    """Gradient descent on a workload at one n and ε."""
 
     instance: Instance
     epsilon: float
-    objectives: dict[str, tuple[float, ...]]
+    objectives: dict[str, tuple[float, ...]]  # By method: L over the optimum, a random start each
+    # By method: the same for the average variance, L less the workload's squares
     variances: dict[str, tuple[float, ...]]
-    gap: float
+    gap: float  # Of the optimum, proven, relative
+    # For the median start, of all methods, and for the certified optimum
     seconds: float
     exact_seconds: float
 
@@ -73,16 +52,14 @@ class DescentRow:
         """Whether the optimum is certified, and nothing fell below it."""
         if min(min(found) for found in self.objectives.values()) < 1 - 2 * TOLERANCE:
             return Agreement.DISAGREE
-        return Agreement.AGREE if self.gap <= TOLERANCE else Agreement.WIDE
+        return proven(self.gap <= TOLERANCE)
 
 
 def solve(instance: Instance, epsilon: float, seeds: int) -> DescentRow:
     """Run gradient descent from some random starts, and the exact solver once."""
     problem = LocalStrategy(instance.build(), epsilon)
     squares = float((problem.root**2).sum())
-    with warnings.catch_warnings():
-        # Gradient descent proves nothing by itself, and is not asked to.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         best = fast.solve(problem, tol=TOLERANCE)
         found = {
             method: [fast.solve(problem, method=method, rng=seed) for seed in range(seeds)]
@@ -114,17 +91,10 @@ def rows(quick: bool) -> list[Callable[[], DescentRow]]:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """Seconds of one step of gradient descent on histograms of n types, with 4 n outputs, on one thread.
+    """Seconds of one step of gradient descent on histograms of n types, with 4 n outputs, on one thread."""
 
-    Attributes
-    ----------
-    size : int
-        n.
-    seconds, processor_seconds : float
-        Per step, by the clock and by the processor.
-    """
-
-    size: int
+    size: int  # n
+    # Per step, by the clock and by the processor
     seconds: float
     processor_seconds: float
 
@@ -147,8 +117,7 @@ def time_steps(size: int) -> StepRow:
     def note(news: Progress) -> None:
         clocks.append((time.perf_counter(), time.process_time()))
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         fast.solve(problem, method="gradient", max_iterations=STEPS + 1, callback=note)
     wall, processor = (
         median(after[clock] - before[clock] for before, after in pairwise(clocks)) for clock in (0, 1)

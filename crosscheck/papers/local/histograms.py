@@ -25,6 +25,7 @@ from dualmech.crosscheck.papers.local.instances import (
     RESPONSE,
     Instance,
 )
+from dualmech.crosscheck.papers.solving import proven
 from dualmech.geometry.local import strategies
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.problems.local.strategy import LocalStrategy
@@ -44,38 +45,20 @@ OTHERS = (RESPONSE, RAPPOR, HADAMARD, BEST_HADAMARD)
 
 @dataclass(frozen=True, slots=True)
 class HistogramRow:
-    """Histograms of n user types at one ε.
+    """Histograms of n user types at one ε."""
 
-    Attributes
-    ----------
-    size : int
-        n.
-    epsilon : float
-        ε.
-    members : int
-        Members of the reported sets, k.
-    users : float
-        That subset selection needs, average and worst case alike (α = 0.01).
-    paper_bound : float
-        Users needed by the paper's bound, ``(e^-ε - 1/n) / α``, at least 0.
-    others : mapping of name to float
-        How many times as many users other mechanisms need.
-    gap : float
-        Of the objective of subset selection over the bound, relative.
-    """
-
-    size: int
+    size: int  # n
     epsilon: float
-    members: int
-    users: float
-    paper_bound: float
-    others: dict[str, float]
-    gap: float
+    members: int  # Members of the reported sets, k
+    users: float  # That subset selection needs, average and worst case alike (α = 0.01)
+    paper_bound: float  # Users needed by the paper's bound, ``(e^-ε - 1/n) / α``, at least 0
+    others: dict[str, float]  # By name: how many times as many users other mechanisms need
+    gap: float  # Of the objective of subset selection over the bound, relative
 
     @property
     def outcome(self) -> Agreement:
         """Whether subset selection meets the bound."""
-        return Agreement.AGREE if self.gap <= PROVEN else Agreement.WIDE
+        return proven(self.gap <= PROVEN)
 
 
 def solve(size: int, epsilon: float) -> HistogramRow:

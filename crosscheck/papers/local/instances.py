@@ -38,18 +38,10 @@ BRANCHING = 4
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A workload over n user types, n a power of two.
+    """A workload over n user types, n a power of two."""
 
-    Attributes
-    ----------
-    name : str
-        Which of the six.
-    size : int
-        n.
-    """
-
-    name: str
-    size: int
+    name: str  # Which of the six
+    size: int  # n
 
     @property
     def attributes(self) -> int:

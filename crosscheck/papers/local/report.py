@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from statistics import median
-from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.local import (
-    comparison,
-    descent,
-    histograms,
-    worst,
-)
-from dualmech.crosscheck.papers.local import (
-    consistency as local_consistency,
-)
+from dualmech.crosscheck.agreement import VERDICTS
+from dualmech.crosscheck.papers.local import comparison, consistency, descent, histograms, worst
 from dualmech.crosscheck.papers.local.comparison import Comparison
-from dualmech.crosscheck.papers.local.consistency import ConsistencyRow
-from dualmech.crosscheck.papers.local.descent import DescentRow, StepRow
-from dualmech.crosscheck.papers.local.histograms import OTHERS, HistogramRow
+from dualmech.crosscheck.papers.local.histograms import OTHERS
 from dualmech.crosscheck.papers.local.instances import (
     ALL_RIVALS,
     BEST_HADAMARD,
@@ -43,21 +30,9 @@ from dualmech.crosscheck.papers.local.instances import (
     TREE,
     TREE_OF_SUBSETS,
 )
-from dualmech.crosscheck.papers.local.worst import WorstRow
+from dualmech.crosscheck.papers.report import table, write
+from dualmech.crosscheck.papers.sheets import Sheet, Tasks
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
-
-
-def _table(title: str, first: str, headings: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column(first)
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    return table
-
-
-def _certified(row: Any) -> str:
-    return "yes" if row.outcome is Agreement.AGREE else "NO" if row.outcome is Agreement.DISAGREE else "wide"
-
 
 LEGEND = f"""\
 Users needed for a variance of {NORMALISED_VARIANCE:g} per query, over the number of users squared, in the worst case.
@@ -80,24 +55,26 @@ SHORT = {
 
 
 def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[Comparison]) -> None:
-    for line in (title, LEGEND):
-        out.print(line, markup=False)
-    headings = ("bound", "paper", "best", *(SHORT.get(name, name) for name in ALL_RIVALS), "proven")
+    write(out, title, LEGEND)
+    others = (SHORT.get(name, name) for name in ALL_RIVALS)
+    headings = (varied, "bound", "paper", "best", *others, "proven")
     for name, group in groupby(rows, key=lambda row: row.instance.name):
         found = list(group)
-        size, epsilon = found[0].instance.size, found[0].epsilon
-        fixed = f"n = {size}" if varied == "ε" else f"ε = {epsilon:g}"
-        table = _table(f"{name}, {fixed}", varied, headings)
-        table.padding = (0, 1, 0, 0)
-        for row in found:
-            own = "" if row.optimised is None else f"{row.optimised / row.bound:.3f}"
-            others = (f"{row.rivals[each] / row.bound:.2f}" for each in ALL_RIVALS)
-            gap = _certified(row) if np.isfinite(row.asked) else ""
-            first = f"{row.epsilon:g}" if varied == "ε" else str(row.instance.size)
-            table.add_row(first, f"{row.bound:.1f}", f"{row.paper_bound / row.bound:.2f}", own, *others, gap)
-        out.print(table)
-        out.print(_summary(varied, found), markup=False)
-    out.print()
+        fixed = f"n = {found[0].instance.size}" if varied == "ε" else f"ε = {found[0].epsilon:g}"
+        drawn = (_multiples(varied, row) for row in found)
+        out.print(table(f"{name}, {fixed}", headings, drawn, padding=(0, 1, 0, 0)))
+        write(out, _summary(varied, found))
+    write(out, "")
+
+
+def _multiples(varied: str, row: Comparison) -> tuple[str, ...]:
+    return (
+        f"{row.epsilon:g}" if varied == "ε" else str(row.instance.size),
+        *(f"{row.bound:.1f}", f"{row.paper_bound / row.bound:.2f}"),
+        "" if row.optimised is None else f"{row.optimised / row.bound:.3f}",
+        *(f"{row.rivals[name] / row.bound:.2f}" for name in ALL_RIVALS),
+        VERDICTS[row.outcome] if np.isfinite(row.asked) else "",
+    )
 
 
 def _summary(varied: str, rows: Sequence[Comparison]) -> str:
@@ -122,131 +99,130 @@ def _summary(varied: str, rows: Sequence[Comparison]) -> str:
     return text
 
 
-def _show_histograms(out: Console, title: str, rows: Iterator[HistogramRow]) -> None:
-    out.print(title, markup=False)
-    headings = ("ε", "set size", "users", "paper's bound", *OTHERS, "distance from the bound", "optimal")
-    table = _table("Subset selection, and multiples of its users", "n", headings)
-    sizes: dict[int, None] = {}
-    for row in rows:
-        sizes[row.size] = None
-        others = (f"{row.others[name]:.3f}" for name in OTHERS)
-        numbers = (f"{row.epsilon:g}", str(row.members), f"{row.users:.2f}", f"{row.paper_bound:.2f}")
-        table.add_row(str(row.size), *numbers, *others, f"{row.gap:.0e}", _certified(row))
-    out.print(table)
-    starts = ", ".join(f"{histograms.response_is_optimal_from(size):.3f} (n = {size})" for size in sizes)
+def _show_histograms(out: Console, title: str, rows: Iterator[histograms.HistogramRow]) -> None:
+    write(out, title)
+    found = list(rows)
+    drawn = (
+        (
+            *(str(row.size), f"{row.epsilon:g}", str(row.members)),
+            *(f"{users:.2f}" for users in (row.users, row.paper_bound)),
+            *(f"{row.others[name]:.3f}" for name in OTHERS),
+            *(f"{row.gap:.0e}", VERDICTS[row.outcome]),
+        )
+        for row in found
+    )
+    headings = ("n", "ε", "set size", "users", "paper's bound", *OTHERS, "distance from the bound", "optimal")
+    out.print(table("Subset selection, and multiples of its users", headings, drawn))
+    starts = ", ".join(
+        f"{histograms.response_is_optimal_from(size):.3f} (n = {size})"
+        for size in dict.fromkeys(row.size for row in found)
+    )
     out.print(f"Randomised response is optimal from ε = {starts} on.")
 
 
-def _show_worst(out: Console, title: str, rows: Iterator[WorstRow]) -> None:
-    out.print(title, markup=False)
-    headings = (
-        "n",
-        "ε",
-        "worst / average",
-        "theorem 5.1",
-        "above the least worst",
-        "gap",
-        "certified",
-        "seconds",
-    )
-    table = _table("The best strategy on average, in the worst case", "workload", headings)
+def _show_worst(out: Console, title: str, rows: Iterator[worst.WorstRow]) -> None:
+    write(out, title)
     found = list(rows)
-    for row in found:
-        low, high = (100 * end for end in row.excess)
-        excess = f"{high:.4f} %" if high - low < 1e-3 else f"{low:.4f} to {high:.4f} %"
-        numbers = (
-            str(row.instance.size),
-            f"{row.epsilon:g}",
-            f"{row.ratio:.4f}",
-            f"{row.allowed:.2f}",
-            excess,
+    drawn = (
+        (
+            *(row.instance.name, str(row.instance.size), f"{row.epsilon:g}"),
+            *(f"{row.ratio:.4f}", f"{row.allowed:.2f}", _percent(*row.excess)),
+            *(f"{row.gap:.0e}", VERDICTS[row.outcome], f"{row.seconds:.2g}"),
         )
-        table.add_row(row.instance.name, *numbers, f"{row.gap:.0e}", _certified(row), f"{row.seconds:.2g}")
-    out.print(table)
+        for row in found
+    )
+    headings = (
+        *("workload", "n", "ε", "worst / average", "theorem 5.1", "above the least worst"),
+        *("gap", "certified", "seconds"),
+    )
+    out.print(table("The best strategy on average, in the worst case", headings, drawn))
     ratios = sorted(row.ratio for row in found)
     out.print(
         f"Nine in ten ratios are at most {ratios[int(0.9 * (len(ratios) - 1))]:.3f}, the largest is {ratios[-1]:.3f}."
     )
 
 
-def _show_descent(out: Console, title: str, rows: Iterator[DescentRow]) -> None:
-    out.print(title, markup=False)
-    kinds = ("code: L", "variance", "text: L", "variance")
-    headings = ("n", "ε", *kinds, "seconds", "exact: gap", "seconds", "certified")
-    table = _table("Over the certified optimum", "workload", headings)
-    for row in rows:
-        shown = []
-        for method in descent.METHODS:
-            shown += [
+def _percent(least: float, most: float) -> str:
+    low, high = 100 * least, 100 * most
+    return f"{high:.4f} %" if high - low < 1e-3 else f"{low:.4f} to {high:.4f} %"
+
+
+def _show_descent(out: Console, title: str, rows: Iterator[descent.DescentRow]) -> None:
+    write(out, title)
+    drawn = (
+        (
+            *(row.instance.name, str(row.instance.size), f"{row.epsilon:g}"),
+            *(
                 f"{min(found):.3f}, {median(found):.3f}"
+                for method in descent.METHODS
                 for found in (row.objectives[method], row.variances[method])
-            ]
-        exact = (f"{row.seconds:.2g}", f"{row.gap:.0e}", f"{row.exact_seconds:.2g}", _certified(row))
-        table.add_row(row.instance.name, str(row.instance.size), f"{row.epsilon:g}", *shown, *exact)
-    out.print(table)
+            ),
+            *(f"{row.seconds:.2g}", f"{row.gap:.0e}", f"{row.exact_seconds:.2g}", VERDICTS[row.outcome]),
+        )
+        for row in rows
+    )
+    headings = (
+        *("workload", "n", "ε", "code: L", "variance", "text: L", "variance"),
+        *("seconds", "exact: gap", "seconds", "certified"),
+    )
+    out.print(table("Over the certified optimum", headings, drawn))
     out.print(
         "Best and median of random starts, with the derivative of the authors' code and with that of the text. L is\n"
         "tr(W G⁺ W'), what all minimise; the average variance is L less the squares of the workload."
     )
 
 
-def _show_steps(out: Console, title: str, rows: Iterator[StepRow]) -> None:
-    out.print(title, markup=False)
-    table = _table("One step, 4 n outputs", "n", ("seconds", "processor", "growth"))
-    previous: StepRow | None = None
+def _show_steps(out: Console, title: str, rows: Iterator[descent.StepRow]) -> None:
+    write(out, title)
+    drawn: list[tuple[str, ...]] = []
+    previous: descent.StepRow | None = None
     for row in rows:
         growth = ""
         if previous and previous.processor_seconds > 0 and row.processor_seconds > 0:
-            power = np.log(row.processor_seconds / previous.processor_seconds) / np.log(
-                row.size / previous.size
-            )
-            growth = f"n^{power:.1f}"
-        table.add_row(str(row.size), f"{row.seconds:.2g}", f"{row.processor_seconds:.2g}", growth)
+            slower = np.log(row.processor_seconds / previous.processor_seconds)
+            growth = f"n^{slower / np.log(row.size / previous.size):.1f}"
+        drawn.append((str(row.size), f"{row.seconds:.2g}", f"{row.processor_seconds:.2g}", growth))
         previous = row
-    out.print(table)
+    out.print(table("One step, 4 n outputs", ("n", "seconds", "processor", "growth"), drawn))
 
 
-def _show_consistency(out: Console, title: str, rows: Iterator[ConsistencyRow]) -> None:
-    out.print(title, markup=False)
+def _show_consistency(out: Console, title: str, rows: Iterator[consistency.ConsistencyRow]) -> None:
+    write(out, title)
     found = list(rows)
-    data = found[0].data if found else ""
-    headings = ("mechanism", "stated", "unbiased", "x ≥ 0", "x ≥ 0, total", "improvement", "certified")
-    table = _table(f"Normalised squared error; {data}", "workload", headings)
-    for row in found:
-        numbers = (row.stated, row.unbiased, row.nonnegative, row.consistent)
-        shown = (f"{number:.3g}" for number in numbers)
-        ratios = f"{row.unbiased / row.nonnegative:.2f}, {row.unbiased / row.consistent:.2f}"
-        table.add_row(row.workload, row.mechanism, *shown, ratios, _certified(row))
-    out.print(table)
-    runs = found[0].runs if found else 0
+    drawn = (
+        (
+            *(row.workload, row.mechanism),
+            *(f"{number:.3g}" for number in (row.stated, row.unbiased, row.nonnegative, row.consistent)),
+            f"{row.unbiased / row.nonnegative:.2f}, {row.unbiased / row.consistent:.2f}",
+            VERDICTS[row.outcome],
+        )
+        for row in found
+    )
+    headings = (
+        *("workload", "mechanism", "stated", "unbiased", "x ≥ 0", "x ≥ 0, total"),
+        *("improvement", "certified"),
+    )
+    data, runs = (found[0].data, found[0].runs) if found else ("", 0)
+    out.print(table(f"Normalised squared error; {data}", headings, drawn))
     out.print(
-        f"Means over {runs} simulated surveys at ε = {local_consistency.EPSILON:g}; 'stated' is the mechanism's own."
+        f"Means over {runs} simulated surveys at ε = {consistency.EPSILON:g}; 'stated' is the mechanism's own."
     )
 
 
-Parts = tuple[
-    str, Callable[[bool], Sequence[Callable[[], Any]]], Callable[[Console, str, Iterator[Any]], None]
-]
-
-EPSILON: Parts = (
-    f"{LDP}, Figure 1, few user types",
-    comparison.by_epsilon,
-    partial(_show_comparisons, "ε"),
-)
-EPSILON_LARGE: Parts = (
-    f"{LDP}, Figure 1",
-    comparison.by_epsilon_at_size,
-    partial(_show_comparisons, "ε"),
-)
-SIZE: Parts = (f"{LDP}, Figure 2", comparison.by_size, partial(_show_comparisons, "n"))
-HISTOGRAMS: Parts = (f"{LDP}, histograms", histograms.rows, _show_histograms)
-WORST: Parts = (f"{LDP}, Figure 3b", worst.rows, _show_worst)
-DESCENT: Parts = (f"{LDP}, algorithm 2", descent.rows, _show_descent)
-STEPS: Parts = (f"{LDP}, Figure 3a", descent.steps, _show_steps)
+def _on_histogram(path: str) -> Tasks:
+    consistency.read(path)
+    return partial(consistency.rows, path=path)
 
 
-def consistency(path: str | None = None) -> Parts:
-    """Return the sheet of non-negative estimates, on a file of counts where one is given; any other is refused."""
-    if path is not None:
-        local_consistency.read(path)
-    return f"{LDP}, Figure 3c", partial(local_consistency.rows, path=path), _show_consistency
+_by_epsilon, _by_size = partial(_show_comparisons, "ε"), partial(_show_comparisons, "n")
+
+SHEETS = {
+    "histograms": Sheet(f"{LDP}, histograms", histograms.rows, _show_histograms),
+    "descent": Sheet(f"{LDP}, algorithm 2", descent.rows, _show_descent),
+    "epsilon": Sheet(f"{LDP}, Figure 1, few user types", comparison.by_epsilon, _by_epsilon),
+    "epsilon512": Sheet(f"{LDP}, Figure 1", comparison.by_epsilon_at_size, _by_epsilon),
+    "size": Sheet(f"{LDP}, Figure 2", comparison.by_size, _by_size),
+    "worst": Sheet(f"{LDP}, Figure 3b", worst.rows, _show_worst),
+    "steps": Sheet(f"{LDP}, Figure 3a", descent.steps, _show_steps),
+    "consistency": Sheet(f"{LDP}, Figure 3c", consistency.rows, _show_consistency, data=_on_histogram),
+}

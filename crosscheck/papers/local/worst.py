@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.local.instances import WORKLOADS, Instance
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.problems.local.strategy import LocalStrategy
 
 TOLERANCE = 1e-6
@@ -29,49 +28,29 @@ EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
 
 @dataclass(frozen=True, slots=True)
 class WorstRow:
-    """A workload at one n and ε; variances are of one user.
-
-    Attributes
-    ----------
-    instance : Instance
-        What was asked.
-    epsilon : float
-        ε.
-    ratio : float
-        Worst over average variance of the strategy that is the best on average.
-    allowed : float
-        What theorem 5.1 allows for it, ``e^ε (1 + ‖W‖² / n over the average)``.
-    excess : Interval
-        How far its worst variance is above the least possible, relative; proven.
-    gap : float
-        The wider of the two proven gaps, relative.
-    seconds : float
-        For both optima.
-    """
+    """A workload at one n and ε; variances are of one user."""
 
     instance: Instance
     epsilon: float
-    ratio: float
-    allowed: float
-    excess: Interval
-    gap: float
-    seconds: float
+    ratio: float  # Worst over average variance of the strategy that is the best on average
+    allowed: float  # What theorem 5.1 allows for it, ``e^ε (1 + ‖W‖² / n over the average)``
+    excess: Interval  # How far its worst variance is above the least possible, relative; proven
+    gap: float  # The wider of the two proven gaps, relative
+    seconds: float  # For both optima
 
     @property
     def outcome(self) -> Agreement:
         """Whether both optima are certified and theorem 5.1 holds."""
         if not 1 - TOLERANCE <= self.ratio <= self.allowed:
             return Agreement.DISAGREE
-        return Agreement.AGREE if self.gap <= TOLERANCE else Agreement.WIDE
+        return proven(self.gap <= TOLERANCE)
 
 
 def solve(instance: Instance, epsilon: float) -> WorstRow:
     """Solve both criteria."""
     workload, begun = instance.build(), time.perf_counter()
     problem = LocalStrategy(workload, epsilon)
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         mean = fast.solve(problem, tol=TOLERANCE)
         worst = fast.solve(LocalStrategy(workload, epsilon, criterion="worst"), tol=TOLERANCE)
     seconds = time.perf_counter() - begun

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from dualmech import fast, workloads
-from dualmech.crosscheck.agreement import VERDICTS
 from dualmech.crosscheck.papers.scale.marginals import Solved
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.solving import quietly
 from dualmech.mechanisms.block import UnionMechanism
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.unions import UnionFitness
@@ -32,33 +27,15 @@ AGES = {"P12": 4.0, "PCT12": 25.0}
 
 ALL = {f"P{number}": 1.0 for number in range(1, 6)} | AGES
 
-LEGEND = (
-    "Squared privacy costs at which every line of every table meets its variance target: the certified optimum, that\n"
-    "of independent noise on every line, and the latter once the lines are made consistent. 'agree': with the solver\n"
-    "that knows no symmetry, where it can follow."
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A list of tables with targets.
+    """A list of tables with targets."""
 
-    Attributes
-    ----------
-    label : str
-        What they are.
-    build : callable
-        Returns them.
-    targets : mapping, optional
-        By published table; by default all are 1.
-    dense : bool
-        Whether the dense solver can follow.
-    """
-
-    label: str
-    build: Callable[[], UnionWorkload]
-    targets: Mapping[str, float] = field(default_factory=dict)
-    dense: bool = False
+    label: str  # What they are
+    build: Callable[[], UnionWorkload]  # Returns them
+    targets: Mapping[str, float] = field(default_factory=dict)  # By published table; by default all are 1
+    dense: bool = False  # Whether the dense solver can follow
 
     def problem(self) -> UnionFitness:
         """Return the problem."""
@@ -68,18 +45,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row(Solved):
-    """A list of tables, solved.
-
-    Attributes
-    ----------
-    case : Case
-        What was asked.
-    problem : UnionFitness
-        The problem on blocks.
-    """
+    """A list of tables, solved."""
 
     case: Case
-    problem: UnionFitness
+    problem: UnionFitness  # The problem on blocks
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -95,16 +64,14 @@ def solve(case: Case) -> Row:
 
     Examples
     --------
-    >>> from dualmech.crosscheck import scale_census
-    >>> row = scale_census.solve(scale_census.SMALL[1])
+    >>> from dualmech.crosscheck.papers.scale import census
+    >>> row = census.solve(census.SMALL[1])
     >>> row.case.label, round(row.best.objective, 5), round(row.plain, 5), round(row.consistent, 5), row.outcome.name
     ('P12', 2.25, 3.0, 2.87321, 'AGREE')
     """
     begun = time.perf_counter()
     problem = case.problem()
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         answers = {"fast": fast.solve(problem, tol=TOLERANCE)}
         seconds = time.perf_counter() - begun
         if case.dense:
@@ -135,42 +102,6 @@ def _tables_of_race() -> UnionWorkload:
     return UnionWorkload(tables.domain, tables.tables[:-1])
 
 
-def _tasks(quick: bool) -> list[Callable[[], Row]]:
-    return [partial(solve, case) for case in cases(quick)]
-
-
-def _show(out: Console, title: str, rows: Iterator[Row]) -> None:
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, caption=LEGEND, caption_justify="left"
-    )
-    table.add_column("tables")
-    for heading in (
-        "targets",
-        "cells",
-        "lines",
-        "blocks",
-        "optimum",
-        "gap",
-        "s",
-        "plain",
-        "consistent",
-        "agree",
-    ):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        lines, cells = row.problem.workload.shape
-        count, largest = row.blocks
-        table.add_row(
-            row.case.label,
-            ", ".join(f"{row.case.targets[name]:g}" for name in AGES if name in row.case.targets) or "1",
-            *(str(cells), str(lines), f"{count} up to {largest}"),
-            *(f"{row.best.objective:.7g}", f"{row.gap:.0e}", f"{row.seconds:.2g}"),
-            *(f"{row.plain:.6g}", f"{row.consistent:.6g}"),
-            VERDICTS[row.outcome] if row.case.dense else "—",
-        )
-    out.print(table)
-
-
 SMALL = [
     Case("P1 to P4", _tables_of_race, dense=True),
     Case("P12", partial(workloads.sex_by_age, iterations=False, single_years=False), dense=True),
@@ -185,6 +116,3 @@ LARGE = [
     Case("all of these", workloads.census_tables),
     Case("all of these", workloads.census_tables, ALL),
 ]
-
-SHEET = ("the census's lists of tables", _tasks, _show)
-"""Source, tasks and report, as the list of tables takes them."""

@@ -55,27 +55,13 @@ GROWTH = (2, 5, 10, 20, 30, 40, 50, 60, 70, 80)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Marginal tables with targets.
+    """Marginal tables with targets."""
 
-    Attributes
-    ----------
-    label : str
-        What they are.
-    domain : Domain
-        The attributes.
-    ways : tuple of int
-        All tables of that many attributes.
-    targets : float or mapping
-        As `MarginalFitness` takes them; ignored where they are random.
-    random : bool
-        Whether every table's target is drawn from 1 to 100.
-    """
-
-    label: str
-    domain: Domain
-    ways: tuple[int, ...]
-    targets: Targets = 1.0
-    random: bool = False
+    label: str  # What they are
+    domain: Domain  # The attributes
+    ways: tuple[int, ...]  # All tables of that many attributes
+    targets: Targets = 1.0  # As `MarginalFitness` takes them; ignored where they are random
+    random: bool = False  # Whether every table's target is drawn from 1 to 100
 
     def problem(self) -> MarginalFitness:
         """Return the problem."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from dualmech import fast, reference
 from dualmech.crosscheck.agreement import Agreement, meet
 from dualmech.crosscheck.papers.scale.instances import Case
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.solving import quietly
 from dualmech.mechanisms.marginal import MarginalMechanism
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.marginals import MarginalFitness
@@ -27,24 +26,14 @@ DENSE = "dense"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solved:
-    """Tables, solved in one way or more, beside plain noise.
+    """Tables, solved in one way or more, beside plain noise."""
 
-    Attributes
-    ----------
-    answers : mapping of solver to Solution
-        The one in question first; all of the same optimum.
-    plain : float
-        Squared privacy cost of independent noise of the target's variance on every query.
-    consistent : float
-        The same where what the queries say together is counted, and the noise raised until a target is met exactly.
-    seconds : float
-        From the attributes to the first certificate, the search for structure included.
-    """
-
-    answers: dict[str, Solution]
-    plain: float
+    answers: dict[str, Solution]  # By solver: the one in question first; all of the same optimum
+    plain: float  # Squared privacy cost of independent noise of the target's variance on every query
+    # The same where what the queries say together is counted, and the noise raised until a target is
+    # met exactly
     consistent: float
-    seconds: float
+    seconds: float  # From the attributes to the first certificate, the search for structure included
 
     @property
     def best(self) -> Solution:
@@ -64,18 +53,10 @@ class Solved:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading(Solved):
-    """Marginal tables, solved.
-
-    Attributes
-    ----------
-    case : Case
-        What was asked.
-    counts : tuple of int
-        Numbers of cells, of tables, of queries and of residual subspaces.
-    """
+    """Marginal tables, solved."""
 
     case: Case
-    counts: tuple[int, int, int, int]
+    counts: tuple[int, int, int, int]  # Numbers of cells, of tables, of queries and of residual subspaces
 
 
 def solve(case: Case, others: tuple[str, ...] = ()) -> Reading:
@@ -83,16 +64,14 @@ def solve(case: Case, others: tuple[str, ...] = ()) -> Reading:
 
     Examples
     --------
-    >>> from dualmech.crosscheck import scale, scale_instances
-    >>> found = scale.solve(scale_instances.sixty(quick=True)[0], ("CLARABEL",))
+    >>> from dualmech.crosscheck.papers.scale import instances, marginals
+    >>> found = marginals.solve(instances.sixty(quick=True)[0], ("CLARABEL",))
     >>> round(found.best.objective, 3), found.outcome.name, found.plain, round(found.consistent, 3)
     (1234.819, 'AGREE', 1830.0, 1487.082)
     """
     begun = time.perf_counter()
     problem = case.problem()
-    with warnings.catch_warnings():
-        # What is not certified says so in the table; a warning beside it would only be noise.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         best = fast.solve(problem, tol=TOLERANCE)
         seconds = time.perf_counter() - begun
         found = {name: _other(problem, name) for name in others}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -21,8 +20,8 @@ from dualmech import fast, workloads
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.printed import Interval
 from dualmech.crosscheck.papers.scale.instances import NUMERICAL, published
+from dualmech.crosscheck.papers.solving import quietly
 from dualmech.crosscheck.papers.verdicts import Evidence, Verdict, verdict
-from dualmech.errors import UncertifiedWarning
 from dualmech.problems.marginals import MarginalFitness, MarginalVariance
 from dualmech.problems.tables import TableDual, TableFitness
 from dualmech.problems.unions import UnionVariance
@@ -77,28 +76,15 @@ EVEN = (0.0, 0.5)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One printed error.
+    """One printed error."""
 
-    Attributes
-    ----------
-    asked : str
-        A key of `WAYS`.
-    printed, rival : str
-        Of ResidualPlanner or its successor, and of HDMM; empty where that is not printed.
-    again : Interval
-        The same computed here.
-    least : Interval
-        The least error of any noise: proven from below, and found.
-    largest : Interval or None
-        The least largest variance of a query, proven; None where it is not computed.
-    """
-
-    asked: str
+    asked: str  # A key of `WAYS`
+    # Of ResidualPlanner or its successor, and of HDMM; empty where that is not printed
     printed: str
     rival: str
-    again: Interval
-    least: Interval
-    largest: Interval | None
+    again: Interval  # The same computed here
+    least: Interval  # The least error of any noise: proven from below, and found
+    largest: Interval | None  # The least largest variance of a query, proven; None where it is not computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +125,8 @@ def of_marginals(name: str) -> Row:
 
     Examples
     --------
-    >>> from dualmech.crosscheck import scale_published
-    >>> row = scale_published.of_marginals("CPS")
+    >>> from dualmech.crosscheck.papers.scale import published
+    >>> row = published.of_marginals("CPS")
     >>> [f"{entry.least[1]:.3f}" for entry in row.entries], row.verdict.finding.name
     (['1.744', '2.035', '2.048', '2.276'], 'AGREES')
     """
@@ -231,9 +217,7 @@ def _attribute(size: int, total: float) -> tuple[Array, Array]:
     """Return the noise of least total variance on the values of an attribute, and the weights that prove it."""
     weights = np.ones(size)
     weights[-1] = total
-    with warnings.catch_warnings():
-        # What it is good for is judged on its own.
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         answer = fast.solve(TotalVariance(workloads.prefix(size), weights), tol=TOLERANCE)
     covariance = answer.mechanism.covariance(workloads.identity(size))
     return (covariance + covariance.T) / 2, answer.dual.neighbour_weights

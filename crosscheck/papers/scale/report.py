@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from dualmech.crosscheck.agreement import VERDICTS
-from dualmech.crosscheck.papers.scale import instances, marginals, published
+from dualmech.crosscheck.papers.plots import COLOURS
+from dualmech.crosscheck.papers.report import table, write
+from dualmech.crosscheck.papers.scale import census, instances, marginals, published
+from dualmech.crosscheck.papers.scale.census import AGES
 from dualmech.crosscheck.papers.scale.instances import Case
 from dualmech.crosscheck.papers.scale.marginals import DENSE, Reading
+from dualmech.crosscheck.papers.sheets import Sheet
 from dualmech.crosscheck.papers.verdicts import Finding, Verdict
 
 LEGEND = (
@@ -21,12 +23,16 @@ LEGEND = (
     "of independent noise on every table, and the latter once the tables are made consistent."
 )
 
-INK, ACCENT = "#1b1b1b", "#0072b2"
+CENSUS_LEGEND = (
+    "Squared privacy costs at which every line of every table meets its variance target: the certified optimum, that\n"
+    "of independent noise on every line, and the latter once the lines are made consistent. 'agree': with the solver\n"
+    "that knows no symmetry, where it can follow."
+)
 
 CLARABEL = "CLARABEL"
 
 NONE = "—"
-"""Stands for a number that is not known to be printed."""
+"""Stands for a number that is not known to be printed, or for a solver that cannot follow."""
 
 PUBLISHED_LEGEND = (
     "Root mean square errors over all queries at a squared privacy cost of 1, and largest variances; up to 3-way, the\n"
@@ -34,46 +40,71 @@ PUBLISHED_LEGEND = (
     "error lies between what is proven and what is found. No printed largest variance of these domains is at hand."
 )
 
-Cases = Callable[[bool], list[Case]]
 
-
-def _tasks(cases: Cases, others: tuple[str, ...], quick: bool) -> list[Callable[[], Reading]]:
-    return [partial(marginals.solve, case, others) for case in cases(quick)]
-
-
-def _show(out: Console, title: str, rows: Iterator[Reading]) -> None:
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, caption=LEGEND, caption_justify="left"
+def _sheet(
+    source: str,
+    cases: Callable[[bool], list[Case]],
+    *others: str,
+    picture: Callable[[Any], None] | None = None,
+) -> Sheet:
+    """Return a sheet of marginal tables, solved by the fast layer and by others."""
+    return Sheet(
+        source,
+        lambda quick: [partial(marginals.solve, case, others) for case in cases(quick)],
+        _show_marginals,
+        picture,
     )
-    table.add_column("tables")
-    for heading in (
-        "cells",
-        "tables",
-        "queries",
-        "optimum",
-        "gap",
-        "s",
-        "plain",
-        "consistent",
-        "solvers agree",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        cells, tables, queries, _ = row.counts
-        others = ", ".join(name for name in row.answers if name != "fast")
-        table.add_row(
-            f"{row.case.label}{', random targets' if row.case.random and 'random' not in row.case.label else ''}",
-            f"{float(cells):.3g}",
-            str(tables),
-            str(queries),
-            f"{row.best.objective:.10g}",
-            f"{row.gap:.0e}",
-            f"{row.seconds:.2g}",
-            f"{row.plain:.6g}",
-            f"{row.consistent:.6g}",
-            f"{VERDICTS[row.outcome]}{f' ({others})' if others else ''}",
-        )
-    out.print(table)
+
+
+def _show_marginals(out: Console, title: str, rows: Iterator[Reading]) -> None:
+    headings = ("tables", "cells", "tables", "queries", "optimum", "gap", "s", "plain", "consistent")
+    drawn = table(
+        title,
+        (*headings, "solvers agree"),
+        (_marginals(row) for row in rows),
+        caption=LEGEND,
+        caption_justify="left",
+    )
+    for column in drawn.columns[1:]:
+        column.no_wrap = True
+    out.print(drawn)
+
+
+def _marginals(row: Reading) -> tuple[str, ...]:
+    cells, tables, queries, _ = row.counts
+    others = ", ".join(name for name in row.answers if name != "fast")
+    random = ", random targets" if row.case.random and "random" not in row.case.label else ""
+    return (
+        row.case.label + random,
+        *(f"{float(cells):.3g}", str(tables), str(queries)),
+        *(f"{row.best.objective:.10g}", f"{row.gap:.0e}", f"{row.seconds:.2g}"),
+        *(f"{row.plain:.6g}", f"{row.consistent:.6g}"),
+        f"{VERDICTS[row.outcome]}{f' ({others})' if others else ''}",
+    )
+
+
+def _census(quick: bool) -> list[Callable[[], census.Row]]:
+    return [partial(census.solve, case) for case in census.cases(quick)]
+
+
+def _show_census(out: Console, title: str, rows: Iterator[census.Row]) -> None:
+    headings = ("tables", "targets", "cells", "lines", "blocks", "optimum", "gap", "s", "plain", "consistent")
+    drawn = (_lists(row) for row in rows)
+    style = {"caption": CENSUS_LEGEND, "caption_justify": "left"}
+    out.print(table(title, (*headings, "agree"), drawn, **style))
+
+
+def _lists(row: census.Row) -> tuple[str, ...]:
+    lines, cells = row.problem.workload.shape
+    count, largest = row.blocks
+    return (
+        row.case.label,
+        ", ".join(f"{row.case.targets[name]:g}" for name in AGES if name in row.case.targets) or "1",
+        *(str(cells), str(lines), f"{count} up to {largest}"),
+        *(f"{row.best.objective:.7g}", f"{row.gap:.0e}", f"{row.seconds:.2g}"),
+        *(f"{row.plain:.6g}", f"{row.consistent:.6g}"),
+        VERDICTS[row.outcome] if row.case.dense else NONE,
+    )
 
 
 def _published(quick: bool) -> list[Callable[[], published.Row]]:
@@ -82,26 +113,23 @@ def _published(quick: bool) -> list[Callable[[], published.Row]]:
 
 
 def _show_published(out: Console, title: str, rows: Iterator[published.Row]) -> None:
+    headings = (
+        *("tables", "HDMM", "printed", "computed again", "least error proven", "found"),
+        *("largest variance, printed", "least proven"),
+    )
     for row in rows:
-        table = Table(title=f"{title}: {row.name}", title_justify="left", box=box.SIMPLE_HEAD)
-        table.add_column("tables")
-        headings = ("HDMM", "printed", "computed again", "least error proven", "found")
-        for heading in (*headings, "largest variance, printed", "least proven"):
-            table.add_column(heading, justify="right")
-        for entry in row.entries:
-            low, high = entry.least
-            table.add_row(
-                entry.asked,
-                entry.rival or NONE,
-                entry.printed,
-                f"{sum(entry.again) / 2:.4f}",
-                *(f"{low:.4f}", f"{high:.4f}", NONE),
-                f"{entry.largest[0]:.4f}" if entry.largest else "",
+        drawn = (
+            (
+                *(entry.asked, entry.rival or NONE, entry.printed, f"{sum(entry.again) / 2:.4f}"),
+                *(f"{end:.4f}" for end in entry.least),
+                *(NONE, f"{entry.largest[0]:.4f}" if entry.largest else ""),
             )
-        out.print(table)
+            for entry in row.entries
+        )
+        out.print(table(f"{title}: {row.name}", headings, drawn))
         better = f"; up to {100 * row.excess:.1f} % above what is found" if row.excess > 0 else ""
-        out.print(f"{_sentence(row.verdict)}{better}\n", markup=False, soft_wrap=True)
-    out.print(PUBLISHED_LEGEND, markup=False)
+        write(out, f"{_sentence(row.verdict)}{better}", "", whole=True)
+    write(out, PUBLISHED_LEGEND)
 
 
 def _sentence(found: Verdict) -> str:
@@ -117,31 +145,29 @@ def _sentence(found: Verdict) -> str:
     return text + (f"; not {others}" if others else "")
 
 
-def growth_picture(axes: Any) -> None:
+def draw_growth(axes: Any) -> None:
     """Draw the squared privacy cost, and how many numbers have to be found, against the number of cells up to 10^80.
 
     Seconds stand in the table: a picture is to be the same every time.
     """
     rows = [marginals.solve(case) for case in instances.growth(quick=False)]
     cells = [float(row.counts[0]) for row in rows]
-    axes.plot(cells, [row.best.objective for row in rows], "s-", ms=3.5, color=INK)
+    axes.plot(cells, [row.best.objective for row in rows], "s-", ms=3.5, color=COLOURS[0])
     axes.set(xscale="log", yscale="log", xlabel="cells", ylabel="squared privacy cost, optimal")
     beside = axes.twinx()
-    beside.plot(cells, [row.counts[3] for row in rows], "o--", ms=3.5, color=ACCENT)
+    beside.plot(cells, [row.counts[3] for row in rows], "o--", ms=3.5, color=COLOURS[1])
     beside.set_ylim(0, None)
-    beside.set_ylabel("residual subspaces (dashed)", color=ACCENT)
+    beside.set_ylabel("residual subspaces (dashed)", color=COLOURS[1])
     beside.spines["right"].set_visible(True)
     axes.set_title("All one- and two-way tables of attributes of ten values", loc="left", fontsize=10)
 
 
-def _sheet(source: str, cases: Cases, *others: str) -> tuple[Any, Any, Any]:
-    return source, partial(_tasks, cases, others), _show
-
-
-DENSE_SHEET = _sheet("one- and two-way tables, with the dense solver", instances.small, DENSE, CLARABEL)
-ADULT = _sheet("the Adult table's fourteen attributes", instances.adult, CLARABEL)
-SIXTY = _sheet("sixty attributes of ten values", instances.sixty, CLARABEL)
-DOMAINS = _sheet("domains of published experiments and of the census", instances.domains, CLARABEL)
-PUBLISHED_ERRORS = (f"{published.PLANNER}, root mean square errors", _published, _show_published)
-GROWTH = _sheet("two to eighty attributes of ten values", instances.growth)
-"""Source, tasks and report, as the list of tables takes them."""
+SHEETS = {
+    "dense": _sheet("one- and two-way tables, with the dense solver", instances.small, DENSE, CLARABEL),
+    "adult": _sheet("the Adult table's fourteen attributes", instances.adult, CLARABEL),
+    "sixty": _sheet("sixty attributes of ten values", instances.sixty, CLARABEL),
+    "domains": _sheet("domains of published experiments and of the census", instances.domains, CLARABEL),
+    "published": Sheet(f"{published.PLANNER}, root mean square errors", _published, _show_published),
+    "growth": _sheet("two to eighty attributes of ten values", instances.growth, picture=draw_growth),
+    "census": Sheet("the census's lists of tables", _census, _show_census),
+}

@@ -40,7 +40,7 @@ class Thresholds:
 
     Examples
     --------
-    >>> from dualmech.crosscheck.rivals.census import Thresholds
+    >>> from dualmech.crosscheck.rivals.central.census import Thresholds
     >>> Thresholds([10, 100]).choose([3, 10, 99, 5000])
     array([0, 1, 1, 2])
     """

@@ -8,12 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dualmech import validate
-from dualmech.crosscheck.rivals.central.fourier import (
-    character_block,
-    dependence,
-    subsets,
-    unit_rows,
-)
+from dualmech.crosscheck.rivals.central.fourier import character_block, dependence, subsets, unit_rows
 from dualmech.crosscheck.rivals.central.products import attributes_of, domain_of
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -107,12 +102,6 @@ def datacube(
 
     Parameters
     ----------
-    workload : Workload
-        What is to be answered, (m, d).
-    cost : float
-        Squared privacy cost Δ² to spend, > 0.
-    domain : int, Domain, mapping, or sequence of sizes, optional
-        The attributes behind the cells; by default the workload's own, or else one attribute, the cell.
     sets : iterable of attribute names or of sets of them, optional
         The marginal tables asked for; by default, for each group of queries, those on the attributes on which one
         of its queries depends, unless another of the group depends on these and more.

@@ -34,8 +34,6 @@ def fourier_matrix(domain: int | DomainLike, workload: Workload | None = None) -
 
     Parameters
     ----------
-    domain : int, Domain, mapping, or sequence of sizes
-        The number of cells, or the attributes.
     workload : Workload, optional
         Queries over these cells; by default all rows are returned.
 
@@ -91,15 +89,6 @@ def fourier(
     On marginals, with r coefficients needed, every column of the strategy has the squared norm ``r / d``, and a
     cell of a marginal table of s cells has the variance ``r / (s cost)``. Where all d are needed the strategy is
     orthogonal, and so input perturbation.
-
-    Parameters
-    ----------
-    workload : Workload
-        What is to be answered, (m, d).
-    cost : float
-        Squared privacy cost Δ² to spend, > 0.
-    domain : int, Domain, mapping, or sequence of sizes, optional
-        The attributes behind the cells; by default the workload's own, or else one attribute, the cell.
 
     Raises
     ------

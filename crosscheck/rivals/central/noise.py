@@ -17,13 +17,6 @@ def input_perturbation(workload: Workload, cost: float) -> LinearGaussianMechani
 
     The answer to a query w has variance ``‖w‖² / cost``.
 
-    Parameters
-    ----------
-    workload : Workload
-        What is to be answered, (m, d); only its number of cells matters.
-    cost : float
-        Squared privacy cost Δ² to spend, > 0.
-
     Raises
     ------
     InvalidInputError, InputTypeError
@@ -50,16 +43,9 @@ def gaussian_mechanism(workload: Workload, cost: float) -> LinearGaussianMechani
     """Add independent noise to every workload answer, and use the answers consistently ("GM").
 
     The answers ``W x`` get noise of variance ``σ² = max_i ‖W e_i‖² / cost``, the largest squared column norm
-    of W over the cost. With ``W = L B``, least squares turns them into an estimate of B x of covariance
-    ``σ² (L' L)⁻¹``, which is the mechanism returned: where W has more rows than its rank, it answers every
-    query at a variance of at most σ². `raw_gaussian_variance` is σ² itself.
-
-    Parameters
-    ----------
-    workload : Workload
-        What is to be answered, (m, d). B is that of `dualmech.FitnessForUse`.
-    cost : float
-        Squared privacy cost Δ² to spend, > 0.
+    of W over the cost. With ``W = L B``, B that of `dualmech.FitnessForUse`, least squares turns them into an
+    estimate of B x of covariance ``σ² (L' L)⁻¹``, which is the mechanism returned: where W has more rows than its
+    rank, it answers every query at a variance of at most σ². `raw_gaussian_variance` is σ² itself.
 
     Raises
     ------

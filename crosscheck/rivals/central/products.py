@@ -27,8 +27,6 @@ def hierarchical_matrix(domain: int | DomainLike, branching: int = 2) -> sp.csr_
 
     Parameters
     ----------
-    domain : int, Domain, mapping, or sequence of sizes
-        The number of cells, or the attributes.
     branching : int
         Branching factor of every tree, at least 2.
 
@@ -66,12 +64,6 @@ def hierarchical_product(
 
     Parameters
     ----------
-    workload : Workload
-        What is to be answered, (m, d).
-    cost : float
-        Squared privacy cost Δ² to spend, > 0.
-    domain : int, Domain, mapping, or sequence of sizes, optional
-        The attributes behind the cells; by default the workload's own, or else one attribute, the cell.
     branching : int
         Branching factor of every tree, at least 2.
 

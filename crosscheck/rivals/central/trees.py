@@ -96,8 +96,6 @@ def best_branching(
 
     Parameters
     ----------
-    workload : Workload
-        What is to be answered, (m, d).
     targets : float or (m,) array
         Variance targets c > 0; the ratios ``variance_j / c_j`` are compared at equal privacy cost.
     root : bool
@@ -141,10 +139,6 @@ def hierarchical(
 
     Parameters
     ----------
-    workload : Workload
-        What is to be answered, (m, d).
-    cost : float
-        Squared privacy cost Δ² to spend, > 0.
     branching : int, optional
         Factor of `interval_tree`, root included; by default that of `best_branching`.
     targets : float or (m,) array

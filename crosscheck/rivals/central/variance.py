@@ -33,10 +33,6 @@ def total_variance(
 
     Parameters
     ----------
-    workload : Workload
-        What is to be answered, (m, d).
-    cost : float
-        Squared privacy cost Δ² to spend, > 0.
     weights : float or (m,) array, optional
         What a unit of each query's variance counts; by default 1. `target_weights` makes those of FFU.
     tol : float

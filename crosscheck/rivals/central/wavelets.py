@@ -26,11 +26,6 @@ def haar_matrix(domain: int | DomainLike) -> sp.csr_array:
     dropped, and so are the rows that this leaves empty. Every column has the squared norm ``1 + log₂ N``. Over
     several attributes it is the Kronecker product.
 
-    Parameters
-    ----------
-    domain : int, Domain, mapping, or sequence of sizes
-        The number of cells, or the attributes.
-
     Returns
     -------
     (m, d) sparse array
@@ -95,15 +90,6 @@ def wavelet(
 
     Over d cells, a power of two, a cell has the variance ``(1 + log₂ d) (1/3 + 2/(3 d²)) / cost``, and the total
     ``(1 + log₂ d) / cost``.
-
-    Parameters
-    ----------
-    workload : Workload
-        What is to be answered, (m, d).
-    cost : float
-        Squared privacy cost Δ² to spend, > 0.
-    domain : int, Domain, mapping, or sequence of sizes, optional
-        The attributes behind the cells; by default the workload's own, or else one attribute, the cell.
 
     Raises
     ------

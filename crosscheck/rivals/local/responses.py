@@ -50,10 +50,6 @@ def hadamard_response(user_types: int, epsilon: float, blocks: int | None = None
 
     Parameters
     ----------
-    user_types : int
-        n.
-    epsilon : float
-        ε, from 1e-6 to 100.
     blocks : int, optional
         B, by default ``2^(⌈log2 min(e^ε, 2n)⌉ - 1)``, the authors' rule; 1 is their scheme for high privacy.
 
@@ -93,8 +89,6 @@ def fourier_response(attributes: int, epsilon: float, order: int | None = None) 
     ----------
     attributes : int
         k; there are ``2^k`` user types.
-    epsilon : float
-        ε, from 1e-6 to 100.
     order : int, optional
         Largest number of attributes of a parity; by default all. The constant is known and never asked.
 

@@ -35,10 +35,6 @@ class SetRival(FactorisedRival):
 
     Parameters
     ----------
-    user_types : int
-        n, at least 2.
-    epsilon : float
-        ε, from 1e-6 to 100.
     sizes : (n + 1,) array
         Probability that the reported set has 0, 1, … n members; the same for every user.
 
@@ -161,10 +157,6 @@ def subset_selection(user_types: int, epsilon: float, size: int | None = None) -
 
     Parameters
     ----------
-    user_types : int
-        n, at least 2.
-    epsilon : float
-        ε, from 1e-6 to 100.
     size : int, optional
         k, from 1 to n - 1; by default the best for histograms, one of the integers next to ``n / (e^ε + 1)``.
 
@@ -202,10 +194,6 @@ def unary_encoding(user_types: int, epsilon: float, kept: float = 0.5) -> SetRiv
 
     Parameters
     ----------
-    user_types : int
-        n, at least 2.
-    epsilon : float
-        ε, from 1e-6 to 100.
     kept : float
         p, in (0, 1); a half is called optimised unary encoding, ``e^(ε/2) / (1 + e^(ε/2))`` is RAPPOR.
 

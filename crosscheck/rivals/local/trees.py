@@ -116,10 +116,6 @@ def hierarchical_response(
 
     Parameters
     ----------
-    user_types : int
-        n, at least 2.
-    epsilon : float
-        ε, from 1e-6 to 100.
     branching : int
         b, at least 2.
     oracle : callable

@@ -1,0 +1,43 @@
+"""How the rows of every paper's tables look in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+def table(
+    title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1, **style: Any
+) -> Table:
+    """Return a table of texts, a row each; the first `words` columns are words, all others numbers."""
+    drawn = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, **style)
+    for place, heading in enumerate(headings):
+        drawn.add_column(heading, justify="left" if place < words else "right")
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def line(name: str, numbers: Mapping[str, str], columns: Sequence[str], stub: int, width: int) -> str:
+    """Return one line of a table that is printed as it comes; `stub` and `width` are a name's and a number's places."""
+    return f"{name:<{stub}}" + "".join(f"{numbers.get(column, ''):>{width}}" for column in columns).rstrip()
+
+
+def write(out: Console, *lines: str, whole: bool = False) -> None:
+    """Print lines as they are: no markup is read in them, and none is broken where it is to stay `whole`."""
+    for each in lines:
+        out.print(each, markup=False, soft_wrap=whole)
+
+
+def yes(holds: bool) -> str:
+    """Return whether something holds in a word."""
+    return "yes" if holds else "NO"
+
+
+def wide(certified: bool) -> str:
+    """Return what is added to the name of a row that is not certified."""
+    return "" if certified else " WIDE"

@@ -1,0 +1,23 @@
+"""What every paper's rows are solved with."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dualmech.crosscheck.agreement import Agreement
+from dualmech.errors import UncertifiedWarning
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Solve without warnings: what is not certified says so in the table."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        yield
+
+
+def proven(certified: bool) -> Agreement:
+    """Return the outcome of a row in which nothing can disagree."""
+    return Agreement.AGREE if certified else Agreement.WIDE
