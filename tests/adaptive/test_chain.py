@@ -15,7 +15,7 @@ from dualmech import fast, reference
 from dualmech.adaptive.branching import GO_ON, STOP
 from dualmech.validate import Array
 
-quick = settings(max_examples=15)
+quick = settings(max_examples=8)
 seeds = st.integers(0, 10_000)
 
 RUNS, FALSE_ALARM = 200_000, 1e-6

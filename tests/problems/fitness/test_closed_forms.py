@@ -17,7 +17,7 @@ from dualmech import fast, reference
 from dualmech.crosscheck import rivals
 from dualmech.validate import Array
 
-quick = settings(max_examples=30)
+quick = settings(max_examples=15)
 SIZES = (2, 3, 4, 5, 8, 33, 128, 500)
 TIGHT = 1e-8
 

@@ -27,7 +27,7 @@ from dualmech.fast.local.projection import columns_within
 from dualmech.geometry.local import patterns, strategies
 from dualmech.validate import Array
 
-quick = settings(max_examples=25)
+quick = settings(max_examples=12)
 seeds = st.integers(0, 10_000)
 CUBE = dm.Domain({"a": 2, "b": 2, "c": 2})
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
