@@ -281,7 +281,7 @@ class TestBadFiles:
         else:
             files.write_workload(workloads.age_pyramid(19), path)
         whole = path.read_bytes()
-        for _ in range(150):
+        for _ in range(80):
             damaged = bytearray(whole[: rng.integers(len(whole))] if rng.random() < 0.3 else whole)
             for place in rng.integers(min(len(whole), 400), size=rng.integers(3)):
                 damaged[place : place + 1] = rng.bytes(1)
