@@ -417,7 +417,7 @@ class TestReferenceLayer:
         [
             (case, formulation, backend)
             for number, case in enumerate(CASES)
-            for turn, formulation in enumerate(("matrix_frac", "schur"))
+            for turn, formulation in enumerate(("schur", "matrix_frac"))
             for backend in ("CLARABEL", "SCS")
             if backend == "CLARABEL" or number % 2 == turn
         ],

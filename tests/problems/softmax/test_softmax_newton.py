@@ -302,7 +302,7 @@ class TestTable2:
         answer = run(prefix(d), hessian=hessian)
         assert 1e-4 <= answer.gap <= gap
 
-    @pytest.mark.parametrize("d", [2, 4, 8, 16])
+    @pytest.mark.parametrize("d", [2, 4, 8])
     def test_the_printed_hessian_stops_higher(self, d: int) -> None:
         exact, printed = (run(prefix(d), hessian=hessian) for hessian in ("exact", "printed"))
         assert exact.objective < printed.objective and exact.gap < printed.gap
