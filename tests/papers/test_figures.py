@@ -22,7 +22,6 @@ from dualmech.crosscheck.papers import plots
 from dualmech.crosscheck.papers.fitness import figures
 from dualmech.crosscheck.papers.fitness.closed_forms import ExchangeableNoise, fitness_noise, variance_noise
 from dualmech.crosscheck.papers.fitness.figures import FIGURE_2, FIGURE_3, Figure
-from dualmech.crosscheck.papers.scale import instances
 
 quick = settings(max_examples=60)
 
@@ -127,7 +126,6 @@ class TestPictures:
     @pytest.mark.parametrize("name", plots.PICTURES)
     def test_are_written_whole(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(plots, "TABLE_7", [*plots.TABLE_7][:2])  # few points are a curve, too
-        monkeypatch.setattr(instances, "GROWTH", instances.GROWTH[:3])
         paths = plots.draw(name, str(tmp_path / "made" / "here"))
         assert [path.name for path in paths] == [f"{name}.svg", f"{name}.png"]
         assert sorted(path.name for path in paths[0].parent.iterdir()) == sorted(path.name for path in paths)
