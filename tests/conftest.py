@@ -1,5 +1,6 @@
 """What every test runs under: one thread for linear algebra, and chance that is the same on every run."""
 
+import gc
 import os
 
 from hypothesis import settings
@@ -11,3 +12,9 @@ for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 # A test may not depend on how busy the machine is, nor on which examples were drawn.
 settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")
+
+
+def pytest_collection_finish() -> None:
+    """Keep the modules and thousands of collected tests out of garbage collections, which would walk them all."""
+    gc.collect()
+    gc.freeze()

@@ -12,10 +12,10 @@ from scipy.special import ndtri
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.adaptive.branching import GO_ON, STOP
+from dualmech.adaptive.branching import GO_ON, STOP, Rule
 from dualmech.validate import Array
 
-quick = settings(max_examples=15)
+quick = settings(max_examples=8)
 seeds = st.integers(0, 10_000)
 
 RUNS, FALSE_ALARM = 200_000, 1e-6
@@ -43,7 +43,7 @@ def histograms(sizes: tuple[int, ...] = (24, 8, 4, 1), cells: int = 24) -> list[
     ]
 
 
-def choosing(wanted: int, at: int) -> dm.branching.Rule:
+def choosing(wanted: int, at: int) -> Rule:
     """Return the rule that goes on to a stage and chooses a mechanism there, whatever the answers."""
 
     def rule(stage: int, answers: Array) -> Array:

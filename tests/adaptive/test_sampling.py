@@ -18,7 +18,7 @@ from dualmech.adaptive.sampling import (
 )
 from dualmech.validate import Array
 
-quick = settings(max_examples=20)
+quick = settings(max_examples=10)
 seeds = st.integers(0, 10_000)
 
 DEVIATIONS = 5.0

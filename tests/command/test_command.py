@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import os
 import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import pytest
@@ -425,12 +427,20 @@ class TestMisuse:
         assert status_and_error(capsys, monkeypatch, "crosscheck", "--output", "pictures")[0] == 2
 
 
-def test_a_terminal_without_greek_letters_gets_question_marks() -> None:
-    command_line = [sys.executable, "-m", "dualmech.crosscheck.command.main", "explain", "prefix:2"]
-    environment = os.environ | {"PYTHONIOENCODING": "ascii", "COLUMNS": "40"}
-    done = subprocess.run(command_line, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0
-    assert "exactly 4/3" in done.stdout
+def main_writes_to(stream: TextIO | None, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["dualmech", *arguments])
+    monkeypatch.setattr(sys, "stdout", stream)
+    with pytest.raises(SystemExit) as left:
+        command.main()
+    return int(left.value.code or 0)
+
+
+def test_a_terminal_without_greek_letters_gets_question_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding="ascii")
+    assert main_writes_to(stream, monkeypatch, "explain", "prefix:2") == 0
+    assert b"exactly 4/3" in written.getvalue() and b"?" in written.getvalue()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
@@ -438,7 +448,7 @@ def test_an_interrupt_leaves_no_file_and_status_130(tmp_path: Path) -> None:
     """Interrupt from inside the solve, at a known moment, as Ctrl-C would."""
     code = (
         "import signal, sys\n"
-        "from dualmech.fast import newton, fixed_point\n"
+        "from dualmech.fast.engine import newton, fixed_point\n"
         "def interrupted(*arguments):\n"
         "    signal.raise_signal(signal.SIGINT)\n"
         "newton.step = fixed_point.step = interrupted\n"
@@ -455,22 +465,25 @@ def test_an_interrupt_leaves_no_file_and_status_130(tmp_path: Path) -> None:
 
 
 class TestOutputThatCannotBeWritten:
-    def shell(self, line: str) -> subprocess.CompletedProcess[str]:
-        command = f"{shlex.quote(sys.executable)} -m dualmech.crosscheck.command.main {line}"
-        return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-    def test_a_full_disk_is_one_line(self) -> None:
-        done = self.shell("solve prefix:4 > /dev/full")
-        assert done.returncode == 1
-        assert done.stderr.startswith("dualmech: ") and len(done.stderr.splitlines()) == 1
+    def test_a_full_disk_is_one_line(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with open("/dev/full", "w") as full:
+            assert main_writes_to(full, monkeypatch, "solve", "prefix:4") == 1
+        said = capsys.readouterr().err
+        assert said.startswith("dualmech: ") and len(said.splitlines()) == 1
 
-    def test_a_closed_output_is_no_traceback(self) -> None:
-        done = self.shell("solve prefix:4 >&-")
-        assert done.returncode == 0 and not done.stderr
+    def test_a_closed_output_is_dropped(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert main_writes_to(None, monkeypatch, "solve", "prefix:4") == 0
+        sys.stdout.close()
+        assert not capsys.readouterr().err
 
     def test_a_reader_that_leaves_is_no_traceback(self) -> None:
-        done = self.shell("solve prefix:4 | true")
+        line = f"{shlex.quote(sys.executable)} -m dualmech.crosscheck.command.main solve prefix:4 | true"
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
         assert "Traceback" not in done.stderr
 
 

@@ -17,6 +17,8 @@ from dualmech.fast.reductions.dense import Reduction
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton", "fixed_point")
+WAYS = (("auto", False), ("auto", True), ("newton", False))
+"""Methods, and whether the matrix is sparse."""
 
 
 def normal(*shape: int, seed: int = 0) -> Array:
@@ -129,20 +131,18 @@ def check(answer: dm.Solution, tol: float) -> None:
 
 
 class TestNastyCases:
-    @pytest.mark.parametrize("method", ["auto", "newton"])
-    @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+    @pytest.mark.parametrize(("method", "sparse"), WAYS)
     @pytest.mark.parametrize("case", GENTLE)
     def test_well_conditioned_to_1e_9(self, case: str, sparse: bool, method: str) -> None:
         check(fast.solve(stated(GENTLE[case], sparse), tol=1e-9, method=method), 1e-9)
 
-    @pytest.mark.parametrize("method", ["auto", "newton"])
-    @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+    @pytest.mark.parametrize(("method", "sparse"), WAYS)
     @pytest.mark.parametrize("case", HARSH)
     def test_badly_scaled_to_1e_6(self, case: str, sparse: bool, method: str) -> None:
         check(fast.solve(stated(HARSH[case], sparse), method=method), 1e-6)
 
     @pytest.mark.parametrize("method", ["auto", "newton"])
-    @pytest.mark.parametrize("seed", range(30))
+    @pytest.mark.parametrize("seed", range(15))
     def test_random_workloads_to_1e_9(self, seed: int, method: str) -> None:
         rng = np.random.default_rng(seed)
         matrix = rng.standard_normal(tuple(rng.integers(2, 10, 2)))
@@ -161,7 +161,10 @@ class TestNastyCases:
     @pytest.mark.parametrize("case", [*GENTLE, *HARSH])
     def test_the_covariance_of_one_method_never_beats_the_bound_of_another(self, case: str) -> None:
         stated = problem(*(GENTLE | HARSH)[case])
-        answers = [fast.solve(stated, tol=tol, method=method) for method in METHODS for tol in (1e-3, 1e-6)]
+        answers = [
+            fast.solve(stated, tol=tol, method=method)
+            for method, tol in (("auto", 1e-6), ("newton", 1e-3), ("fixed_point", 1e-6))
+        ]
         assert all(each.certificate.feasible for each in answers)
         for one in answers:
             for two in answers:
@@ -193,14 +196,14 @@ class TestBudgets:
             pytest.param(
                 dm.workloads.age_pyramid(adults=False), 1.0, 1e-6, 30, 6.9975, id="age pyramid without 18+"
             ),
-            pytest.param(dm.workloads.random_range(256, 512, rng=0), 1.0, 1e-6, 150, None, id="512 ranges"),
+            pytest.param(dm.workloads.random_range(128, 256, rng=0), 1.0, 1e-6, 150, None, id="256 ranges"),
             pytest.param(
-                dm.workloads.random_range(256, 512, rng=0),
-                np.random.default_rng(1).uniform(1, 10, 512),
+                dm.workloads.random_range(128, 256, rng=0),
+                np.random.default_rng(1).uniform(1, 10, 256),
                 1e-6,
                 150,
                 None,
-                id="512 ranges, targets 1 to 10",
+                id="256 ranges, targets 1 to 10",
             ),
         ],
     )

@@ -19,7 +19,7 @@ from dualmech.linalg import to_dense
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
-quick = settings(max_examples=40)
+quick = settings(max_examples=25)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 texts = st.text(st.characters(codec="utf-8"), max_size=8).filter(lambda text: not text.endswith("\0"))
 KEEPS_NAMES, KEEPS_DOMAIN, KEEPS_SPARSITY = (".csv", ".npz"), (".npz",), (".npz", ".mtx")
@@ -281,7 +281,7 @@ class TestBadFiles:
         else:
             files.write_workload(workloads.age_pyramid(19), path)
         whole = path.read_bytes()
-        for _ in range(150):
+        for _ in range(80):
             damaged = bytearray(whole[: rng.integers(len(whole))] if rng.random() < 0.3 else whole)
             for place in rng.integers(min(len(whole), 400), size=rng.integers(3)):
                 damaged[place : place + 1] = rng.bytes(1)

@@ -14,7 +14,7 @@ import dualmech as dm
 from dualmech import fast
 from dualmech.validate import Array
 
-quick = settings(max_examples=25)
+quick = settings(max_examples=15)
 seeds = st.integers(0, 10_000)
 
 SUBSETS = [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
@@ -150,7 +150,7 @@ class TestParts:
         common = one.common_with(two)
         left = two.residual(common)
         tables = dm.records.count(np.random.default_rng(0).integers(0, [2, 3, 2], (50, 3)), workload)
-        rng, runs = np.random.default_rng(1), 3000
+        rng, runs = np.random.default_rng(1), 1000
         drawn = []
         for _ in range(runs):
             known = common.measure(tables, rng)

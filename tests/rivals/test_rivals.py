@@ -18,7 +18,7 @@ from dualmech import fast
 from dualmech.crosscheck import rivals
 from dualmech.validate import Array
 
-quick = settings(max_examples=30)
+quick = settings(max_examples=15)
 RIVALS: dict[str, Callable[[dm.Workload, float], dm.LinearGaussianMechanism]] = {
     "IP": rivals.input_perturbation,
     "GM": rivals.gaussian_mechanism,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast
 
-quick = settings(max_examples=20)
+quick = settings(max_examples=8)
 seeds = st.integers(0, 10_000)
 
 PREFIXES = dm.workloads.query_tables(

@@ -19,6 +19,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array
 from dualmech.workloads import names
 from dualmech.workloads.base import Workload
+from dualmech.workloads.builders import MAX_CELLS
 
 quick = settings(max_examples=40)
 sizes = st.integers(1, 12)
@@ -208,8 +209,8 @@ def test_other_parameters_are_checked() -> None:
 
 
 def test_limits_are_stated_where_they_are_met() -> None:
-    with pytest.raises(InvalidInputError, match=str(workloads.MAX_CELLS)):
-        workloads.identity(workloads.MAX_CELLS + 1)
+    with pytest.raises(InvalidInputError, match=str(MAX_CELLS)):
+        workloads.identity(MAX_CELLS + 1)
 
 
 class TestSensitivity:

@@ -20,7 +20,7 @@ from dualmech.fast.common import fixed_point as fixed_point
 from dualmech.reference.common import FORMULATIONS
 from dualmech.validate import Array
 
-quick = settings(max_examples=25)
+quick = settings(max_examples=12)
 seeds = st.integers(0, 10_000)
 units = st.sampled_from([1e-6, 1.0, 1e6])
 

@@ -15,7 +15,7 @@ import dualmech as dm
 from dualmech import fast
 from dualmech.validate import Array
 
-quick = settings(max_examples=30)
+quick = settings(max_examples=15)
 ROUNDING = 1e-9
 """Relative; the points drawn below are well conditioned, so that nothing but a bug reaches this."""
 

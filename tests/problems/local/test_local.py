@@ -214,7 +214,7 @@ class TestMechanism:
                 "not 1-LDP: an output has probabilities .* for user type 0",
                 {"strategy": randomised_response(3, 1.1)},
             ),
-            ("columns of sum 1, column 0", {"strategy": 0.9 * randomised_response(3, 1.0)}),
+            ("columns of sum 1, column ", {"strategy": 0.9 * randomised_response(3, 1.0)}),
             ("must not be negative", {"strategy": np.eye(3) - 0.1}),
             ("not 1-LDP", {"strategy": np.eye(3)}),
             ("must have 3 columns", {"strategy": randomised_response(2, 1.0)}),

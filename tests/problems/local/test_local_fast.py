@@ -27,7 +27,7 @@ from dualmech.fast.local.projection import columns_within
 from dualmech.geometry.local import patterns, strategies
 from dualmech.validate import Array
 
-quick = settings(max_examples=25)
+quick = settings(max_examples=12)
 seeds = st.integers(0, 10_000)
 CUBE = dm.Domain({"a": 2, "b": 2, "c": 2})
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -87,7 +87,7 @@ class TestExact:
         assert answer.objective == pytest.approx(optima[epsilon], abs=6e-5 + 1e-6 * optima[epsilon])
         assert answer.mechanism.worst_ratio <= np.exp(EPSILONS[epsilon]) * (1 + 1e-9)
 
-    @pytest.mark.parametrize("size", [2, 3, 5, 8, 12])
+    @pytest.mark.parametrize("size", [2, 3, 5, 12])
     def test_histograms_are_subset_selection(self, size: int) -> None:
         for epsilon in (0.01, 1.0, 10.0):
             for criterion in ("average", "worst"):
@@ -228,10 +228,10 @@ class TestGradient:
 
     @pytest.mark.parametrize("epsilon", [0.01, 1.0, 10.0])
     def test_it_never_crashes_and_stays_private(self, epsilon: float) -> None:
-        for workload in (dm.workloads.marginals(CUBE, ways=1), dm.Workload(1e6 * np.eye(5)[:2])):
-            for outputs in (None, workload.shape[1], 3 * workload.shape[1]):
-                answer = uncertified(dm.LocalStrategy(workload, epsilon), method="gradient", outputs=outputs)
-                assert answer.certificate.feasible
+        tables, large = dm.workloads.marginals(CUBE, ways=1), dm.Workload(1e6 * np.eye(5)[:2])
+        for workload, outputs in ((tables, None), (tables, 8), (large, 15)):
+            answer = uncertified(dm.LocalStrategy(workload, epsilon), method="gradient", outputs=outputs)
+            assert answer.certificate.feasible
 
     def test_the_worst_case_is_judged_as_such(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(5), 1.0, "worst")

@@ -15,7 +15,7 @@ from dualmech.crosscheck import rivals
 from dualmech.geometry.local import patterns
 from dualmech.validate import Array
 
-quick = settings(max_examples=30)
+quick = settings(max_examples=15)
 seeds = st.integers(0, 10_000)
 epsilons = st.sampled_from([0.05, 0.5, 1.0, 4.0])
 

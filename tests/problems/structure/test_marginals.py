@@ -17,7 +17,7 @@ from dualmech import crosscheck, fast, reference
 from dualmech.mechanisms.residual_tables import marginal_of
 from dualmech.validate import Array
 
-quick = settings(max_examples=25)
+quick = settings(max_examples=15)
 seeds = st.integers(0, 10_000)
 
 

@@ -16,7 +16,7 @@ import dualmech as dm
 from dualmech import crosscheck, fast, reference
 from dualmech.crosscheck.agreement import Agreement
 
-quick = settings(max_examples=20)
+quick = settings(max_examples=10)
 seeds = st.integers(0, 10_000)
 
 PREFIX = dm.FitnessForUse(dm.workloads.prefix(3), 1.0)
@@ -125,7 +125,7 @@ def variance_factor(rng: np.random.Generator) -> dm.TotalVariance | dm.MarginalV
 
 
 class TestVariance:
-    @settings(quick, max_examples=12)
+    @settings(quick, max_examples=8)
     @given(seeds)
     def test_has_the_dense_optimum_and_prices(self, seed: int) -> None:
         rng = np.random.default_rng(seed)

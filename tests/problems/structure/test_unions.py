@@ -30,7 +30,7 @@ from dualmech.geometry.blocks import Blocks
 from dualmech.validate import Array
 from dualmech.workloads import unions
 
-quick = settings(max_examples=20)
+quick = settings(max_examples=10)
 seeds = st.integers(0, 10_000)
 
 Problem = dm.UnionFitness | dm.UnionVariance

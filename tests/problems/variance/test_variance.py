@@ -214,9 +214,17 @@ class TestBothLayers:
     def test_fast_badly_scaled_to_1e_6(self, case: str, method: str) -> None:
         check(fast.solve(stated(HARSH[case]), method=method), 1e-6)
 
-    @pytest.mark.parametrize("backend", BACKENDS)
-    @pytest.mark.parametrize("formulation", FORMULATIONS)
-    @pytest.mark.parametrize("case", [*CASES, *HARSH])
+    # SCS, which is slow, takes one statement of each case, in turn.
+    @pytest.mark.parametrize(
+        ("case", "formulation", "backend"),
+        [
+            (case, formulation, backend)
+            for number, case in enumerate([*CASES, *HARSH])
+            for turn, formulation in enumerate(FORMULATIONS)
+            for backend in BACKENDS
+            if backend == "CLARABEL" or number % len(FORMULATIONS) == turn
+        ],
+    )
     def test_reference_agrees(self, case: str, formulation: str, backend: str) -> None:
         problem = stated((CASES | HARSH)[case])
         answer = reference.solve(problem, backend=backend, formulation=formulation)
@@ -238,7 +246,10 @@ class TestBothLayers:
         problem = stated(CASES[case])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", dm.UncertifiedWarning)
-            answers = [fast.solve(problem, tol=tol, method=name) for name in METHODS for tol in (1e-2, 1e-7)]
+            answers = [
+                fast.solve(problem, tol=tol, method=name)
+                for name, tol in (("auto", 1e-7), ("newton", 1e-2), ("fixed_point", 1e-7))
+            ]
         for one in answers:
             for two in answers:
                 assert problem.certify(one.primal, two.dual).feasible  # CertificateError if one did

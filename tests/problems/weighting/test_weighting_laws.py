@@ -14,7 +14,7 @@ import dualmech as dm
 from dualmech import fast
 from dualmech.validate import Array
 
-quick = settings(max_examples=25)
+quick = settings(max_examples=15)
 seeds = st.integers(0, 10_000)
 ROUNDING = 1e-9
 """Relative; the points drawn below are well conditioned, so that nothing but a bug reaches this."""
