@@ -12,9 +12,8 @@ import numpy as np
 from dualmech import fast, workloads
 from dualmech.crosscheck.papers.scale.marginals import Solved
 from dualmech.crosscheck.papers.solving import quietly
-from dualmech.mechanisms.block import UnionMechanism
+from dualmech.mechanisms.block import BlockMechanism
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.unions import UnionFitness
 from dualmech.workloads import census
 from dualmech.workloads.base import Workload
 from dualmech.workloads.unions import UnionWorkload
@@ -37,10 +36,10 @@ class Case:
     targets: Mapping[str, float] = field(default_factory=dict)  # By published table; by default all are 1
     dense: bool = False  # Whether the dense solver can follow
 
-    def problem(self) -> UnionFitness:
+    def problem(self) -> FitnessForUse:
         """Return the problem."""
         tables = self.build()
-        return UnionFitness(tables, census.per_table(tables, self.targets) if self.targets else 1.0)
+        return FitnessForUse(tables, census.per_table(tables, self.targets) if self.targets else 1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,15 +47,13 @@ class Row(Solved):
     """A list of tables, solved."""
 
     case: Case
-    problem: UnionFitness  # The problem on blocks
+    problem: FitnessForUse  # The problem on blocks
 
     @property
     def blocks(self) -> tuple[int, int]:
         """How many blocks there are, and the size of the largest covariance."""
-        found = self.problem.blocks
-        return len(found.keys) + len(found.several), max(
-            (len(each.moves) for each in found.several), default=1
-        )
+        found = self.problem.geometry
+        return len(found.keys) + len(found.matrix_blocks), found.rank
 
 
 def solve(case: Case) -> Row:
@@ -76,19 +73,16 @@ def solve(case: Case) -> Row:
         seconds = time.perf_counter() - begun
         if case.dense:
             answers["dense"] = fast.solve(written(problem), tol=TOLERANCE)
-    noisy = UnionMechanism.of_tables(problem.workload, problem.targets)
+    noisy = BlockMechanism.of_tables(problem.workload, problem.targets)
     plain = noisy.squared_privacy_cost
-    slack = float((noisy.forms.variances / problem.orbit_targets).max())
+    slack = noisy.forms.excess(problem.targets)[0]
     return Row(answers, plain, plain * slack, seconds, case, problem)
 
 
-def written(problem: UnionFitness) -> FitnessForUse:
+def written(problem: FitnessForUse) -> FitnessForUse:
     """Return the problem on its matrix; cells that no query tells apart cost the same, and are written once."""
-    tables = problem.workload
-    counts = [int(np.prod(tables.table_shape(table))) for table in tables.tables]
-    return FitnessForUse(
-        Workload(np.unique(tables.matrix.toarray(), axis=1)), np.repeat(problem.targets, counts)
-    )
+    cells = np.unique(problem.workload.matrix.toarray(), axis=1)
+    return FitnessForUse(Workload(cells), problem.geometry.per_query(problem.targets))
 
 
 def cases(quick: bool) -> list[Case]:

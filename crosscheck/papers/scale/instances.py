@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dualmech import workloads
-from dualmech.problems.marginals import MarginalFitness, Targets
+from dualmech.problems.fitness import FitnessForUse
 from dualmech.workloads.domain import Domain
 
 ADULT = Domain(
@@ -60,16 +61,16 @@ class Case:
     label: str  # What they are
     domain: Domain  # The attributes
     ways: tuple[int, ...]  # All tables of that many attributes
-    targets: Targets = 1.0  # As `MarginalFitness` takes them; ignored where they are random
+    targets: Any = 1.0  # As `FitnessForUse` takes them; ignored where they are random
     random: bool = False  # Whether every table's target is drawn from 1 to 100
 
-    def problem(self) -> MarginalFitness:
+    def problem(self) -> FitnessForUse:
         """Return the problem."""
         tables = workloads.marginals(self.domain, ways=self.ways)
         if not self.random:
-            return MarginalFitness(tables, self.targets)
+            return FitnessForUse(tables, self.targets)
         drawn = np.random.default_rng(SEED).integers(1, 101, len(tables.axes))
-        return MarginalFitness(tables, drawn.astype(np.float64))
+        return FitnessForUse(tables, drawn.astype(np.float64))
 
 
 def small(quick: bool) -> list[Case]:

@@ -13,7 +13,6 @@ from dualmech.crosscheck.papers.scale.instances import Case
 from dualmech.crosscheck.papers.solving import quietly
 from dualmech.mechanisms.marginal import MarginalMechanism
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.marginals import MarginalFitness
 from dualmech.solution import Solution
 from dualmech.workloads.base import Workload
 
@@ -83,7 +82,7 @@ def solve(case: Case, others: tuple[str, ...] = ()) -> Reading:
     return Reading({"fast": best} | found, plain, plain * slack, seconds, case, counts)
 
 
-def _other(problem: MarginalFitness, name: str) -> Solution:
+def _other(problem: FitnessForUse, name: str) -> Solution:
     if name != DENSE:
         return reference.solve(problem, backend=name)
     # A bare matrix, so that nothing of the structure is left.

@@ -8,7 +8,6 @@ bound and against noise found in the same way from workloads that count the tota
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,11 +21,11 @@ from dualmech.crosscheck.papers.printed import Interval
 from dualmech.crosscheck.papers.scale.instances import NUMERICAL, published
 from dualmech.crosscheck.papers.solving import quietly
 from dualmech.crosscheck.papers.verdicts import Evidence, Verdict, verdict
-from dualmech.problems.marginals import MarginalFitness, MarginalVariance
-from dualmech.problems.tables import TableDual, TableFitness
-from dualmech.problems.unions import UnionVariance
+from dualmech.geometry.split import Split
+from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
+from dualmech.workloads.base import Workload
 
 PLANNER = "He et al., arXiv 2305.08175"
 """He, Xiao, Toksoz, Ding, Zhang and Kifer, "ResidualPlanner+: a scalable matrix mechanism for marginals and beyond"."""
@@ -134,9 +133,9 @@ def of_marginals(name: str) -> Row:
     for (asked, ways), printed in zip(WAYS.items(), MARGINALS[name], strict=True):
         tables = workloads.marginals(published(name), ways=ways)
         queries = tables.shape[0]
-        low, high = fast.solve(MarginalVariance(tables), tol=TOLERANCE).certificate.interval
+        low, high = fast.solve(TotalVariance(tables), tol=TOLERANCE).certificate.interval
         error = math.sqrt(low / queries), math.sqrt(high / queries)
-        largest = fast.solve(MarginalFitness(tables), tol=TOLERANCE).certificate.interval
+        largest = fast.solve(FitnessForUse(tables), tol=TOLERANCE).certificate.interval
         entries.append(Entry(asked, printed, "", error, error, largest))
     return Row(f"{name}, marginals", tuple(entries))
 
@@ -147,23 +146,22 @@ def of_prefixes(name: str) -> Row:
     for position, (asked, ways) in enumerate(WAYS.items()):
         domain = published(name)
         queries = {axis: workloads.prefix(size) for axis, size in domain.sizes if axis in NUMERICAL[name]}
-        problem = TableFitness(workloads.query_tables(domain, queries, ways=ways))
-        found = [split_error(problem, NUMERICAL[name], total) for total in TOTALS]
+        split = Split(workloads.query_tables(domain, queries, ways=ways))
+        found = [split_error(split, NUMERICAL[name], total) for total in TOTALS]
         proven = max(
-            proven_error(problem, NUMERICAL[name], total, share) for total in TOTALS for share in EVEN
+            proven_error(split, NUMERICAL[name], total, share) for total in TOTALS for share in EVEN
         )
-        least = certified_error(problem) if _followed(name, ways) else (proven, min(found))
+        least = certified_error(split.workload) if _followed(name, ways) else (proven, min(found))
         again = found[0] * (1 - EARLY), found[0] * (1 + EARLY)
         printed = PREFIXES[name][position], HDMM[name][position]
         entries.append(Entry(asked, *printed, again, least, None))
     return Row(f"{name}, prefixes of {len(NUMERICAL[name])} attributes", tuple(entries))
 
 
-def certified_error(problem: TableFitness) -> Interval:
-    """Return the least error as `UnionVariance` proves it, from what symmetry is left."""
-    union = UnionVariance(problem.workload)
-    low, high = fast.solve(union, tol=CLOSE).certificate.interval
-    return math.sqrt(low / union.workload.shape[0]), math.sqrt(high / union.workload.shape[0])
+def certified_error(workload: Workload) -> Interval:
+    """Return the least error as blocks prove it, from what symmetry is left."""
+    low, high = fast.solve(TotalVariance(workload, geometry="blocks"), tol=CLOSE).certificate.interval
+    return math.sqrt(low / workload.shape[0]), math.sqrt(high / workload.shape[0])
 
 
 def _followed(name: str, ways: tuple[int, ...]) -> bool:
@@ -172,44 +170,32 @@ def _followed(name: str, ways: tuple[int, ...]) -> bool:
     return max(ways) == 1 and math.prod(sizes[axis] for axis in NUMERICAL[name]) <= FEW
 
 
-def split_error(problem: TableFitness, numerical: Iterable[str], total: float) -> float:
+def split_error(split: Split, numerical: Iterable[str], total: float) -> float:
     """Return the error of split noise at its best levels, a closed form, where the judge has split it.
 
     With V_T the variances that a unit of ``τ_T`` adds up to over all queries, and C_T what it costs, the least of
     ``Σ V_T τ_T`` at a cost ``Σ C_T / τ_T`` of 1 is ``(Σ √(V_T C_T))²``.
     """
-    domain, tables = problem.workload.tables.domain, problem.workload.tables
-    assert domain is not None
+    tables = split.workload.tables
+    assert tables.domain is not None
     shapes = [
-        _attribute(size, total)[0] if axis in numerical else np.eye(size) for axis, size in domain.sizes
+        _attribute(size, total)[0] if axis in numerical else np.eye(size) for axis, size in tables.domain.sizes
     ]
-    parts = problem.split(shapes)
+    parts = split.parts(shapes)
     assert parts is not None
-    inside, outside = (
-        [float(getattr(part, name).sum()) for part in parts] for name in ("residual_variances", "total_parts")
-    )
-    added = dict.fromkeys(tables.lattice.axes, 0.0)
-    for axes in tables.axes:
-        for count in range(len(axes) + 1):
-            for chosen in itertools.combinations(axes, count):
-                added[chosen] += math.prod(inside[axis] if axis in chosen else outside[axis] for axis in axes)
-    roots = np.sqrt(np.array([*added.values()]) * problem.costs(parts))
-    return float(roots.sum()) / math.sqrt(tables.shape[0])
+    roots = np.sqrt(split.totals(parts, np.ones(len(tables.axes))) * split.costs(parts))
+    return float(roots.sum()) / math.sqrt(split.workload.shape[0])
 
 
-def proven_error(problem: TableFitness, numerical: Iterable[str], total: float, share: float) -> float:
-    """Return a bound on the error: that of `TableFitness` on the largest variance, at equal weights on all queries.
-
-    At these the trace norm is that of the total variance's bound as well.
-    """
-    domain, cells = problem.workload.tables.domain, problem.workload.tables.table_cells
-    assert domain is not None
-    users = []
-    for axis, size in domain.sizes:
+def proven_error(split: Split, numerical: Iterable[str], total: float, share: float) -> float:
+    """Return a bound on the error: that of the total variance at products of weights."""
+    tables, users = split.workload.tables, []
+    assert tables.domain is not None
+    for axis, size in tables.domain.sizes:
         weights = _attribute(size, total)[1] if axis in numerical else np.ones(size)
         users.append((1 - share) * weights / weights.sum() + share / size)
-    dual = TableDual(tuple(users), tuple(np.ones(size) for _, size in domain.sizes), cells)
-    return float(np.sqrt(problem.gains(dual) @ cells).sum()) / math.sqrt(cells.sum())
+    bound, _ = split.total_bound(users, np.ones(len(tables.axes)))
+    return math.sqrt(bound / split.workload.shape[0])
 
 
 @cache
