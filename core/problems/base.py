@@ -26,6 +26,10 @@ class Problem:
     arguments: ClassVar[tuple[str, ...]]
     """The parameters that state it, by name."""
 
+    def statement(self) -> dict[str, Any]:
+        """Return the arguments that make the same problem again."""
+        return {name: getattr(self, name) for name in self.arguments}
+
     def stated(self, answer: Any) -> Any:
         """Return anybody's answer in the problem's own terms."""
         return answer
@@ -127,7 +131,7 @@ class OnGeometry(Problem):
         pairs = zip(self.factors, bases, strict=True)
         held = getattr(self, self.numbers)
         factors = tuple(
-            each.geometry if basis is None else type(each)(each.workload, own, basis=basis).geometry
+            each.geometry if basis is None else each._on(each.workload, own, None, basis=basis).geometry
             for (each, basis), own in zip(pairs, held, strict=True)
         )
         return self._on(self.workload, ByFactor(*held), Product(self.geometry.workload, factors))
@@ -137,11 +141,12 @@ class OnGeometry(Problem):
         shown = "".join(f", {name}={getattr(self, name)!r}" for name in options)
         return f"{type(self).__name__}({self.workload!r}, {self.geometry.name}{shown})"
 
-    def _on(self, workload: Workload, numbers: Any, geometry: Geometry) -> Any:
-        options = {
-            name: getattr(self, name) for name in self.arguments if name not in ("workload", self.numbers)
-        }
-        return type(self)(workload, numbers, geometry=geometry, **options)  # type: ignore[call-arg]
+    def _on(self, workload: Workload, numbers: Any, geometry: Geometry | None, **options: Any) -> Any:
+        """Return the same problem of another workload, on its own geometry or as the options say."""
+        for name in self.arguments:
+            if name not in ("workload", self.numbers):
+                options[name] = getattr(self, name)
+        return type(self)(workload, numbers, geometry=geometry or "dense", **options)  # type: ignore[call-arg]
 
 
 def point_on(geometry: Geometry, answer: Any) -> Any:

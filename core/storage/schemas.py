@@ -96,7 +96,7 @@ def answered(given: Given) -> Answer:
 
 def _stated(problem: Any) -> dict[str, Any]:
     """Return the arguments that state a problem, with what fixes its geometry on any machine."""
-    stated = {name: getattr(problem, name) for name in problem.arguments}
+    stated = problem.statement()
     if isinstance(problem, OnGeometry):
         stated["geometry"] = problem.geometry.name
         if isinstance(problem.geometry, Dense):

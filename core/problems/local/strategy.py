@@ -155,6 +155,11 @@ class LocalStrategy(Problem):
         root = _root(workload)
         object.__setattr__(self, "root", validate.read_only(_centred(root) if criterion == "worst" else root))
 
+    def statement(self) -> dict[str, Any]:
+        """Return the arguments that make the same problem again; the worst case takes no prior."""
+        stated = Problem.statement(self)
+        return stated | {"prior": None} if self.criterion == "worst" else stated
+
     @property
     def user_types(self) -> int:
         """Number of user types, n."""

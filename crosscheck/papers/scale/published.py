@@ -148,9 +148,7 @@ def of_prefixes(name: str) -> Row:
         queries = {axis: workloads.prefix(size) for axis, size in domain.sizes if axis in NUMERICAL[name]}
         split = Split(workloads.query_tables(domain, queries, ways=ways))
         found = [split_error(split, NUMERICAL[name], total) for total in TOTALS]
-        proven = max(
-            proven_error(split, NUMERICAL[name], total, share) for total in TOTALS for share in EVEN
-        )
+        proven = max(proven_error(split, NUMERICAL[name], total, share) for total in TOTALS for share in EVEN)
         least = certified_error(split.workload) if _followed(name, ways) else (proven, min(found))
         again = found[0] * (1 - EARLY), found[0] * (1 + EARLY)
         printed = PREFIXES[name][position], HDMM[name][position]
@@ -179,7 +177,8 @@ def split_error(split: Split, numerical: Iterable[str], total: float) -> float:
     tables = split.workload.tables
     assert tables.domain is not None
     shapes = [
-        _attribute(size, total)[0] if axis in numerical else np.eye(size) for axis, size in tables.domain.sizes
+        _attribute(size, total)[0] if axis in numerical else np.eye(size)
+        for axis, size in tables.domain.sizes
     ]
     parts = split.parts(shapes)
     assert parts is not None

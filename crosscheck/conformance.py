@@ -1,0 +1,220 @@
+"""What every family must do on every geometry that it has: one list of checks, for those who add one.
+
+A `Case` makes a problem, anew each time that it is asked; `CHECKS` are functions of a `Run`, which is a case with its
+answers. A check that fails raises `AssertionError`, with what is missing in its words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import pickle
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from dualmech import fast, reference
+from dualmech.crosscheck.agreement import Agreement, compare
+from dualmech.crosscheck.command import explanation
+from dualmech.crosscheck.families import family_of
+from dualmech.crosscheck.judging import judge
+from dualmech.errors import DualmechError, UncertifiedWarning
+from dualmech.solution import Solution
+from dualmech.storage.solutions import load_solution, save_solution
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A problem of a family on a geometry, and what may be expected of its solvers.
+
+    Attributes
+    ----------
+    label : str
+        Family and geometry.
+    make : callable
+        Makes the problem; equal ones, distinct objects, each time.
+    other : callable
+        Makes a problem that differs from it.
+    tol : float
+        Gap that both layers reach.
+    """
+
+    label: str
+    make: Callable[[], Any]
+    other: Callable[[], Any]
+    tol: float = 1e-4
+
+
+@dataclass(slots=True)
+class Run:
+    """A case with the answers of both layers, each found when it is first asked for."""
+
+    case: Case
+    problem: Any = field(init=False)
+    found: dict[str, Solution] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.problem = self.case.make()
+
+    def answer(self, layer: str) -> Solution:
+        """Return the answer of ``fast`` or ``reference``, to a problem of its own."""
+        if layer not in self.found:
+            solve = fast.solve if layer == "fast" else reference.solve
+            self.found[layer] = solve(self.case.make(), tol=self.case.tol)
+        return self.found[layer]
+
+
+def both_layers_agree(run: Run) -> None:
+    """Both layers certify, and answers to equal problems, distinct objects, can be compared."""
+    answers = [run.answer("fast"), run.answer("reference")]
+    assert all(each.certificate.certifies(run.case.tol) for each in answers), [each.gap for each in answers]
+    assert compare(answers).outcome is Agreement.AGREE
+
+
+def stated_or_refused(run: Run) -> None:
+    """The reference layer states the program, or refuses by name."""
+    try:
+        program = reference.formulate(run.problem)
+    except DualmechError as error:
+        assert "geometry" in str(error) or "factor" in str(error)
+    else:
+        assert program.constraints
+
+
+def the_same_and_others(run: Run) -> None:
+    """A problem knows the same problem from another one."""
+    again, other = run.case.make(), run.case.other()
+    assert run.problem.same_as(again) and again.same_as(run.problem)
+    assert not run.problem.same_as(other) and not other.same_as(run.problem)
+    assert not run.problem.same_as(None) and not run.problem.same_as("problem")
+
+
+def lies_are_not_certified(run: Run) -> None:
+    """What is not finite, or negative, proves nothing."""
+    answer = run.answer("fast")
+    for factor in (np.nan, -1.0, np.inf):
+        for primal, dual in (
+            (_times(answer.primal, factor), answer.dual),
+            (answer.primal, _times(answer.dual, factor)),
+        ):
+            with np.errstate(all="ignore"):
+                try:
+                    judged = run.problem.certify(primal, dual)
+                except DualmechError:
+                    continue
+            harmless = family_of(run.problem).name in ("projection", "estimate") or dual is not answer.dual
+            assert harmless or not judged.certifies(run.case.tol), f"{factor} is certified"
+            assert judged.lower_bound <= answer.objective * (1 + 1e-6)
+
+
+def outsiders_are_judged(run: Run) -> None:
+    """The judge finds a bound of its own for anybody's point; mechanisms are judged, or refused by name."""
+    answer = run.answer("fast")
+    verdict = judge(run.problem, answer.primal, tol=run.case.tol)
+    assert verdict.feasible and verdict.gap <= 2 * run.case.tol
+    with contextlib.suppress(DualmechError):
+        assert judge(run.problem, answer.mechanism, tol=run.case.tol).feasible
+
+
+def files_are_judged_anew(run: Run) -> None:
+    """A solution is written, read back, and means the same."""
+    answer = run.answer("fast")
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        path = Path(folder) / "solution.npz"
+        save_solution(answer, path)
+        again = load_solution(path)
+    assert again.problem.same_as(run.problem) and run.problem.same_as(again.problem)
+    assert np.isclose(again.objective, answer.objective, rtol=1e-9, atol=1e-12)
+    assert again.status is answer.status and again.solver == answer.solver
+
+
+def copies_are_equal(run: Run) -> None:
+    """Pickled and copied problems are the same problem, and pickled answers are certified as before."""
+    for again in (
+        pickle.loads(pickle.dumps(run.problem)),
+        copy.deepcopy(run.problem),
+        copy.copy(run.problem),
+    ):
+        assert run.problem.same_as(again)
+    answer = run.answer("fast")
+    again = pickle.loads(pickle.dumps(answer))
+    assert again.problem.certify(again.primal, again.dual).gap == answer.gap
+
+
+def said_in_words(run: Run) -> None:
+    """A problem says what it is, and an answer is explained."""
+    assert repr(run.problem).startswith(f"{type(run.problem).__name__}(")
+    stream = io.StringIO()
+    explanation.explain_answer(Console(file=stream, width=120), run.answer("fast"))
+    assert "program" in stream.getvalue() and "proof" in stream.getvalue()
+
+
+def shares_and_what_binds(run: Run) -> None:
+    """Prices sum to 1 and binding neighbours are indices, or both are refused by name."""
+    answer = run.answer("fast")
+    try:
+        prices = answer.prices
+    except DualmechError as error:
+        assert str(error)
+    else:
+        assert np.all(prices >= 0) and np.isclose(prices.sum(), 1)
+    assert answer.binding.dtype.kind == "i"
+
+
+def a_feasible_point_stays(run: Run) -> None:
+    """Repairing a feasible point changes nothing that the judge can see."""
+    answer = run.answer("fast")
+    again = run.problem.certify(run.problem.feasible(answer.primal), answer.dual)
+    assert again.feasible and np.isclose(again.objective, answer.objective, rtol=1e-8, atol=1e-12)
+
+
+def options_are_refused_by_name(run: Run) -> None:
+    """An option that there is not, or a tolerance that cannot be, is a typed error before any work."""
+    for options in ({"tolerance": 1e-6}, {"tol": 0.0}, {"max_iterations": 0}, {"callback": 3}):
+        try:
+            fast.solve(run.problem, **options)
+        except DualmechError as error:
+            assert next(iter(options)) in str(error)
+        else:
+            raise AssertionError(f"{options} is taken")
+
+
+CHECKS: dict[str, Callable[[Run], None]] = {
+    check.__name__: check
+    for check in (
+        both_layers_agree,
+        stated_or_refused,
+        the_same_and_others,
+        lies_are_not_certified,
+        outsiders_are_judged,
+        files_are_judged_anew,
+        copies_are_equal,
+        said_in_words,
+        shares_and_what_binds,
+        a_feasible_point_stays,
+        options_are_refused_by_name,
+    )
+}
+"""The checks, by name."""
+
+
+def _times(value: Any, factor: float) -> Any:
+    """Return all numbers of a point or of dual weights times a factor."""
+    if value is None:
+        return None
+    if isinstance(value, tuple):
+        return tuple(_times(each, factor) for each in value)
+    if hasattr(value, "__dataclass_fields__"):
+        return replace(
+            value, **{name: _times(getattr(value, name), factor) for name in value.__dataclass_fields__}
+        )
+    with np.errstate(all="ignore"):
+        return np.asarray(value) * factor
