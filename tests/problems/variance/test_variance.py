@@ -214,7 +214,7 @@ class TestBothLayers:
     def test_fast_badly_scaled_to_1e_6(self, case: str, method: str) -> None:
         check(fast.solve(stated(HARSH[case]), method=method), 1e-6)
 
-    # SCS, which is slow, takes one statement of each case, in turn.
+    # SCS, which is slow, takes one statement of each case, in turn, and so does CLARABEL of the harsh ones.
     @pytest.mark.parametrize(
         ("case", "formulation", "backend"),
         [
@@ -222,7 +222,7 @@ class TestBothLayers:
             for number, case in enumerate([*CASES, *HARSH])
             for turn, formulation in enumerate(FORMULATIONS)
             for backend in BACKENDS
-            if backend == "CLARABEL" or number % len(FORMULATIONS) == turn
+            if (backend == "CLARABEL" and case in CASES) or number % len(FORMULATIONS) == turn
         ],
     )
     def test_reference_agrees(self, case: str, formulation: str, backend: str) -> None:

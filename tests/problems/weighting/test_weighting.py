@@ -178,7 +178,7 @@ class TestBothLayers:
     def test_fast_badly_scaled(self, case: str, privacy: str) -> None:
         check(fast.solve(stated(HARSH[case], privacy), tol=1e-7), 1e-7)
 
-    # SCS, which is slow, takes one statement of each case, in turn.
+    # SCS, which is slow, takes one statement of each case, in turn, and so does CLARABEL of the harsh ones.
     @pytest.mark.parametrize(
         ("case", "privacy", "formulation", "backend"),
         [
@@ -186,7 +186,7 @@ class TestBothLayers:
             for number, case in enumerate([*CASES, *HARSH])
             for turn, statement in enumerate(STATEMENTS)
             for backend in ("CLARABEL", "SCS")
-            if backend == "CLARABEL" or number % len(STATEMENTS) == turn
+            if (backend == "CLARABEL" and case in CASES) or number % len(STATEMENTS) == turn
         ],
     )
     def test_reference_agrees(self, case: str, privacy: str, formulation: str, backend: str) -> None:
