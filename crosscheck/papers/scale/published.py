@@ -18,7 +18,7 @@ import numpy as np
 
 from dualmech import fast, workloads
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.printed import Interval
+from dualmech.crosscheck.papers.printed import Interval, about
 from dualmech.crosscheck.papers.scale.instances import NUMERICAL, published
 from dualmech.crosscheck.papers.solving import quietly
 from dualmech.crosscheck.papers.verdicts import Evidence, Verdict, verdict
@@ -153,9 +153,8 @@ def of_prefixes(name: str) -> Row:
             proven_error(problem, NUMERICAL[name], total, share) for total in TOTALS for share in EVEN
         )
         least = certified_error(problem) if _followed(name, ways) else (proven, min(found))
-        again = found[0] * (1 - EARLY), found[0] * (1 + EARLY)
         printed = PREFIXES[name][position], HDMM[name][position]
-        entries.append(Entry(asked, *printed, again, least, None))
+        entries.append(Entry(asked, *printed, about(found[0], EARLY), least, None))
     return Row(f"{name}, prefixes of {len(NUMERICAL[name])} attributes", tuple(entries))
 
 
