@@ -14,13 +14,13 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from dualmech.crosscheck.benchmarks import common, local, program1, softmax
 from dualmech.crosscheck.benchmarks.contest import Contest, Entry
 from dualmech.crosscheck.benchmarks.layers import BENCHMARKS, Benchmark, measure, measure_against_reference
 from dualmech.crosscheck.command import report
 from dualmech.crosscheck.papers import plots
+from dualmech.crosscheck.papers.report import table
 
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
@@ -30,16 +30,8 @@ CONTESTS = {"softmax": softmax.CONTEST, "program1": program1.CONTEST, **common.C
 """Comparisons of solvers, by the name that runs them."""
 
 HEADINGS = (
-    "workload",
-    "m x d",
-    "optimum at most",
-    "gap",
-    "asked",
-    "steps",
-    "allowed",
-    "seconds",
-    "MiB",
-    "threads",
+    *("workload", "m x d", "optimum at most", "gap", "asked", "steps", "allowed"),
+    *("seconds", "MiB", "threads"),
 )
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -70,14 +62,13 @@ def run(
     if contests or LOCAL in (names or []):
         return
     title = "fast layer: steps are decompositions, seconds medians from the workload to the certificate"
-    table = Table(title=title, title_justify="left")
-    for heading in HEADINGS:
-        table.add_column(heading, justify="right")
-    for index, case in enumerate(BENCHMARKS):
-        if not names or any(case.name.startswith(name) for name in names):
-            table.add_row(*_row(case, _in_own_process(str(index), case.threads)))
+    rows = (
+        _row(case, _in_own_process(str(index), case.threads))
+        for index, case in enumerate(BENCHMARKS)
+        if not names or any(case.name.startswith(name) for name in names)
+    )
     out = report.console()
-    out.print(table)
+    out.print(table(title, HEADINGS, rows, ()))
     if reference and not names:
         out.print(_comparison(_in_own_process(AGAINST_REFERENCE, 1)))
 

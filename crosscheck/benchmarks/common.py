@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 import scipy.linalg
 
 from dualmech import fast
-from dualmech.crosscheck.benchmarks.contest import Contender, Contest
+from dualmech.crosscheck.benchmarks.contest import Contender, Contest, by_reference
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
-from dualmech.solution import Solution
 from dualmech.validate import Array
 
 SIZES = (32, 64, 128, 256)
@@ -66,17 +64,11 @@ def _problem(
     return CommonMechanism([LinearGaussianMechanism(np.eye(size), each) for each in drawn])
 
 
-def _reference(problem: CommonMechanism, **options: Any) -> Solution:
-    from dualmech import reference
-
-    return reference.solve(problem, **options)
-
-
 CONTENDERS = (
     Contender("fixed point", fast.solve),
-    Contender("Clarabel", partial(_reference, backend="CLARABEL"), largest=32, skipped=TOO_LONG),
+    Contender("Clarabel", partial(by_reference, backend="CLARABEL"), largest=32, skipped=TOO_LONG),
     Contender(
-        "SCS", partial(_reference, backend="SCS"), largest=128, skipped="r = 256 takes it up to minutes"
+        "SCS", partial(by_reference, backend="SCS"), largest=128, skipped="r = 256 takes it up to minutes"
     ),
 )
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from dualmech import fast
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.report import table
+from dualmech.crosscheck.papers.solving import quietly
 from dualmech.solution import Solution
 
 BOUND_TOLERANCE = 1e-9
@@ -24,6 +25,13 @@ LONG = 1.0
 REPEATS = 5
 
 HEADINGS = ("d", "solver", "seconds", "ratio", "proven gap", "above the optimum", "steps", "status")
+
+
+def by_reference(problem: Any, **options: Any) -> Solution:
+    """Solve by the reference layer, which is loaded only then."""
+    from dualmech import reference
+
+    return reference.solve(problem, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +74,7 @@ class Contest:
     def measure(self) -> list[dict[str, Any]]:
         """Solve every size with every contender that is not too slow for it; seconds include the certificate."""
         entries: list[Entry] = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UncertifiedWarning)
+        with quietly():
             for contender in self.contenders:
                 contender.solve(self.problem(self.sizes[0]))  # what is only loaded once is not measured
             for cells in self.sizes:
@@ -108,24 +115,21 @@ class Contest:
             for each in self.contenders
             if each.largest is not None
         ]
-        laid = Table(
-            title=f"{self.title}: medians of seconds, certificates included",
-            title_justify="left",
+        rows = (
+            (
+                *(str(entry.cells), entry.solver, f"{entry.seconds:.3g}", f"{entry.ratio:.3g}"),
+                *(f"{entry.gap:.1e}", f"{max(entry.above, 0.0):.1e}", str(entry.steps), entry.status),
+            )
+            for entry in entries
+        )
+        drawn = table(
+            f"{self.title}: medians of seconds, certificates included",
+            HEADINGS,
+            rows,
+            words=("solver", "status"),
             caption="; ".join(left_out),
             caption_justify="left",
         )
-        for heading in HEADINGS:
-            laid.add_column(heading, justify="left" if heading in ("solver", "status") else "right")
-        for place, entry in enumerate(entries):
-            laid.add_row(
-                str(entry.cells),
-                entry.solver,
-                f"{entry.seconds:.3g}",
-                f"{entry.ratio:.3g}",
-                f"{entry.gap:.1e}",
-                f"{max(entry.above, 0.0):.1e}",
-                str(entry.steps),
-                entry.status,
-                end_section=entry.cells != entries[min(place + 1, len(entries) - 1)].cells,
-            )
-        return laid
+        for row, (entry, following) in zip(drawn.rows, pairwise(entries), strict=False):
+            row.end_section = entry.cells != following.cells
+        return drawn

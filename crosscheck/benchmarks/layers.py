@@ -5,15 +5,15 @@ from __future__ import annotations
 import resource
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
 from dualmech import fast, workloads
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.solving import quietly
 from dualmech.problems import designs
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
@@ -69,9 +69,19 @@ def _marginals() -> Workload:
     return workloads.marginals((16, 16, 16), ways=(1, 2))
 
 
+def _predicates() -> Workload:
+    return workloads.predicates(1024, 1024, rng=0)
+
+
+def _two_way_gram() -> Array:
+    return workloads.marginals_gram((16, 16, 32), ways=2)
+
+
 def _ranges(d: int, m: int) -> Callable[[], Workload]:
     return lambda: workloads.random_range(d, m, rng=0)
 
+
+_large = partial(Benchmark, threads=2, repeat=1)
 
 BENCHMARKS = (
     Benchmark("prefix 64", _fitness(_prefix), 1e-6, 25, repeat=20),
@@ -82,51 +92,16 @@ BENCHMARKS = (
     Benchmark("marginals 16x16x16", _fitness(_marginals), 1e-6, 15),
     Benchmark("512 ranges, d 256", _fitness(_ranges(256, 512)), 1e-6, 150),
     Benchmark("512 ranges, d 256, random", _fitness(_ranges(256, 512), random=True), 1e-6, 150),
-    Benchmark("2048 ranges, d 1024", _fitness(_ranges(1024, 2048)), 1e-6, 400, threads=2, repeat=1),
-    Benchmark(
-        "2048 ranges, d 1024, random",
-        _fitness(_ranges(1024, 2048), random=True),
-        1e-6,
-        400,
-        threads=2,
-        repeat=1,
-    ),
+    _large("2048 ranges, d 1024", _fitness(_ranges(1024, 2048)), 1e-6, 400),
+    _large("2048 ranges, d 1024, random", _fitness(_ranges(1024, 2048), random=True), 1e-6, 400),
     Benchmark("variance: prefix 64", _variance(_prefix), 1e-9, 40, repeat=20),
     Benchmark("variance: marginals 16x16x16", _variance(_marginals), 1e-6, 40, repeat=1),
-    Benchmark("variance: 2048 ranges", _variance(_ranges(1024, 2048)), 1e-6, 40, threads=2, repeat=1),
-    Benchmark(
-        "variance: 1024 predicates",
-        _variance(lambda: workloads.predicates(1024, 1024, rng=0)),
-        1e-6,
-        40,
-        threads=2,
-        repeat=1,
-    ),
-    Benchmark("variance: CDF", _variance(lambda: workloads.cdf(1024)), 1e-6, 40, threads=2, repeat=1),
-    Benchmark(
-        "weighting: all ranges of 2048",
-        _weighting(lambda: workloads.all_range_gram(2048)),
-        1e-9,
-        20,
-        threads=2,
-        repeat=1,
-    ),
-    Benchmark(
-        "weighting: all ranges of 8192",
-        _weighting(lambda: workloads.all_range_gram(8192)),
-        1e-3,
-        20,
-        threads=2,
-        repeat=1,
-    ),
-    Benchmark(
-        "weighting: 2-way marginals 16x16x32",
-        _weighting(lambda: workloads.marginals_gram((16, 16, 32), ways=2)),
-        1e-3,
-        20,
-        threads=2,
-        repeat=1,
-    ),
+    _large("variance: 2048 ranges", _variance(_ranges(1024, 2048)), 1e-6, 40),
+    _large("variance: 1024 predicates", _variance(_predicates), 1e-6, 40),
+    _large("variance: CDF", _variance(lambda: workloads.cdf(1024)), 1e-6, 40),
+    _large("weighting: all ranges of 2048", _weighting(partial(workloads.all_range_gram, 2048)), 1e-9, 20),
+    _large("weighting: all ranges of 8192", _weighting(partial(workloads.all_range_gram, 8192)), 1e-3, 20),
+    _large("weighting: 2-way marginals 16x16x32", _weighting(_two_way_gram), 1e-3, 20),
 )
 """Named by workload for fitness for use, else by family; the last but one takes minutes and 6 GiB."""
 
@@ -134,8 +109,7 @@ BENCHMARKS = (
 def measure(benchmark: Benchmark) -> dict[str, float]:
     """Solve a case a few times in this process; seconds are medians, from the workload to the certificate."""
     seconds = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         for _ in range(benchmark.repeat):
             begun = time.perf_counter()
             problem = benchmark.problem()
@@ -158,8 +132,7 @@ def measure_against_reference() -> dict[str, float]:
     from dualmech import reference
 
     problem = FitnessForUse(workloads.prefix(64), 1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         seconds = []
         for _ in range(50):
             begun = time.perf_counter()

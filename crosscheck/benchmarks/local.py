@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,7 +11,8 @@ import numpy as np
 from rich.table import Table
 
 from dualmech import fast, workloads
-from dualmech.errors import UncertifiedWarning
+from dualmech.crosscheck.papers.report import table
+from dualmech.crosscheck.papers.solving import quietly
 from dualmech.fast.local import gradient
 from dualmech.geometry.local.strategies import trace_bound
 from dualmech.problems.local.strategy import LocalStrategy
@@ -38,16 +38,8 @@ WORKLOADS: dict[str, Callable[[int], Workload]] = {
 }
 
 HEADINGS = (
-    "workload",
-    "n",
-    "method",
-    "seconds",
-    "CPU",
-    "objective",
-    "gap",
-    "/ trace bound",
-    "outputs",
-    "status",
+    *("workload", "n", "method", "seconds", "CPU", "objective", "gap", "/ trace bound"),
+    *("outputs", "status"),
 )
 
 STEP_HEADINGS = ("n", "outputs", "seconds a step", "CPU", "growth")
@@ -97,8 +89,7 @@ def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> Entry:
 def measure() -> dict[str, Any]:
     """Measure every instance, and one step of gradient descent."""
     entries = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with quietly():
         for name in WORKLOADS:
             for users in EXACT_SIZES:
                 entries += [entry(name, users, "exact", 1), entry(name, users, "gradient")]
@@ -127,29 +118,26 @@ def step(users: int) -> dict[str, float]:
 
 def tables(found: dict[str, Any]) -> list[Table]:
     """Lay both tables out."""
-    first = Table(title=f"local privacy at ε = {EPSILON:g}", title_justify="left")
-    for heading in HEADINGS:
-        first.add_column(heading, justify="left" if heading in ("workload", "method", "status") else "right")
-    for each in (Entry(**entry) for entry in found["entries"]):
-        first.add_row(
-            each.workload,
-            str(each.users),
-            each.method,
-            f"{each.seconds:.3g}",
-            f"{each.processor:.3g}",
-            f"{each.objective:.7g}",
-            f"{each.gap:.1e}",
-            f"{each.ratio:.4f}",
-            str(each.outputs),
-            each.status,
+    solved = (
+        (
+            *(each.workload, str(each.users), each.method, f"{each.seconds:.3g}", f"{each.processor:.3g}"),
+            *(
+                f"{each.objective:.7g}",
+                f"{each.gap:.1e}",
+                f"{each.ratio:.4f}",
+                str(each.outputs),
+                each.status,
+            ),
         )
-    second = Table(title="one step of gradient descent, on a histogram", title_justify="left")
-    for heading in STEP_HEADINGS:
-        second.add_column(heading, justify="right")
-    before = None
+        for each in (Entry(**entry) for entry in found["entries"])
+    )
+    steps, before = [], None
     for line in found["steps"]:
         growth = "" if before is None else f"{line['processor'] / before:.1f} x"
         before = line["processor"]
-        cells = (f"{line['users']}", f"{line['outputs']}", f"{line['seconds']:.3g}", f"{before:.3g}", growth)
-        second.add_row(*cells)
-    return [first, second]
+        numbers = (f"{line['users']}", f"{line['outputs']}", f"{line['seconds']:.3g}", f"{before:.3g}")
+        steps.append((*numbers, growth))
+    return [
+        table(f"local privacy at ε = {EPSILON:g}", HEADINGS, solved, ("workload", "method", "status")),
+        table("one step of gradient descent, on a histogram", STEP_HEADINGS, steps, ()),
+    ]

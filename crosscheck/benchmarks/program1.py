@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import Any
 
 from dualmech import fast, workloads
-from dualmech.crosscheck.benchmarks.contest import Contender, Contest
+from dualmech.crosscheck.benchmarks.contest import Contender, Contest, by_reference
 from dualmech.problems import designs
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.solution import Solution
 
 SIZES = (128, 256, 512, 1024, 2048)
 
@@ -24,12 +22,6 @@ def _problem(cells: int) -> QueryWeighting:
     return QueryWeighting(ranges, designs.eigen_queries(ranges))
 
 
-def _reference(problem: QueryWeighting, **options: Any) -> Solution:
-    from dualmech import reference
-
-    return reference.solve(problem, **options)
-
-
 CONTEST = Contest(
     "Program 1 on the eigen-queries of all ranges",
     SIZES,
@@ -38,17 +30,17 @@ CONTEST = Contest(
         Contender("interior point", partial(fast.solve, tol=TOLERANCE)),
         Contender(
             "Clarabel",
-            partial(_reference, backend="CLARABEL"),
+            partial(by_reference, backend="CLARABEL"),
             largest=1024,
             skipped="d = 2048 takes it minutes",
         ),
         Contender(
             "Clarabel, as printed",
-            partial(_reference, backend="CLARABEL", formulation="sdp"),
+            partial(by_reference, backend="CLARABEL", formulation="sdp"),
             largest=1024,
             skipped="likewise",
         ),
-        Contender("SCS", partial(_reference, backend="SCS")),
+        Contender("SCS", partial(by_reference, backend="SCS")),
     ),
 )
 """Clarabel and SCS get reciprocals as second-order cones, unless the statement is the paper's."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmech import fast, workloads
-from dualmech.crosscheck.benchmarks.contest import Contender, Contest, Entry
+from dualmech.crosscheck.benchmarks.contest import Contender, Contest, Entry, by_reference
 from dualmech.crosscheck.papers import plots
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
@@ -41,12 +41,6 @@ def _on_queries(problem: FitnessForUse) -> Solution:
     return _softmax("softmax_newton", stated)
 
 
-def _reference(backend: str, formulation: str, problem: FitnessForUse) -> Solution:
-    from dualmech import reference
-
-    return reference.solve(problem, backend=backend, formulation=formulation)
-
-
 CONTENDERS = (
     Contender(DUAL, fast.solve, "#1b1b1b"),
     Contender("SM-II", partial(_softmax, "softmax_newton"), "#0072b2"),
@@ -70,12 +64,12 @@ CONTENDERS = (
     ),
     Contender(
         "Clarabel",
-        partial(_reference, "CLARABEL", "schur"),
+        partial(by_reference, backend="CLARABEL", formulation="schur"),
         "#d55e00",
         largest=32,
         skipped="d = 64 takes it minutes; the benchmark of fitness for use has it",
     ),
-    Contender("SCS", partial(_reference, "SCS", "sum"), "#e69f00"),
+    Contender("SCS", partial(by_reference, backend="SCS", formulation="sum"), "#e69f00"),
 )
 
 

@@ -58,7 +58,7 @@ def crosscheck(
         list[str] | None,
         typer.Argument(
             metavar="[TABLE]...",
-            help=f"{sheets.names()}. [default: {next(iter(sheets.SHEETS))}]",
+            help=f"{sheets.listed()}. [default: {next(iter(sheets.SHEETS))}]",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,

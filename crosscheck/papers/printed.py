@@ -17,6 +17,11 @@ def rounded_from(text: str) -> Interval:
     return float(text) - half, float(text) + half
 
 
+def about(value: float, allowance: float) -> Interval:
+    """Return a positive number with an allowance, relative, for what rounding or an optimiser may have changed."""
+    return value * (1 - allowance), value * (1 + allowance)
+
+
 def meet(one: Interval, other: Interval) -> bool:
     """Whether two closed intervals have a number in common."""
     return one[0] <= other[1] and other[0] <= one[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -11,12 +11,17 @@ from rich.table import Table
 
 
 def table(
-    title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1, **style: Any
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    words: Collection[str] | None = None,
+    **style: Any,
 ) -> Table:
-    """Return a table of texts, a row each; the first `words` columns are words, all others numbers."""
+    """Return a table of texts, a row each; the columns `words`, by default the first, hold words and others numbers."""
+    left = headings[:1] if words is None else words
     drawn = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, **style)
-    for place, heading in enumerate(headings):
-        drawn.add_column(heading, justify="left" if place < words else "right")
+    for heading in headings:
+        drawn.add_column(heading, justify="left" if heading in left else "right")
     for row in rows:
         drawn.add_row(*row)
     return drawn

@@ -77,11 +77,11 @@ SHEETS: Mapping[str, Sheet] = _Registry()
 """Tables and figures by name; the first is the default."""
 
 
-def names() -> str:
+def listed() -> str:
     """Return the names of all sheets in words, each paper's with what stands for all of them."""
-    lists = ([*folder.SHEETS, EVERYTHING] for folder in PAPERS.values())
     return "; ".join(
-        ", ".join(f"{paper}/{name}" for name in each) for paper, each in zip(PAPERS, lists, strict=True)
+        ", ".join(f"{paper}/{name}" for name in (*folder.SHEETS, EVERYTHING))
+        for paper, folder in PAPERS.items()
     )
 
 

@@ -20,7 +20,7 @@ from dualmech.crosscheck.agreement import TOLERANCES, Agreement
 from dualmech.crosscheck.papers.common import instances
 from dualmech.crosscheck.papers.common.printed import TABLE_7, CensusRow
 from dualmech.crosscheck.papers.common.saved import as_good_as, layers
-from dualmech.crosscheck.papers.printed import Interval, is_rounding, rounded_from
+from dualmech.crosscheck.papers.printed import Interval, about, is_rounding, rounded_from
 from dualmech.crosscheck.papers.solving import proven
 from dualmech.workloads.base import Workload
 
@@ -155,7 +155,7 @@ def solve() -> Census:
     found = [stages(by_gender)[1] for by_gender in (True, False)]
     readings: dict[str, Sequence[Interval]] = {each.name: each.costs for each in found}
     for each in found:
-        allowed = [(cost * (1 - ROUNDING), cost * (1 + ROUNDING)) for cost in each.unshared]
+        allowed = [about(cost, ROUNDING) for cost in each.unshared]
         readings[each.name + UNSHARED] = allowed
     rows = tuple(
         SavedRow(rho, row, {name: saved(row.shares, costs) for name, costs in readings.items()})

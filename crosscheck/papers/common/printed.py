@@ -7,6 +7,7 @@ the repository published with the paper, ``cmla-psu/commonmech``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -43,7 +44,7 @@ class AccuracyTable:
     fixed: Setting  # The other two; the varied one stands there too, and is overwritten
     # By the varied number: percent of blocks for which the first, and for which the second mechanism is
     # right; accuracy in percent
-    rows: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def with_rows(self, printed: str) -> AccuracyTable:
         """Return the table with rows as printed, a line each: the varied number, then the percentages."""

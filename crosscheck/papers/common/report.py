@@ -41,7 +41,7 @@ def _show_examples(out: Console, title: str, rows: Iterator[examples.Example]) -
         off = f"{fact.difference:.0e}"
         drawn.append((fact.example, fact.statement, off, yes(holds), yes(holds and fact.printed)))
     headings = ("example", "statement", "off by", "holds", "as printed")
-    out.print(table(title, headings, drawn, words=2))
+    out.print(table(title, headings, drawn, words=headings[:2]))
     out.print(
         "Last column: whether the statement holds as the text at hand has it, which lost rows of some matrices."
     )
@@ -56,7 +56,7 @@ def _show_ellipses(out: Console, title: str, rows: Iterator[picture.Ellipses]) -
         for row in rows
     )
     headings = ("covariances", "least trace", "of the other basis", "gap", "both minimal")
-    out.print(table(title, headings, drawn, words=0))
+    out.print(table(title, headings, drawn, words=()))
 
 
 def _show_saved(out: Console, title: str, rows: Iterator[saved.Saving]) -> None:

@@ -23,7 +23,7 @@ from dualmech import fast, reference
 from dualmech.crosscheck.agreement import TOLERANCES, Agreement, compare
 from dualmech.crosscheck.papers.common.instances import CHOICES, Choice
 from dualmech.crosscheck.papers.common.printed import SAVED
-from dualmech.crosscheck.papers.printed import Interval, is_rounding
+from dualmech.crosscheck.papers.printed import Interval, about, is_rounding
 from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
@@ -100,7 +100,7 @@ def solve(choice: Choice, largest: float = QUICK_SIZE) -> Saving:
         BASIS: as_good_as(common, principal_queries(common)),
         PRIMARY: as_good_as(common, choice.workloads[0]),
     }
-    readings = {OWN: (own * (1 - ROUNDING), own * (1 + ROUNDING))}
+    readings = {OWN: about(own, ROUNDING)}
     readings |= {name: answer.certificate.interval for name, answer in answers.items()}
     return Saving(
         choice.name,

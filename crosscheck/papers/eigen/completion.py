@@ -13,9 +13,10 @@ from functools import partial
 
 import numpy as np
 
-from dualmech import fast, workloads
+from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.eigen.instances import CELLS
+from dualmech.crosscheck.papers.eigen.designs import all_ranges
+from dualmech.crosscheck.papers.eigen.instances import CELLS, prefixes
 from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.problems import designs, strategies
 from dualmech.problems.variance import TotalVariance
@@ -92,10 +93,6 @@ def rows(quick: bool) -> list[Callable[[], CompletionRow]]:
     """Return the workloads to try: prefixes and all ranges over 2048 cells, or 256."""
     cells = 256 if quick else CELLS
     return [
-        partial(solve, f"prefixes, {cells}", partial(_of, workloads.prefix_gram, cells)),
-        partial(solve, f"all ranges, {cells}", partial(_of, workloads.all_range_gram, cells)),
+        partial(solve, f"prefixes, {cells}", partial(prefixes, cells)),
+        partial(solve, f"all ranges, {cells}", partial(all_ranges, cells)),
     ]
-
-
-def _of(gram: Callable[[int], Array], cells: int) -> Workload:
-    return workloads.from_gram(gram(cells))

@@ -18,7 +18,7 @@ import scipy.linalg
 from dualmech import fast, linalg, workloads
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE, ratio
+from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE, root_errors
 from dualmech.crosscheck.papers.eigen.instances import IDENTITY, SEED, Shape, shape_text
 from dualmech.crosscheck.papers.eigen.printed import FOURIER, WAVELET
 from dualmech.crosscheck.papers.printed import Interval
@@ -149,12 +149,6 @@ def completed_total(answer: Solution) -> float:
         return strategies.total_variance(np.vstack([strategy[np.any(strategy, axis=1)], cells]), workload)
     half = scipy.linalg.solve_triangular(factor, workload.dense().T, trans="T", check_finite=False)
     return float(np.vdot(half, half))
-
-
-def root_errors(totals: Interval, optimum: Interval) -> Interval:
-    """Return root mean square errors over the least one, from total variances and their optimum."""
-    low, high = ratio(totals, optimum)
-    return math.sqrt(low), math.sqrt(high)
 
 
 def comparisons(quick: bool) -> list[Callable[[], DesignRow]]:

@@ -16,7 +16,7 @@ from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.instances import Instance
 from dualmech.crosscheck.papers.eigen.printed import BOUND, Claim
-from dualmech.crosscheck.papers.printed import Interval, rounded_from
+from dualmech.crosscheck.papers.printed import Interval, about, rounded_from
 from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.crosscheck.papers.verdicts import Evidence, Verdict, verdict
 from dualmech.problems.variance import TotalVariance
@@ -77,7 +77,7 @@ class Reading:
 
     @property
     def _evidence(self) -> list[Evidence]:
-        known = self.rivals | {BOUND: (1 - ROUNDING, 1 + ROUNDING)}
+        known = self.rivals | {BOUND: about(1.0, ROUNDING)}
         return [Evidence(name, name, known[name], text) for name, text in self.instance.printed.items()]
 
     def within(self, claim: Claim) -> bool:
@@ -123,15 +123,15 @@ def solve(instance: Instance) -> Reading:
     with quietly():
         found = fast.eigen_design(workload, tol=DESIGN_TOLERANCE, bound_tol=None)
         best = fast.solve(problem, tol=OPTIMUM_TOLERANCE)
-    uniform = problem.certify(best.primal, np.ones(workload.shape[1])).lower_bound
-    design = found.total_variance
+    bound = problem.certify(best.primal, np.ones(workload.shape[1])).lower_bound
+    unit = bound, bound
     errors = {name: instance.errors(name, workload) for name in instance.rivals}
     return Reading(
         instance,
-        _roots(best.certificate.interval, uniform),
-        _roots((design * (1 - ROUNDING), design * (1 + ROUNDING)), uniform),
+        root_errors(best.certificate.interval, unit),
+        root_errors(about(found.total_variance, ROUNDING), unit),
         {
-            name: _roots((least * (1 - ROUNDING), largest * (1 + ROUNDING)), uniform)
+            name: root_errors((least * (1 - ROUNDING), largest * (1 + ROUNDING)), unit)
             for name, (least, largest) in errors.items()
         },
         best.gap,
@@ -150,5 +150,7 @@ def ratio(one: Interval, other: Interval) -> Interval:
     return one[0] / other[1], one[1] / other[0]
 
 
-def _roots(totals: Interval, unit: float) -> Interval:
-    return math.sqrt(totals[0] / unit), math.sqrt(totals[1] / unit)
+def root_errors(totals: Interval, unit: Interval) -> Interval:
+    """Return root mean square errors over those of a unit, from total variances."""
+    low, high = ratio(totals, unit)
+    return math.sqrt(low), math.sqrt(high)

@@ -108,27 +108,26 @@ def alternatives(quick: bool) -> tuple[tuple[str, tuple[Instance, ...]], ...]:
     """Return the rows of the table of alternative workloads, each with the readings of it: 2048 cells, or 256."""
     shapes = (QUICK_THREE, QUICK_FOUR) if quick else (THREE, FOUR)
     cells = math.prod(shapes[0])
-    printed = {row.name: row.printed for row in ALTERNATIVES}
     ordered = (WAVELET, HIERARCHICAL)
     all_ranges = partial(_all_ranges, (cells,))
     readings = (
         (Instance(f"all ranges, {ORDERS} random orders", (cells,), all_ranges, ordered, orders=ORDERS),),
         tuple(_range_marginals(shape, 1) for shape in shapes),
         tuple(_range_marginals(shape, 2) for shape in shapes),
-        (Instance("prefixes", (cells,), partial(_prefixes, cells), ordered),),
+        (Instance("prefixes", (cells,), partial(prefixes, cells), ordered),),
         (
             _predicates_of(shapes[0], "all predicates, names as printed", _predicates, {}),
             _predicates_of(
                 shapes[0],
                 f"{SAMPLED * cells} predicates, names exchanged",
                 _sampled,
-                _swapped(printed["Predicate"]),
+                _swapped(ALTERNATIVES["Predicate"]),
             ),
         ),
     )
     return tuple(
         (name, tuple(_with_printed(each, numbers) for each in row))
-        for (name, numbers), row in zip(printed.items(), readings, strict=True)
+        for (name, numbers), row in zip(ALTERNATIVES.items(), readings, strict=True)
     )
 
 
@@ -194,7 +193,8 @@ def _marginals(kind: str, shape: Shape, tables: tuple[tuple[str, ...], ...]) -> 
     return Instance(f"{kind}, {shape_text(shape)}", shape, build, (FOURIER, DATACUBE), tables)
 
 
-def _prefixes(cells: int) -> Workload:
+def prefixes(cells: int) -> Workload:
+    """Return a workload with the Gram matrix of all prefixes of ordered cells."""
     return workloads.from_gram(workloads.prefix_gram(cells))
 
 

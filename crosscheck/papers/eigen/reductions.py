@@ -17,13 +17,8 @@ import numpy as np
 from dualmech import fast, linalg, workloads
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.eigen.designs import (
-    all_ranges,
-    completed_error,
-    root_errors,
-    two_way_marginals,
-)
-from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE
+from dualmech.crosscheck.papers.eigen.designs import all_ranges, completed_error, two_way_marginals
+from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE, root_errors
 from dualmech.crosscheck.papers.eigen.instances import Shape, shape_text
 from dualmech.crosscheck.papers.eigen.printed import DATACUBE, WAVELET
 from dualmech.crosscheck.papers.printed import Interval

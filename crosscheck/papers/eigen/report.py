@@ -236,7 +236,7 @@ def _show_relative(out: Console, title: str, rows: Iterator[relative.RelativeRow
         headings = (*row.rivals, "Eigen-Design for absolute error", "certified")
         errors = (f"{error:.3f}" for error in (*row.rivals.values(), row.plain))
         title_of_row = f"{title}: {row.name}, means over that of the Eigen-Design for relative error"
-        out.print(table(title_of_row, headings, [(*errors, VERDICTS[row.outcome])], words=0))
+        out.print(table(title_of_row, headings, [(*errors, VERDICTS[row.outcome])], words=()))
 
 
 SHEETS = {

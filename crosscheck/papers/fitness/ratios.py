@@ -15,7 +15,7 @@ from dualmech import fast
 from dualmech.certificate import Certificate
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.papers.fitness.instances import Instance
-from dualmech.crosscheck.papers.printed import Interval
+from dualmech.crosscheck.papers.printed import Interval, about
 from dualmech.crosscheck.papers.solving import quietly
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
@@ -115,7 +115,7 @@ def _closed_forms(workload: Workload, targets: Array) -> dict[str, Interval]:
     # Input perturbation is the tree without a sum: stated so, it needs no matrix of the size of the domain.
     trees = {"IP": rivals.IntervalTree(cells, ()), "HM": rivals.square_root_tree(cells)}
     largest = {name: float((tree.variances(workload) / targets).max()) for name, tree in trees.items()}
-    return {name: (value * (1 - ROUNDING), value * (1 + ROUNDING)) for name, value in largest.items()}
+    return {name: about(value, ROUNDING) for name, value in largest.items()}
 
 
 class _TotalVarianceFamily:

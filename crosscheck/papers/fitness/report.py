@@ -174,7 +174,7 @@ def _show_privacy_costs(out: Console, title: str, found: Iterator[Row]) -> None:
         f"{title} (squared privacy cost)",
         ("d", *printed, *BACKENDS, "fast", "layers agree", "printed holds"),
         (_privacy_cost(row, printed) for row in found),
-        words=0,
+        words=(),
         show_lines=True,
     )
     for column in drawn.columns[1 + len(printed) : -2]:
@@ -219,7 +219,7 @@ def _show_race(out: Console, title: str, found: Iterator[RaceRow]) -> None:
         for row in found
     )
     headings = ("d", "descent, printed", "SM-II, printed", "descent", "SM-II", "dual, certified")
-    out.print(table(f"{title}: seconds, and the gap proven", headings, drawn, words=0))
+    out.print(table(f"{title}: seconds, and the gap proven", headings, drawn, words=()))
 
 
 def _ratios(table: RatioTable, quick: bool) -> list[Callable[[], RatioRow]]:
@@ -244,13 +244,13 @@ def _show_curves(out: Console, title: str, found: Iterator[Curve]) -> None:
         for row in found
     )
     headings = ("Δ", *(f"ε = {epsilon:g}" for epsilon in EPSILONS), "ε found again")
-    out.print(table(f"{title}: δ by ε", headings, drawn, words=0))
+    out.print(table(f"{title}: δ by ε", headings, drawn, words=()))
 
 
 def _show_points(figure: Figure, out: Console, title: str, found: Iterator[Point]) -> None:
     headings = (figure.varied, "squared cost", *CA_WEIGHTINGS, "certified squared cost", "certified")
     drawn = (_point(figure, row) for row in found)
-    out.print(table(f"{title}: {figure.subject}", headings, drawn, words=0))
+    out.print(table(f"{title}: {figure.subject}", headings, drawn, words=()))
 
 
 def _point(figure: Figure, row: Point) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from dualmech import fast, workloads
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.printed import Interval
+from dualmech.crosscheck.papers.printed import Interval, about
 from dualmech.crosscheck.papers.scale.instances import NUMERICAL, published
 from dualmech.crosscheck.papers.solving import quietly
 from dualmech.crosscheck.papers.verdicts import Evidence, Verdict, verdict
@@ -150,9 +150,8 @@ def of_prefixes(name: str) -> Row:
         found = [split_error(split, NUMERICAL[name], total) for total in TOTALS]
         proven = max(proven_error(split, NUMERICAL[name], total, share) for total in TOTALS for share in EVEN)
         least = certified_error(split.workload) if _followed(name, ways) else (proven, min(found))
-        again = found[0] * (1 - EARLY), found[0] * (1 + EARLY)
         printed = PREFIXES[name][position], HDMM[name][position]
-        entries.append(Entry(asked, *printed, again, least, None))
+        entries.append(Entry(asked, *printed, about(found[0], EARLY), least, None))
     return Row(f"{name}, prefixes of {len(NUMERICAL[name])} attributes", tuple(entries))
 
 

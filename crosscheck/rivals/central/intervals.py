@@ -67,6 +67,11 @@ class IntervalTree:
         object.__setattr__(self, "first", first[inner_first])
         object.__setattr__(self, "stop", stop[inner_first])
 
+    @classmethod
+    def of_widths(cls, cells: int, widths: Iterable[int]) -> IntervalTree:
+        """Return the tree whose levels cut the cells into intervals of these widths, the last perhaps shorter."""
+        return cls(cells, [(a, min(a + width, cells)) for width in widths for a in range(0, cells, width)])
+
     @property
     def matrix(self) -> sp.csr_array:
         """The sums as rows (d + number of intervals, d), cells first."""

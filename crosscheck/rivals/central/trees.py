@@ -54,9 +54,7 @@ def interval_tree(cells: int, branching: int, root: bool = True) -> IntervalTree
         width *= factor
     if root and count > 1:
         widths.append(count)
-    return IntervalTree(
-        count, [(a, min(a + width, count)) for width in widths for a in range(0, count, width)]
-    )
+    return IntervalTree.of_widths(count, widths)
 
 
 def square_root_tree(cells: int) -> IntervalTree:

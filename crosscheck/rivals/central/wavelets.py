@@ -77,10 +77,7 @@ def haar_tree(cells: int) -> IntervalTree:
     0
     """
     count = validate.size(cells=cells)
-    widths = [2**level for level in range(_levels(count))]
-    return IntervalTree(
-        count, [(a, min(a + width, count)) for width in widths for a in range(0, count, width)]
-    )
+    return IntervalTree.of_widths(count, [2**level for level in range(_levels(count))])
 
 
 def wavelet(
