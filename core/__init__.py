@@ -61,7 +61,6 @@ from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.solution import Progress, Solution, Status
 from dualmech.storage.solutions import load_solution, save_solution
 from dualmech.workloads import census
-from dualmech.workloads import names as naming
 from dualmech.workloads.base import Workload
 from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.domain import Domain
@@ -145,7 +144,6 @@ __all__ = [
     "designs",
     "files",
     "load_solution",
-    "naming",
     "neighbours",
     "records",
     "recreation",
@@ -156,3 +154,8 @@ __all__ = [
     "uncertainty",
     "workloads",
 ]
+
+
+def __dir__() -> list[str]:
+    """Show what is public."""
+    return sorted(__all__)

@@ -8,7 +8,6 @@ the problem which it approximates, `TotalVariance`.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +18,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.certificate import Certificate
-from dualmech.errors import InputTypeError, InvalidInputError, UncertifiedWarning
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast import variance, weighting
 from dualmech.fast.engine import loop, threads
 from dualmech.problems import designs, strategies
@@ -145,10 +144,10 @@ def eigen_design(
     ((15, 8), 20.8882, 1.0813)
     """
     find = _finder(method, group_size, share)
-    limits = loop.Limits.checked(tol, MOST_STEPS, None, None)
+    limits = loop.Limits.checked(tol, MOST_STEPS)
     if bound_tol is not None:
         bound_tol = validate.positive_number(bound_tol=bound_tol)
-    problem = TotalVariance(workload, weights)
+    problem = TotalVariance(workload, weights, geometry="dense")
     program = QueryWeighting(_weighted(problem), designs.eigen_queries(_weighted(problem)))
     found = _weighed(program, method, find, limits)
     strategy = program.strategy(found.primal)
@@ -207,7 +206,7 @@ def eigen_weights(
     if not isinstance(program, QueryWeighting):
         raise InputTypeError(f"program must be a dualmech.QueryWeighting, got {type(program).__name__}")
     find = _finder(method, group_size, share)
-    return _weighed(program, method, find, loop.Limits.checked(tol, MOST_STEPS, None, None))
+    return _weighed(program, method, find, loop.Limits.checked(tol, MOST_STEPS))
 
 
 def _weighed(program: QueryWeighting, method: str, find: weighting.Finder, limits: loop.Limits) -> Solution:
@@ -220,7 +219,7 @@ def _weighed(program: QueryWeighting, method: str, find: weighting.Finder, limit
 
 def _weighted(problem: TotalVariance) -> Workload:
     """Return the queries of positive weight, each times the root of it: a workload of equal total variance."""
-    kept, roots = problem.asked, np.sqrt(problem.weights[problem.asked])
+    kept, roots = problem.asked, np.sqrt(problem.asked_weights)
     if len(kept) == len(problem.weights) and np.all(roots == 1):
         return problem.workload
     asked = problem.workload.select(kept)
@@ -230,7 +229,7 @@ def _weighted(problem: TotalVariance) -> Workload:
 
 def _bounded(problem: TotalVariance, covariance: Array, tol: float | None) -> Solution:
     """Let the problem judge a covariance by weights that follow from it, or by a solution's where these prove more."""
-    rows = problem.geometry.representation * np.sqrt(problem.weights[problem.asked])[:, None]
+    rows = problem.geometry.representation * np.sqrt(problem.asked_weights)[:, None]
     pull = rows @ covariance @ problem.basis
     shares = np.einsum("ji,ji->i", pull, pull)
     verdict = partial(judged, problem, tol=tol or 1.0, otherwise=Status.STEPS_EXHAUSTED)
@@ -239,9 +238,7 @@ def _bounded(problem: TotalVariance, covariance: Array, tol: float | None) -> So
         start = verdict(problem.feasible(covariance), start.dual)
     if tol is None or start.status is Status.CERTIFIED:
         return start
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
-        best = variance.solve(problem, tol=tol, start=start)
+    best = variance.solve(problem, loop.Limits(tol), start=start)
     return verdict(start.primal, best.dual) if best.lower_bound > start.lower_bound else start
 
 

@@ -1,10 +1,13 @@
-"""The judge's arithmetic on blocks whose coordinates and rows orbits tie together: both sides, and the bound."""
+"""The judge's arithmetic on blocks whose coordinates and rows orbits tie together: both sides, and the bound.
+
+Throughout, `blocks` is a `dualmech.geometry.blocks.Blocks`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +17,6 @@ from dualmech.geometry.base import Index, Judged
 from dualmech.geometry.dense_forms import judged_covariance
 from dualmech.linalg import EPS
 from dualmech.validate import Array
-
-if TYPE_CHECKING:
-    from dualmech.geometry.blocks import Blocks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +39,7 @@ class BlockPoint:
 class BlockForms:
     """Cost of a pair of neighbours of each orbit, variance of a query of each orbit, and their rounding, absolute."""
 
-    blocks: Blocks
+    blocks: Any
     costs: Array
     variances: Array
     cost_allowance: Array
@@ -79,7 +79,7 @@ class BlockForms:
         return np.flatnonzero(largest / targets < 1 - slack)
 
 
-def checked_point(blocks: Blocks, primal: Any) -> BlockPoint:
+def checked_point(blocks: Any, primal: Any) -> BlockPoint:
     """Return a primal point of the right shapes, its entries unseen; levels alone where no block has a covariance."""
     if not isinstance(primal, BlockPoint):
         if blocks.matrix_blocks or isinstance(primal, str):
@@ -109,7 +109,7 @@ def checked_point(blocks: Blocks, primal: Any) -> BlockPoint:
     return BlockPoint(levels, tuple(found))
 
 
-def evaluate(blocks: Blocks, point: BlockPoint) -> BlockForms | None:
+def evaluate(blocks: Any, point: BlockPoint) -> BlockForms | None:
     """Evaluate both sides; None for noise that is no covariance, or that some record leaves."""
     levels = point.levels
     if not (np.all(np.isfinite(levels)) and np.all(levels > 0)):
@@ -134,7 +134,7 @@ def evaluate(blocks: Blocks, point: BlockPoint) -> BlockForms | None:
     return BlockForms(blocks, costs, variances, cost_rounding, variance_rounding + hidden)
 
 
-def trace_norm(blocks: Blocks, neighbour_weights: Array, query_weights: Array) -> Judged:
+def trace_norm(blocks: Any, neighbour_weights: Array, query_weights: Array) -> Judged:
     """Return ``Σ_b ‖diag(√μ) V_b diag(√λ)‖_*`` for weights of finite, not negative entries, and its rounding, absolute.
 
     What the entries of V_b may be off, by the rounding of means over classes, is part of the allowance.
@@ -155,7 +155,7 @@ def trace_norm(blocks: Blocks, neighbour_weights: Array, query_weights: Array) -
     return total, float(allowance + blocks.hidden * reach * copies)
 
 
-def shares(blocks: Blocks, neighbour_weights: Array, query_weights: Array) -> Array:
+def shares(blocks: Any, neighbour_weights: Array, query_weights: Array) -> Array:
     """Return what each orbit of queries adds to `trace_norm`: the diagonals of ``X s X'``, X left singular vectors."""
     seen = np.asarray(blocks.scalar_blocks.T @ query_weights)
     moved = np.asarray(blocks.reach.T @ neighbour_weights)
@@ -169,7 +169,7 @@ def shares(blocks: Blocks, neighbour_weights: Array, query_weights: Array) -> Ar
     return found
 
 
-def _all_noise(blocks: Blocks, point: BlockPoint) -> float:
+def _all_noise(blocks: Any, point: BlockPoint) -> float:
     """Return the variances of all coordinates of all copies of all blocks, added up."""
     several = zip(blocks.matrix_blocks, point.covariances, strict=True)
     return float(blocks.copies @ point.levels + sum(each.copies * np.trace(noise) for each, noise in several))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +12,12 @@ from dualmech import linalg, validate
 from dualmech.geometry.base import Index, Judged, proving
 from dualmech.validate import Array
 
-if TYPE_CHECKING:
-    from dualmech.geometry.dense import Dense
-
 
 class HasTargets(Protocol):
     """What is evaluated: a workload over its basis and neighbours, with a target for every query."""
 
     @property
-    def geometry(self) -> Dense:
+    def geometry(self) -> Any:
         """Workload, basis and neighbours."""
 
     @property
@@ -101,7 +98,7 @@ class Sides:
         return np.flatnonzero((self.profile >= (1 - slack) * self.cost) & np.isfinite(self.cost))
 
 
-def quadratic_forms(geometry: Dense, covariance: Array) -> DenseForms | None:
+def quadratic_forms(geometry: Any, covariance: Array) -> DenseForms | None:
     """Evaluate both forms at any matrix; None for one that is no covariance, or that some neighbour leaves."""
     judged = judged_covariance(covariance, geometry.moves)
     if judged is None:
@@ -135,7 +132,7 @@ def evaluate(problem: HasTargets, primal: npt.ArrayLike) -> Sides:
         return Sides(forms.profile, ratios, forms.cost_rounding + forms.excess(problem.targets)[1])
 
 
-def trace_norm_bound(geometry: Dense, neighbour_weights: Array, factors: Array) -> Judged:
+def trace_norm_bound(geometry: Any, neighbour_weights: Array, factors: Array) -> Judged:
     """Return ``‖diag(factors) W U diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative; 0 where λ proves nothing.
 
     It bounds ``max_i (B u_i)'Σ⁻¹(B u_i) · Σ_j factors_j² v_j Σ v_j'`` from below, whatever the covariance.

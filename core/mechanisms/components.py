@@ -32,7 +32,7 @@ def parts_of(frame: Frame, array: Array, axis: int = 0) -> Array:
     Examples
     --------
     >>> import numpy as np
-    >>> from dualmech.frames import Frame
+    >>> from dualmech.geometry.attribute_symmetry import Frame
     >>> parts_of(Frame.of([], 3), np.array([1.0, 2.0, 6.0]))
     array([-2., -1.,  3.])
     """

@@ -41,7 +41,7 @@ def intersection(spaces: Sequence[Array]) -> Intersection:
 
     Examples
     --------
-    >>> from dualmech.intersections import intersection
+    >>> from dualmech.mechanisms.intersections import intersection
     >>> found = intersection([np.array([[1.0, 0, 0], [0, 1, 0]]), np.array([[1.0, 0, 0], [0, 1, 1]])])
     >>> found.rows, found.angles.round(4)
     (array([[1., 0., 0.]]), array([0.    , 0.7854]))

@@ -94,7 +94,7 @@ def largest(chosen: Iterable[Axes]) -> list[Axes]:
 
     Examples
     --------
-    >>> from dualmech.records import largest
+    >>> from dualmech.mechanisms.records import largest
     >>> largest([(), (0,), (1,), (0, 2)])
     [(0, 2), (1,)]
     """

@@ -30,7 +30,7 @@ def gaussian(rng: np.random.Generator | int) -> Sampler:
 
     Examples
     --------
-    >>> from dualmech.draws import gaussian
+    >>> from dualmech.mechanisms.sampler import gaussian
     >>> gaussian(0)(2.0, (3,)).round(2)
     array([ 0.25, -0.26,  1.28])
     """

@@ -181,7 +181,7 @@ def published(name: str) -> tuple[str, str]:
 
     Examples
     --------
-    >>> from dualmech.census import published
+    >>> from dualmech.workloads.census import published
     >>> published("PCT12A by age"), published("P1")
     (('PCT12A', 'PCT12'), ('P1', 'P1'))
     """

@@ -38,7 +38,7 @@ def named(text: str) -> Workload:
 
     Examples
     --------
-    >>> from dualmech.naming import named
+    >>> from dualmech.workloads.names import named
     >>> named("prefix:64").shape, named("marginals:2x2x63:1,2").shape
     ((64, 64), (323, 252))
     """
@@ -64,7 +64,7 @@ def is_named(text: str) -> bool:
 
     Examples
     --------
-    >>> from dualmech.naming import is_named
+    >>> from dualmech.workloads.names import is_named
     >>> is_named("prefix:many"), is_named("mine.csv")
     (True, False)
     """
@@ -76,7 +76,7 @@ def usages() -> list[str]:
 
     Examples
     --------
-    >>> from dualmech.naming import usages
+    >>> from dualmech.workloads.names import usages
     >>> usages()[:2]
     ['identity:D', 'total:D']
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import functools
 import importlib.metadata
 import pkgutil
@@ -28,51 +29,9 @@ FORBIDDEN = {
     "fast": ("dualmech.reference", "dualmech.crosscheck", "cvxpy"),
     "crosscheck": ("cvxpy",),
 }
-SHARED = (
-    "certificate",
-    "domain",
-    "errors",
-    "linalg",
-    "problems.evaluation",
-    "problems.geometry",
-    "validate",
-    "workload",
-)
-JUDGES = {
-    "fitness": ("problems.fitness",),
-    "variance": ("problems.variance",),
-    "softmax": ("problems.softmax", "problems.fitness"),
-    "refinement": ("problems.refinement", "problems.fitness"),
-    "weighting": ("problems.weighting", "problems.design"),
-    "reuse": ("problems.reuse", "problems.release", "problems.fitness", "noise"),
-    "common": ("problems.common", "problems.loewner", "noise", "answerability", "intersections"),
-    "local": ("problems.local", "problems.factorisation", "patterns", "relaxation"),
-    "projection": ("problems.projection", "problems.factorisation", "patterns", "relaxation"),
-    "estimate": ("problems.estimate",),
-    "marginals": ("problems.marginals", "marginals", "lattice", "tabulations"),
-    "tables": (
-        *("problems.tables", "query_tables", "attribute_noise"),
-        *("problems.marginals", "marginals", "lattice", "tabulations"),
-    ),
-    "products": (
-        *("problems.products", "problems.factored", "products", "problems.fitness", "problems.variance"),
-        *("problems.marginals", "marginals", "lattice", "tabulations"),
-    ),
-    "unions": (
-        *(
-            "problems.unions",
-            "problems.tied",
-            "blocks",
-            "block_rows",
-            "frames",
-            "unions",
-            "stacking",
-            "circular",
-        ),
-        *("query_tables", "products", "marginals", "lattice", "tabulations"),
-    ),
-}
-"""By family, what its certificates rest on besides the shared modules."""
+MOST_IN_CORE, MOST_IN_A_FOLDER = 12, 25
+"""Modules directly in core, and in any folder."""
+
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
@@ -127,31 +86,52 @@ def test_importing_dualmech_loads_no_heavy_package() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def rests_on(module: str) -> set[str]:
-    """Follow the imports of a module, those inside functions and for type checkers left out."""
+def edges() -> dict[str, set[str]]:
+    """Return what each module imports of ours, at whatever time; the package itself only gathers public names."""
     known = {module_name(path): path for path in SOURCES}
-    known.pop("dualmech")  # it gathers public names; nobody inside imports them from there
-    seen, queue = set(), [module]
-    while queue:
-        name = queue.pop()
-        if name in seen or name not in known:
-            continue
-        seen.add(name)
-        for node in nodes(known[name])[0].body:  # type: ignore[attr-defined]
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("dualmech"):
-                queue += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return {name.removeprefix("dualmech.") for name in seen} - {"problems"}
+    found: dict[str, set[str]] = {}
+    for name, path in known.items():
+        found[name] = set()
+        for node in nodes(path):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                whole = {f"{node.module}.{alias.name}" for alias in node.names}
+                found[name] |= (whole & known.keys()) or {node.module} & known.keys()
+        found[name] -= {name, "dualmech"}
+    return found
 
 
-@pytest.mark.parametrize("family", JUDGES)
-def test_a_judge_rests_on_the_trusted_base_alone(family: str) -> None:
-    assert {*JUDGES[family]} <= rests_on(f"dualmech.problems.{family}") <= {*SHARED, *JUDGES[family]}
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """Return the modules that import themselves through others."""
+    reached = {name: set(others) for name, others in graph.items()}
+    for middle in graph:
+        for others in reached.values():
+            if middle in others:
+                others |= reached[middle]
+    return [name for name, others in reached.items() if name in others]
 
 
-def test_the_readme_lists_the_trusted_base() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    trusted = {*SHARED, *(name for judge in JUDGES.values() for name in judge)}
-    assert all(f"core/{name.replace('.', '/')}.py" in readme for name in trusted)
+def structure() -> dict[str, int]:
+    """Return numbers of modules, of imports between them, of those in a circle, and of lines: `python` this file."""
+    graph = edges()
+    lines = sum(path.read_text(encoding="utf-8").count("\n") for path in SOURCES)
+    counts = len(SOURCES), sum(map(len, graph.values())), len(circles(graph)), lines
+    return dict(zip(("modules", "imports", "in circles", "lines"), counts, strict=True))
+
+
+def test_no_import_goes_in_a_circle() -> None:
+    assert not circles(edges())
+
+
+def test_no_folder_holds_too_many_modules() -> None:
+    counts = collections.Counter(path.parent for path in SOURCES if path.name != "__init__.py")
+    assert counts[ROOT / "core"] <= MOST_IN_CORE
+    assert max(counts.values()) <= MOST_IN_A_FOLDER
+
+
+def test_the_package_shows_public_names_and_no_modules_of_its_own_business() -> None:
+    shown = {name for name in vars(dualmech) if not name.startswith("_")}
+    assert {*dir(dualmech)} == {*dualmech.__all__}
+    assert {*dualmech.__all__} <= shown
 
 
 def test_every_loaded_module_is_dualmechs_and_loaded_once() -> None:
@@ -185,3 +165,7 @@ class TestPackaging:
             expected.add("/".join([*FOLDERS[folder].split("."), *rest]))
         assert modules == expected
         assert any(str(file) == "dualmech/py.typed" for file in installed)
+
+
+if __name__ == "__main__":
+    print(structure())

@@ -107,8 +107,8 @@ class TestExtraForFree:
 
     def test_layers_agree(self) -> None:
         mechanism = uneven(7)
-        problem = dm.extra_for_free(mechanism, 
-            dm.workloads.prefix(4), [1, 2, 3, 4], 5.0 + mechanism.profile.max()
+        problem = dm.extra_for_free(
+            mechanism, dm.workloads.prefix(4), [1, 2, 3, 4], 5.0 + mechanism.profile.max()
         )
         one, two = fast.solve(problem).certificate.interval, reference.solve(problem).certificate.interval
         assert max(one[0], two[0]) <= min(one[1], two[1])

@@ -14,6 +14,7 @@ import dualmech as dm
 from dualmech.crosscheck import rivals
 from dualmech.geometry.local import patterns
 from dualmech.validate import Array
+from dualmech.workloads.names import named
 
 quick = settings(max_examples=15)
 seeds = st.integers(0, 10_000)
@@ -248,7 +249,7 @@ class TestLemmas:
         ("name", "value"), [("all_range:8", 1220.1840), ("marginals:2x2x2:0,1,2,3", 879.4881)]
     )
     def test_fixed_mechanisms_are_above_known_optima(self, name: str, value: float) -> None:
-        workload = dm.naming.named(name)
+        workload = named(name)
         fixed = [
             rivals.randomised_response(8, 1.0),
             rivals.subset_selection(8, 1.0),

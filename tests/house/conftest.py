@@ -1,0 +1,103 @@
+"""Cases of every family on every geometry that it has, small enough to be solved many times."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech.crosscheck.conformance import Case
+
+SMALL = dm.workloads.prefix(4)
+TABLES = dm.workloads.marginals({"age": 4, "sex": 2}, ways=(1, 2))
+UNION = dm.workloads.union(
+    {"age": 4, "sex": 2}, {"ages": {"age": dm.workloads.prefix(4)}, "cells": ["age", "sex"]}
+)
+CIRCLE = dm.workloads.circular_ranges(5)
+PRODUCT = dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.marginals([2, 3], ways=1))
+QUERIES = dm.workloads.query_tables({"age": 4, "sex": 2}, {"age": dm.workloads.prefix(4)}, ways=(1, 2))
+
+STANDING = {
+    "dense": (SMALL, "dense", 1e-4),
+    "marginals": (TABLES, "blocks", 1e-4),
+    "union": (UNION, "blocks", 1e-4),
+    "circle": (CIRCLE, "blocks", 1e-4),
+    "product": (PRODUCT, "product", 1e-4),
+    "split": (QUERIES, "split", 0.1),
+}
+"""Workload, geometry and gap of each structure."""
+
+
+def on_geometries() -> list[Case]:
+    found = []
+    for name, (workload, geometry, tol) in STANDING.items():
+        for label, state in {
+            "fitness": lambda own, target, kind: dm.FitnessForUse(own, target, geometry=kind),
+            "privacy first": lambda own, target, kind: dm.PrivacyFirst(own, target, 0.5, geometry=kind),
+            "variance": lambda own, target, kind: dm.TotalVariance(own, target, geometry=kind),
+        }.items():
+
+            def make(target: float = 1.0, own=workload, kind=geometry, state=state) -> object:  # type: ignore[no-untyped-def]
+                return state(own, target, kind)
+
+            found.append(Case(f"{label}, {name}", make, lambda make=make: make(2.0), tol))  # type: ignore[misc]
+    return found
+
+
+def mechanisms(scale: float = 1.0) -> list[dm.LinearGaussianMechanism]:
+    rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], scale * np.eye(2))
+    return [rows, dm.LinearGaussianMechanism(np.eye(4), np.eye(4))]
+
+
+def released(variance: float = 2.0) -> dm.LinearGaussianMechanism:
+    return dm.LinearGaussianMechanism([[1, 1, 1, 1]], [[variance]])
+
+
+CASES = [
+    *on_geometries(),
+    Case(
+        "weighting",
+        lambda: dm.QueryWeighting(SMALL, dm.designs.eigen_queries(SMALL)),
+        lambda: dm.QueryWeighting(SMALL, np.eye(4)),
+    ),
+    Case(
+        "softmax",
+        lambda: dm.SoftmaxFitness(SMALL, 1.0, t1=5.0, t2=5.0),
+        lambda: dm.SoftmaxFitness(SMALL, 1.0, t1=5.0, t2=6.0),
+    ),
+    Case(
+        "common", lambda: dm.CommonMechanism(mechanisms()), lambda: dm.CommonMechanism(mechanisms(scale=3.0))
+    ),
+    Case(
+        "reuse",
+        lambda: dm.ReuseFitness(SMALL, 1.0, released()),
+        lambda: dm.ReuseFitness(SMALL, 1.0, released(4.0)),
+    ),
+    Case("local", lambda: dm.LocalStrategy(SMALL, 1.0), lambda: dm.LocalStrategy(SMALL, 1.0, "worst")),
+    Case(
+        "local, worst",
+        lambda: dm.LocalStrategy(SMALL, 1.0, "worst"),
+        lambda: dm.LocalStrategy(SMALL, 2.0, "worst"),
+    ),
+    Case(
+        "projection",
+        lambda: dm.LocalProjection(np.array([[0.9, 0.1], [0.3, 0.5], [0.1, 0.2]]), 1.0),
+        lambda: dm.LocalProjection(np.array([[0.9, 0.1], [0.3, 0.5], [0.1, 0.2]]), 2.0),
+    ),
+    Case(
+        "estimate",
+        lambda: dm.NonnegativeEstimate(SMALL, [3.0, 2.0, 5.0, 4.0]),
+        lambda: dm.NonnegativeEstimate(SMALL, [3.0, 2.0, 5.0, 4.5]),
+    ),
+]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Hand every case to a test that asks for one."""
+    if "case" in metafunc.fixturenames:
+        metafunc.parametrize("case", CASES, ids=[case.label for case in CASES], scope="session")
+
+
+@pytest.fixture(scope="session")
+def cases() -> list[Case]:
+    return CASES

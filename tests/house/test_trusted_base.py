@@ -1,0 +1,48 @@
+"""What a certificate rests on: the modules that run while a problem is stated and an answer judged, and no others."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from dualmech import fast
+from dualmech.crosscheck.conformance import Case
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def executed(case: Case, primal: Any, dual: Any) -> set[str]:
+    """Return the modules of ours whose functions are called from the data to the certificate."""
+    found: set[str] = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            found.add(frame.f_globals.get("__name__", ""))
+
+    sys.setprofile(note)
+    try:
+        case.make().certify(primal, dual)
+    finally:
+        sys.setprofile(None)
+    return {name.removeprefix("dualmech.") for name in found if name.startswith("dualmech.")}
+
+
+def listed(label: str) -> set[str]:
+    """Return the modules that docs/trusted.md lists for a case, with those that all share."""
+    text = (ROOT / "docs" / "trusted.md").read_text(encoding="utf-8")
+    rows = {
+        row[1].strip(): re.findall(r"`core/([a-z_/]+)\.py`", row[2])
+        for row in (line.split("|") for line in text.splitlines() if line.startswith("|"))
+        if len(row) > 3
+    }
+    return {name.replace("/", ".") for name in (*rows["all"], *rows[label])}
+
+
+def test_a_certificate_rests_on_what_the_page_lists(case: Case) -> None:
+    answer = fast.solve(case.make(), tol=case.tol)
+    ran = executed(case, answer.primal, answer.dual)
+    assert not {name for name in ran if name.startswith(("fast", "reference", "crosscheck"))}
+    assert ran == listed(case.label)
