@@ -68,7 +68,7 @@ def choose(
         )
     if moved:
         kind = "dense"
-    single = isinstance(given, ByFactor) or (not isinstance(given, Mapping) and np.ndim(given) == 0)
+    single = isinstance(given, ByFactor) or _is_number(given)
     if kind in ("auto", "product") and isinstance(workload, ProductWorkload) and single:
         return _product(workload, given, name, dense)
     if kind == "product" or isinstance(given, ByFactor):
@@ -126,6 +126,10 @@ def by_query(workload: Workload, given: Any, name: str, positive: bool = True) -
     return checked
 
 
+def _is_number(given: Any) -> bool:
+    return isinstance(given, int | float | np.number) or (isinstance(given, np.ndarray) and given.ndim == 0)
+
+
 def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Geometry, Any]:
     """Return a geometry that was made before, with other numbers."""
     if not isinstance(geometry, Geometry):
@@ -173,14 +177,16 @@ def _by_table(
     workload: Workload, tables: MarginalWorkload | UnionWorkload, given: Any, name: str
 ) -> Array | None:
     """Return one number a table, or None where queries of a table have different ones."""
-    counted = np.ndim(given) == 1 and not isinstance(given, Mapping)
-    if counted and len(given) != len(tables.table_names):
-        if len(given) != workload.shape[0]:
+    counted = not isinstance(given, Mapping) and not _is_number(given)
+    if counted:
+        checked = validate.numeric(1, **{name: given})
+        if len(checked) not in (len(tables.table_names), workload.shape[0]):
             raise InvalidInputError(
                 f"{name} must be one number, {len(tables.table_names)} numbers, one a table, or "
-                f"{workload.shape[0]}, one a query, got shape {np.shape(given)}"
+                f"{workload.shape[0]}, one a query, got shape {checked.shape}"
             )
-        return _even(workload, tables, by_query(workload, given, name))
+        if len(checked) != len(tables.table_names):
+            return _even(workload, tables, by_query(workload, checked, name))
     try:
         found = tables.per_table(given, name)
     except InvalidInputError:
@@ -247,7 +253,7 @@ def _product(
     known: dict[Any, tuple[Geometry, Any]] = {}
     found = []
     for factor, own in zip(workload.factors, _shares(workload, given, name), strict=True):
-        key = id(factor), own if np.ndim(own) == 0 and not isinstance(own, Mapping) else id(own)
+        key = id(factor), own if _is_number(own) else id(own)
         if key not in known:
             kind = "blocks" if isinstance(factor, MarginalWorkload) else "dense"
             known[key] = choose(factor, own, name, kind, dense, False)

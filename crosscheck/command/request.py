@@ -7,7 +7,7 @@ from typing import Any
 
 from dualmech import accounting, validate
 from dualmech.crosscheck.command import inputs, table_inputs
-from dualmech.crosscheck.command.options import Family, Privacy
+from dualmech.crosscheck.command.options import Privacy
 from dualmech.crosscheck.command.wording import Terms
 from dualmech.crosscheck.families import POSED
 from dualmech.errors import DualmechError, InvalidInputError
@@ -107,10 +107,10 @@ class Request:
         validate.positive_number(z=self.z)
         if self.delta is not None:
             validate.probability(delta=self.delta)
-        stated = {Family.VARIANCE: self._total_variance, Family.WEIGHTING: self._query_weighting}
+        stated = {"variance": self._total_variance, "weighting": self._query_weighting}
         if self.problem in stated:
-            return stated[Family(self.problem)](geometry or self.geometry)
-        if self.problem == Family.SOFTMAX:
+            return stated[self.problem](geometry or self.geometry)
+        if self.problem == "softmax":
             return self._softmax()
         return self._fitness(geometry or self.geometry)
 

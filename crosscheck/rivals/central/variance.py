@@ -57,7 +57,7 @@ def total_variance(
     array([0.5729, 1.6667])
     """
     spent = validate.positive_number(cost=cost)
-    unit = fast.solve(TotalVariance(workload, weights), tol=tol).mechanism
+    unit = fast.solve(TotalVariance(workload, weights, geometry="dense"), tol=tol).mechanism
     return LinearGaussianMechanism(unit.query_matrix, unit.covariance() / spent)
 
 
