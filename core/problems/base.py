@@ -31,7 +31,9 @@ class Problem:
         return {name: getattr(self, name) for name in self.arguments}
 
     def stated(self, answer: Any) -> Any:
-        """Return anybody's answer in the problem's own terms."""
+        """Return anybody's answer in the problem's own terms; a mechanism is none, unless a problem says otherwise."""
+        if hasattr(answer, "squared_privacy_cost"):
+            raise InvalidInputError(f"a {type(self).__name__} is judged by its own points, not by mechanisms")
         return answer
 
     def loose(self, primal: Any, slack: float) -> Index:

@@ -10,7 +10,7 @@ import typer
 from dualmech import fast, files
 from dualmech.crosscheck import judging
 from dualmech.crosscheck.command import inputs, options
-from dualmech.crosscheck.command.options import Family, Layer
+from dualmech.crosscheck.command.options import Layer
 from dualmech.crosscheck.command.request import Request, UsageError
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.problems.refinement import Refinement
@@ -21,7 +21,7 @@ from dualmech.storage import solutions
 def solve(
     context: typer.Context,
     workload: options.Workload,
-    problem: options.Problem = Family("fitness"),
+    problem: options.Problem = options.FITNESS,
     targets: options.Targets = None,
     moe: options.Margins = None,
     z: options.Quantile = 1.645,
@@ -83,7 +83,7 @@ def solve(
 def judge(
     context: typer.Context,
     workload: options.Workload,
-    problem: options.Problem = Family("fitness"),
+    problem: options.Problem = options.FITNESS,
     targets: options.Targets = None,
     moe: options.Margins = None,
     z: options.Quantile = 1.645,
@@ -147,7 +147,7 @@ def judge(
 def explain(
     context: typer.Context,
     workload: options.Asked,
-    problem: options.Problem = Family("fitness"),
+    problem: options.Problem = options.FITNESS,
     targets: options.Targets = None,
     moe: options.Margins = None,
     weights: options.Weights = None,
