@@ -149,7 +149,8 @@ class Blocks:
         all copies together have the square of ``mult_T / cells_S``.
         """
         lattice, tables = workload.lattice, np.arange(len(workload.axes))
-        rows = lattice.incidence.multiply(lattice.dimensions[:, None] / workload.table_cells).T
+        shares = lattice.incidence.multiply(lattice.dimensions[:, None])
+        rows = shares.multiply(1 / workload.table_cells[None, :]).T
         return cls(
             workload,
             (),
