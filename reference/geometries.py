@@ -24,6 +24,7 @@ def formulate(problem: Any, **options: Any) -> cp.Problem:
     if name in UNSTATED:
         raise InvalidInputError(UNSTATED[name])
     if name == "blocks":
+        _refuse_replaced(problem)
         return blocks.formulate(problem, **_without_orbits(options))
     return _dense(problem).formulate(problem, **options)
 
@@ -38,8 +39,18 @@ def solve(problem: Any, **options: Any) -> Solution:
         return restated(answer, problem, problem.feasible(answer.primal), answer.dual)
     own = _without_orbits(options)
     if name == "blocks":
+        _refuse_replaced(problem)
         return blocks.solve(problem, **own)
     return (products if name == "product" else split).solve(problem, solve, **own)
+
+
+def _refuse_replaced(problem: Any) -> None:
+    """Refuse blocks where a record is replaced: what nobody moves has no noise that a program could find."""
+    relation = problem.geometry.neighbours
+    if relation is not None and relation.replace:
+        raise InvalidInputError(
+            "the reference layer states replaced records on geometry 'dense'; geometry 'blocks' is solved by the fast layer"
+        )
 
 
 def _dense(problem: Any) -> Any:

@@ -50,6 +50,10 @@ class Block:
         The basis: the identity where the rows span all coordinates, else orthonormal rows.
     copies : float
         How many of it symmetry makes.
+    steps : (r, s) array
+        What neighbours move, on the basis; `moves` where a record is added or removed.
+    orbits : (s,) array of int
+        The orbit of neighbours of each step.
     """
 
     key: Key
@@ -58,13 +62,15 @@ class Block:
     queries: Array
     moves: Array
     copies: float
+    steps: Array
+    orbits: Index
 
     @classmethod
     def of(cls, key: Key, rows: Index, cells: Index, values: Array, copies: float) -> Block:
         """Find the basis of rows that are given by coordinates."""
         basis = linalg.spanning(values)
         queries = values if linalg.is_identity(basis) else values @ basis.T
-        return cls(key, rows, cells, queries, basis, copies)
+        return cls(key, rows, cells, queries, basis, copies, basis, cells)
 
     def restated(self, covariance: Array, basis: Array) -> Array:
         """Return a covariance on this block's basis, from that on another orthonormal basis of the same rows.

@@ -27,6 +27,7 @@ from dualmech.geometry import block_forms
 from dualmech.geometry.attribute_symmetry import Frame, Parts
 from dualmech.geometry.base import FitnessDual, Index, Judged, proving, shares
 from dualmech.geometry.block_forms import BlockForms, BlockPoint
+from dualmech.geometry.block_neighbours import moved_by
 from dualmech.geometry.block_rows import (
     MAX_CHOICES,
     MAX_ORBITS,
@@ -38,6 +39,7 @@ from dualmech.geometry.block_rows import (
     key_of,
 )
 from dualmech.linalg import EPS
+from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import UnionWorkload
@@ -75,6 +77,8 @@ class Blocks:
         How many of each symmetry makes.
     matrix_blocks : tuple of Block
         The other blocks.
+    neighbours : Relation or None
+        Which data sets privacy keeps apart; None for a record added or removed.
     exact : bool
         Whether no part of a query can have been lost to rounding, as where all are counts of cells.
     """
@@ -93,11 +97,14 @@ class Blocks:
     copies: Array
     matrix_blocks: tuple[Block, ...]
     exact: bool = False
+    neighbours: Relation | None = None
 
     name: ClassVar[str] = "blocks"
 
     @classmethod
-    def of(cls, workload: UnionWorkload, most_cells: int = MAX_ORBITS) -> Blocks:
+    def of(
+        cls, workload: UnionWorkload, most_cells: int = MAX_ORBITS, neighbours: Relation | None = None
+    ) -> Blocks:
         """Find the symmetry of a workload and split it; `of_marginals` is the quick way for marginal tables.
 
         Raises
@@ -125,6 +132,9 @@ class Blocks:
         if not found.values:
             raise InvalidInputError("workload must have at least one query that is not all zero")
         ones = (np.ones(len(keys)), (columns, np.arange(len(keys))))
+        reach, several = sp.csr_array(ones, shape=(cells, len(keys))), found.several()
+        if neighbours is not None:
+            reach, several = moved_by(neighbours, frames, found, keys, reach, several)
         return cls(
             workload,
             frames,
@@ -136,9 +146,10 @@ class Blocks:
             cells,
             keys,
             squares,
-            sp.csr_array(ones, shape=(cells, len(keys))),
+            reach,
             np.array([found.copies_of(key) for key in keys]),
-            found.several(),
+            several,
+            neighbours=neighbours,
         )
 
     @classmethod
@@ -177,6 +188,12 @@ class Blocks:
     def rank(self) -> int:
         """Size of the largest block."""
         return max((len(block.moves) for block in self.matrix_blocks), default=1)
+
+    @property
+    def farthest(self) -> float:
+        """Largest squared length of a move between neighbours."""
+        relation = self.neighbours
+        return 1.0 if relation is None else (2.0 if relation.replace else 1.0) * relation.members**2
 
     @property
     def depth(self) -> int:

@@ -10,10 +10,12 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import Geometry, LittleSymmetryError
+from dualmech.geometry.block_rows import MAX_ORBITS
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.geometry.split import Split
+from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload
@@ -26,15 +28,24 @@ from dualmech.workloads.unions import UnionWorkload, union
 
 KINDS = ("auto", "dense", "blocks", "product", "split")
 
+LARGEST_DENSE = 2**12
+"""Most cells on which ``auto`` takes a matrix where blocks cannot carry the neighbours."""
+
 SPLIT_FROM = 2048
 """Number of kinds of records above which ``auto`` splits the noise on query tables rather than solve their blocks."""
 
-DenseBuilder = Callable[[Workload, Array], Dense]
-"""Makes the dense geometry of a workload and its numbers, one a query."""
+DenseBuilder = Callable[[Workload, Array, Any], Dense]
+"""Makes the dense geometry of a workload, its numbers, one a query, and neighbours."""
 
 
 def choose(
-    workload: Any, given: Any, name: str, geometry: str | Geometry, dense: DenseBuilder | None, moved: bool
+    workload: Any,
+    given: Any,
+    name: str,
+    geometry: str | Geometry,
+    dense: DenseBuilder | None = None,
+    basis: Any = None,
+    neighbours: Any = None,
 ) -> tuple[Geometry, Any]:
     """Return a geometry for a workload and its numbers, and the numbers, one for each of the geometry's items.
 
@@ -48,8 +59,9 @@ def choose(
         One of `KINDS`, or a geometry of this workload that was made before.
     dense : callable
         How a dense geometry is made.
-    moved : bool
-        Whether a basis or neighbours were given, which dense geometries alone take.
+    basis, neighbours
+        What was given: a basis and a matrix of neighbours are for dense geometries alone; neighbours by a rule, such as
+        ``replace``, also for blocks.
 
     Raises
     ------
@@ -62,14 +74,21 @@ def choose(
     if not isinstance(geometry, str):
         return _again(workload, given, name, geometry)
     kind = validate.choice(KINDS, geometry=geometry)
-    if moved and kind not in ("auto", "dense"):
-        raise InvalidInputError(
-            f"basis and neighbours are for geometry 'dense', not for {kind!r}, whose neighbours differ by one record"
-        )
-    if moved:
+    relation = relation_of(neighbours)
+    if basis is not None or (neighbours is not None and relation is None):
+        if kind not in ("auto", "dense"):
+            raise InvalidInputError(
+                f"a basis and a matrix of neighbours are for geometry 'dense', not for {kind!r}"
+            )
         kind = "dense"
+    if relation == Relation():
+        relation = neighbours = None
+    if relation is not None and kind in ("product", "split"):
+        raise InvalidInputError(
+            f"geometry {kind!r} takes neighbours that differ by one record added or removed, got {relation}"
+        )
     single = isinstance(given, ByFactor) or _is_number(given)
-    if kind in ("auto", "product") and isinstance(workload, ProductWorkload) and single:
+    if kind in ("auto", "product") and isinstance(workload, ProductWorkload) and single and relation is None:
         return _product(workload, given, name, dense)
     if kind == "product" or isinstance(given, ByFactor):
         raise InvalidInputError(
@@ -79,12 +98,20 @@ def choose(
     if kind == "split":
         return _split(workload, given, name)
     if kind == "blocks" or (kind == "auto" and _tabular(workload) is not None):
-        found = _blocks(workload, given, name, kind == "auto")
+        found = _blocks(workload, given, name, kind == "auto", relation)
         if found is not None:
             return found
     each = by_query(workload, given, name, positive=name == "targets")
     assert dense is not None
-    return dense(workload, each), each
+    moves = neighbours if relation is None else relation.matrix(workload.shape[1])
+    return dense(workload, each, moves), each
+
+
+def relation_of(neighbours: Any) -> Relation | None:
+    """Return neighbours by a rule, None for a matrix or none at all."""
+    if isinstance(neighbours, str):
+        return Relation.of(neighbours)
+    return neighbours if isinstance(neighbours, Relation) else None
 
 
 def by_query(workload: Workload, given: Any, name: str, positive: bool = True) -> Array:
@@ -139,7 +166,7 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
             raise InvalidInputError("geometry must be of this workload")
         parts = _shares(workload, given, name)
         pairs = [
-            choose(factor.workload, own, name, factor, None, False)
+            choose(factor.workload, own, name, factor)
             for factor, own in zip(geometry.factors, parts, strict=True)
         ]
         return geometry, tuple(own for _, own in pairs)
@@ -209,7 +236,9 @@ def _even(workload: Workload, tables: MarginalWorkload | UnionWorkload, each: Ar
     return firsts if np.array_equal(np.repeat(firsts, tables.table_counts), each) else None
 
 
-def _blocks(workload: Workload, given: Any, name: str, auto: bool) -> tuple[Geometry, Any] | None:
+def _blocks(
+    workload: Workload, given: Any, name: str, auto: bool, relation: Relation | None
+) -> tuple[Geometry, Any] | None:
     """Return blocks; None where ``auto`` should rather take a matrix."""
     tables = tabular(workload)
     found = _by_table(workload, tables, given, name)
@@ -219,11 +248,16 @@ def _blocks(workload: Workload, given: Any, name: str, auto: bool) -> tuple[Geom
         raise InvalidInputError(f"geometry 'blocks' takes {name} that are equal within a table")
     try:
         if isinstance(tables, MarginalWorkload):
-            return Blocks.of_marginals(tables), found
+            if relation is None:
+                return Blocks.of_marginals(tables), found
+            tables = structured([tables])
+            assert tables is not None
         limited = auto and isinstance(workload, TableWorkload)
-        return (Blocks.of(tables, SPLIT_FROM) if limited else Blocks.of(tables)), found
+        return Blocks.of(tables, SPLIT_FROM if limited else MAX_ORBITS, relation), found
     except LittleSymmetryError:
-        if auto and isinstance(workload, TableWorkload):
+        if auto and relation is not None and workload.shape[1] <= LARGEST_DENSE:
+            return None
+        if auto and relation is None and isinstance(workload, TableWorkload):
             return _split(workload, given, name)
         raise
 
@@ -256,7 +290,7 @@ def _product(
         key = id(factor), own if _is_number(own) else id(own)
         if key not in known:
             kind = "blocks" if isinstance(factor, MarginalWorkload) else "dense"
-            known[key] = choose(factor, own, name, kind, dense, False)
+            known[key] = choose(factor, own, name, kind, dense)
         found.append(known[key])
     made = Product(workload, tuple(geometry for geometry, _ in found))
     held = tuple(own for _, own in found)

@@ -11,9 +11,11 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index
+from dualmech.geometry.choice import LARGEST_DENSE
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.linalg import regularised_covariance, to_dense
+from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -118,7 +120,7 @@ class OnGeometry(Problem):
         """Whether another problem asks the same, on whatever geometry."""
         if self is other:
             return True
-        if type(self) is not type(other) or not same_values(self.neighbours, other.neighbours):
+        if type(self) is not type(other) or not same_values(_moves(self), _moves(other)):
             return False
         mine, theirs = getattr(self, self.numbers), getattr(other, self.numbers)
         if self.geometry.name != other.geometry.name:
@@ -149,6 +151,13 @@ class OnGeometry(Problem):
             if name not in ("workload", self.numbers):
                 options[name] = getattr(self, name)
         return type(self)(workload, numbers, geometry=geometry or "dense", **options)  # type: ignore[call-arg]
+
+
+def _moves(problem: OnGeometry) -> Any:
+    """Return the neighbours of a problem as a matrix where there is one, else by their rule."""
+    given = problem.neighbours
+    small = problem.workload.shape[1] <= LARGEST_DENSE
+    return given.matrix(problem.workload.shape[1]) if isinstance(given, Relation) and small else given
 
 
 def point_on(geometry: Geometry, answer: Any) -> Any:
@@ -189,7 +198,7 @@ def same_values(one: Any, other: Any) -> bool:
                 (one.neighbours, other.neighbours),
             )
         )
-    if isinstance(one, str):
+    if isinstance(one, str | Relation):
         return bool(one == other)
     return bool(np.array_equal(to_dense(one), to_dense(other)))
 
