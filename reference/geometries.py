@@ -49,7 +49,7 @@ def _refuse_replaced(problem: Any) -> None:
     relation = problem.geometry.neighbours
     if relation is not None and relation.replace:
         raise InvalidInputError(
-            "the reference layer states replaced records on geometry 'dense'; geometry 'blocks' is solved by the fast layer"
+            "the reference layer states replaced records on geometry 'dense'; on blocks the fast layer solves them"
         )
 
 

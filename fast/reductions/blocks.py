@@ -212,8 +212,10 @@ def _raised(noise: Array | None, moved: Array | None) -> Array:
     return moved @ noise @ moved.T + still * (np.eye(len(moved)) - moved @ moved.T)
 
 
-def _part(block: Block, moved: Array | None, scale: Array, numbers: tuple[Index, Index], fixed: bool) -> Part:
-    rows, steps = block.queries * scale[block.rows, None], block.steps
+def _part(
+    block: Block, moved: Array | None, seen: Index, scale: Array, numbers: tuple[Index, Index], fixed: bool
+) -> Part:
+    rows, steps = block.queries[seen] * scale[block.rows[seen], None], block.steps
     if moved is not None:
         rows, steps = rows @ moved, moved.T @ steps
     if fixed and len(rows) > rows.shape[1]:
