@@ -79,7 +79,11 @@ def unpacked(given: Given, key: str) -> Any:
         raise InvalidInputError(f"{key}.kind must be one of {', '.join(KINDS)}, got {name!r}")
     prefix = f"{key}."
     names = {each.removeprefix(prefix).partition(".")[0] for each in given if each.startswith(prefix)}
-    parts = {each: unpacked(given, prefix + each) for each in names - {"kind"} if not _belongs(each)}
+    parts = {
+        each: _required_value(unpacked(given, prefix + each), prefix + each)
+        for each in sorted(names - {"kind"})
+        if not _belongs(each)
+    }
     missing = next((each for each in KINDS[name].needed if parts.get(each) is None), None)
     if missing is not None:
         raise InvalidInputError(f"needs the array {prefix + missing!r}, has {', '.join(sorted(given))}")
@@ -112,6 +116,8 @@ def _spread(given: Given, key: str) -> tuple[Any, ...]:
     numbers = given[key]
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.any(numbers < ABSENT):
         raise InvalidInputError(f"{key} must be a list of whole numbers from {ABSENT}")
+    if not np.array_equal(given[f"{key}.tuple"], len(numbers)):
+        raise InvalidInputError(f"{key}.tuple must be their number, {len(numbers)}")
     made: dict[int, Any] = {ABSENT: None}
     for number in np.unique(numbers).tolist():
         if number != ABSENT:
@@ -124,6 +130,14 @@ def required(given: Given, key: str) -> npt.NDArray[Any]:
     if key not in given:
         raise InvalidInputError(f"needs the array {key!r}, has {', '.join(sorted(given)) or 'none'}")
     return given[key]
+
+
+def several(name: str, given: Any, count: int) -> tuple[Any, ...]:
+    """Return a tuple of the right length; refuse any other."""
+    if not isinstance(given, tuple) or len(given) != count:
+        found = len(given) if isinstance(given, tuple) else type(given).__name__
+        raise InvalidInputError(f"{name} must be {count} items, got {found}")
+    return given
 
 
 def _required_value(value: Any, key: str) -> Any:
