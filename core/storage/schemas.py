@@ -229,8 +229,8 @@ KINDS |= {
     "MarginalWorkload": Kind(_marginals, lambda **parts: MarginalWorkload(*_sets_made(True, parts))),
     "UnionWorkload": Kind(_union, _union_made),
     "TableWorkload": Kind(parts_of("tables", "queries"), _tables_made),
-    "ProductWorkload": Kind(parts_of("factors"), lambda factors=(): kron(*factors)),
-    "CircularWorkload": Kind(parts_of("bases"), CircularWorkload),
+    "ProductWorkload": Kind(parts_of("factors"), lambda factors: kron(*factors), ("factors",)),
+    "CircularWorkload": Kind(parts_of("bases"), CircularWorkload, ("bases",)),
     "LinearGaussianMechanism": Kind(
         lambda mechanism: {
             "query_matrix": mechanism.query_matrix,
