@@ -122,7 +122,7 @@ class Solution:
         """The mechanism to release with; raises `InfeasibleAnswerError` where the answer is infeasible.
 
         A `LinearGaussianMechanism`; for local privacy a `LocalMechanism`, for marginal tables a `MarginalMechanism`,
-        for products a `ProductMechanism`, for unions a `UnionMechanism`.
+        for products a `ProductMechanism`, for unions a `BlockMechanism`.
         """
         if not self.certificate.feasible:
             raise InfeasibleAnswerError(
