@@ -41,7 +41,7 @@ def by_table(given: Any, name: str, domain: Domain, tables: Sequence[Axes], name
     Raises
     ------
     InvalidInputError, InputTypeError
-        Numbers that are not positive, of another count, a table that is not named or one that there is not.
+        Numbers that are not positive, of another count, a table that is not named, named twice, or that there is not.
     """
     given = as_mapping(given, name)
     if not isinstance(given, Mapping):
@@ -53,6 +53,8 @@ def by_table(given: Any, name: str, domain: Domain, tables: Sequence[Axes], name
         if found not in asked:
             shown = f"{key}-way" if isinstance(found, int) else repr(key)
             raise InvalidInputError(f"{name} must name tables of the workload, {shown} is none")
+        if found in known:
+            raise InvalidInputError(f"{name} must name each table once, {key!r} is double")
         known[found] = validate.positive_number(**{f"{name}[{key!r}]": value})
     chosen = [
         known.get(label, known.get(axes, known.get(len(axes))))
