@@ -60,6 +60,10 @@ def choose(
         raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
     given = numbers.as_mapping(given, name)
     if not isinstance(geometry, str):
+        if moved:
+            raise InvalidInputError(
+                "basis and neighbours are those of the geometry that is given; leave them out"
+            )
         return _again(workload, given, name, geometry)
     kind = validate.choice(KINDS, geometry=geometry)
     if moved and kind not in ("auto", "dense"):
@@ -131,22 +135,32 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
     if not isinstance(geometry, Geometry):
         raise InputTypeError(f"geometry must be one of {', '.join(KINDS)}, or a Geometry, got {geometry!r}")
     if isinstance(geometry, Product):
-        if not isinstance(workload, ProductWorkload) or workload is not geometry.workload:
+        if not isinstance(workload, ProductWorkload) or not workload.same_as(geometry.workload):
             raise InvalidInputError("geometry must be of this workload")
-        parts = _shares(workload, given, name)
-        pairs = [
-            choose(factor.workload, own, name, factor, None, False)
-            for factor, own in zip(geometry.factors, parts, strict=True)
-        ]
-        return geometry, tuple(own for _, own in pairs)
-    if geometry.workload.shape != workload.shape:
-        raise InvalidInputError("geometry must be of this workload")
+        known: dict[Any, Any] = {}
+        found = []
+        for own, factor, share in zip(
+            workload.factors, geometry.factors, _shares(workload, given, name), strict=True
+        ):
+            key = id(factor), id(share) if np.ndim(share) or isinstance(share, Mapping) else share
+            if key not in known:
+                known[key] = choose(own, share, name, factor, None, False)[1]
+            found.append(known[key])
+        geometry.representable(name, found)
+        return geometry, tuple(found)
     if isinstance(geometry, Dense):
-        return geometry, by_query(workload, given, name, positive=name == "targets")
-    own = _tabular(workload)
-    if own is None:
+        each = by_query(workload, given, name, positive=name == "targets")
+        asked = workload if np.all(each) else workload.select(np.flatnonzero(each))
+        if not geometry.workload.same_as(asked):
+            raise InvalidInputError("geometry must be of this workload, and of its queries that count")
+        return geometry, each
+    tables, asked = _tabular(workload), geometry.workload
+    if tables is None or not (asked.same_as(workload) or asked.same_as(tables)):
         raise InvalidInputError("geometry must be of this workload")
-    return geometry, _by_table(workload, own, given, name)
+    each_table = _by_table(workload, tables, given, name)
+    if each_table is None:
+        raise InvalidInputError(f"geometry {geometry.name!r} takes {name} that are equal within a table")
+    return geometry, each_table
 
 
 def _tabular(workload: Workload) -> MarginalWorkload | UnionWorkload | None:

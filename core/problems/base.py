@@ -83,10 +83,13 @@ class OnGeometry(Problem):
             raise InvalidInputError(f"factors are of geometry 'product', got {self.geometry.name!r}")
         known: dict[Any, Any] = {}
         found = []
-        for factor, own in zip(self.geometry.factors, getattr(self, self.numbers), strict=True):
+        held = getattr(self, self.numbers)
+        for workload, factor, own in zip(
+            self.geometry.workload.factors, self.geometry.factors, held, strict=True
+        ):
             key = id(factor), id(own)
             if key not in known:
-                known[key] = self._on(factor.workload, own, factor)
+                known[key] = self._on(workload, own, factor)
             found.append(known[key])
         return tuple(found)
 
