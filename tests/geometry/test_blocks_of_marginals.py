@@ -1,4 +1,4 @@
-"""Marginal tables on geometry ``blocks``, their residual subspaces: the dense solvers' optimum, and domains that no matrix could hold."""
+"""Marginal tables on blocks: the dense solvers' optimum by residual subspaces, and domains that no matrix holds."""
 
 from __future__ import annotations
 
