@@ -21,7 +21,7 @@ from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.products import ProductWorkload
 from dualmech.workloads.query_tables import TableWorkload
-from dualmech.workloads.stacking import in_order, structured
+from dualmech.workloads.stacking import structured, table_numbers
 from dualmech.workloads.unions import UnionWorkload, union
 
 KINDS = ("auto", "dense", "blocks", "product", "split")
@@ -194,27 +194,25 @@ def _by_table(
                 f"{name} must be one number, {len(tables.table_names)} numbers, one a table, or "
                 f"{workload.shape[0]}, one a query, got shape {np.shape(given)}"
             )
-        return _even(workload, tables, by_query(workload, given, name))
+        return _even(workload, by_query(workload, given, name))
     try:
         found = tables.per_table(given, name)
     except InvalidInputError:
         if not isinstance(given, Mapping) or workload.shape[0] > numbers.MAX_NAMED:
             raise
-        if not {*given} <= {*workload.names, *workload.groups}:
+        keys = {*given}
+        if keys <= {*tables.table_names} or not keys <= {*workload.names, *workload.groups}:
             raise
-        return _even(workload, tables, by_query(workload, given, name))
+        return _even(workload, by_query(workload, given, name))
     validate.moderate(**{name: found})
     return found
 
 
-def _even(workload: Workload, tables: MarginalWorkload | UnionWorkload, each: Array) -> Array | None:
+def _even(workload: Workload, each: Array) -> Array | None:
     """Return the number of each table, where all its queries have the same."""
-    if not isinstance(workload, CircularWorkload | MarginalWorkload) and not in_order([workload]):
-        return None
-    ends = np.cumsum(tables.table_counts)
-    starts = ends - tables.table_counts
-    firsts = each[starts]
-    return firsts if np.array_equal(np.repeat(firsts, tables.table_counts), each) else None
+    tables = table_numbers(workload)
+    firsts = each[np.unique(tables, return_index=True)[1]]
+    return firsts if np.array_equal(firsts[tables], each) else None
 
 
 def _blocks(workload: Workload, given: Any, name: str, auto: bool) -> tuple[Geometry, Any] | None:

@@ -11,11 +11,14 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index
+from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.linalg import regularised_covariance, to_dense
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
+from dualmech.workloads.products import ProductWorkload
+from dualmech.workloads.stacking import table_numbers
 
 
 class Problem:
@@ -123,11 +126,19 @@ class OnGeometry(Problem):
             return False
         mine, theirs = getattr(self, self.numbers), getattr(other, self.numbers)
         if self.geometry.name != other.geometry.name:
-            mine, theirs = self.geometry.per_query(mine), other.geometry.per_query(theirs)
+            mine, theirs = self.per_query(), other.per_query()
         others = [name for name in self.arguments if name != self.numbers]
         return same_values(mine, theirs) and all(
             same_values(getattr(self, name), getattr(other, name)) for name in others
         )
+
+    def per_query(self) -> Array:
+        """Return the targets, or weights, one a query of the workload (m,); refused where they are too many."""
+        found: Array = self.geometry.per_query(getattr(self, self.numbers))
+        if isinstance(self.geometry, Blocks) and isinstance(self.workload, ProductWorkload):
+            # The blocks have the tables one after another, the product need not.
+            return np.asarray(getattr(self, self.numbers)[table_numbers(self.workload)])
+        return found
 
     def with_bases(self, bases: Sequence[Any]) -> Any:
         """Return the same problem on a product whose dense factors stand on given bases, None for their own."""
