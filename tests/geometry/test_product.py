@@ -60,14 +60,9 @@ def random_variance(seed: int) -> dm.TotalVariance:
     return dm.TotalVariance(dm.workloads.kron(*factors), dm.ByFactor(*weights))
 
 
-def numbers_of(problem: Any) -> Array:
-    """Targets or weights, one a query."""
-    return np.asarray(problem.geometry.per_query(getattr(problem, problem.numbers)))
-
-
 def written_out(problem: Any) -> Any:
     """The same problem on a matrix."""
-    return type(problem)(problem.workload, numbers_of(problem), geometry="dense")
+    return type(problem)(problem.workload, problem.per_query(), geometry="dense")
 
 
 def solved(problem: Any, tol: float) -> dm.Solution:
@@ -103,7 +98,7 @@ class TestAgainstDense:
         written = mechanism.dense()
         assert written.squared_privacy_cost == pytest.approx(mechanism.squared_privacy_cost, rel=1e-9)
         variances = written.variances(problem.workload)
-        assert np.all(variances <= numbers_of(problem) * (1 + 1e-8))
+        assert np.all(variances <= problem.per_query() * (1 + 1e-8))
         columns, queries = np.ones(1), np.ones(1)
         for factor, *dual in zip(problem.factors, *answer.dual, strict=True):
             own = dual
@@ -156,7 +151,7 @@ class TestAgainstDense:
         assert judged.certifies(1e-8)
         assert judged.objective == pytest.approx(answer.objective, rel=1e-12)
         written = problem.mechanism((factor * covariance, noise.scaled(1 / factor))).dense()
-        assert np.all(written.variances(BOTH) <= numbers_of(problem) * (1 + 1e-9))
+        assert np.all(written.variances(BOTH) <= problem.per_query() * (1 + 1e-9))
         total = dm.TotalVariance(BOTH, TARGETS)
         least = fast.solve(total, tol=1e-8)
         covariance, noise = least.primal
@@ -172,7 +167,7 @@ class TestVariance:
         assert answer.status is dm.Status.CERTIFIED
         assert meet(answer, solved(written_out(problem), 1e-7))
         assert answer.prices.sum() == pytest.approx(1)
-        mechanism, weights = answer.mechanism, numbers_of(problem)
+        mechanism, weights = answer.mechanism, problem.per_query()
         assert mechanism.squared_privacy_cost <= 1 + 1e-9
         asked = np.flatnonzero(weights)
         total = weights[asked] @ mechanism.dense().variances(problem.workload.select(asked))
@@ -212,7 +207,7 @@ class TestHundredsOfFactors:
     def test_partial_products_may_be_of_any_size(self) -> None:
         workload = dm.workloads.kron(*[dm.workloads.total(2)] * 22)
         answer = fast.solve(dm.FitnessForUse(workload, dm.ByFactor(*[1e-40] * 11, *[1e40] * 11)))
-        assert answer.objective == pytest.approx(1) and numbers_of(answer.problem) == pytest.approx([1])
+        assert answer.objective == pytest.approx(1) and answer.problem.per_query() == pytest.approx([1])
         assert answer.mechanism.squared_privacy_cost == pytest.approx(1)
 
 
@@ -243,7 +238,7 @@ class TestSolvers:
         assert answer.status is dm.Status.CERTIFIED
         assert answer.objective == pytest.approx(plain.objective / 0.3, rel=1e-7)
         assert answer.mechanism.squared_privacy_cost == pytest.approx(0.3, rel=1e-9)
-        ratios = answer.mechanism.dense().variances(BOTH) / numbers_of(plain.problem)
+        ratios = answer.mechanism.dense().variances(BOTH) / plain.problem.per_query()
         assert ratios.max() == pytest.approx(answer.objective, rel=1e-7)
 
     def test_an_uncertified_factor_is_said(self) -> None:
@@ -340,7 +335,7 @@ class TestWorkload:
             ),
             ("geometry='product' needs no matrix", lambda: MANY.matrix),
             ("too many to write out", lambda: MANY.names),
-            ("too many to write out", lambda: numbers_of(dm.FitnessForUse(MANY))),
+            ("too many to write out", lambda: dm.FitnessForUse(MANY).per_query()),
             ("binding cells are listed", lambda: dm.FitnessForUse(MANY).binding([np.eye(3)] * 30, 0.1)),
             ("loose queries of a product", lambda: dm.FitnessForUse(TWICE).loose([np.eye(3)] * 2, 0.1)),
             (
