@@ -166,18 +166,32 @@ class OnGeometry(Problem):
 def point_on(geometry: Geometry, answer: Any) -> Any:
     """Return anybody's answer as a point of a geometry; a covariance that is none is refused."""
     given = answer.point_on(geometry) if hasattr(answer, "point_on") else answer
-    if not isinstance(geometry, Dense):
-        return geometry.point(given)
-    covariance, size = validate.symmetric(covariance=given), geometry.rank
-    if covariance.shape != (size, size):
-        raise InvalidInputError(
-            f"covariance must have shape ({size}, {size}), as the basis, got {covariance.shape}"
-        )
+    if isinstance(geometry, Dense):
+        covariance, size = _covariance("covariance", given), geometry.rank
+        if covariance.shape != (size, size):
+            raise InvalidInputError(
+                f"covariance must have shape ({size}, {size}), as the basis, got {covariance.shape}"
+            )
+        return covariance
+    point = geometry.point(given)
+    if isinstance(geometry, Product):
+        return tuple(point_on(factor, own) for factor, own in zip(geometry.factors, point, strict=True))
+    if len(point.levels):
+        validate.positive(1, levels=point.levels)
+    name = "covariances" if isinstance(geometry, Blocks) else "shapes"
+    for index, each in enumerate(getattr(point, name)):
+        _covariance(f"{name}[{index}]", each)
+    return point
+
+
+def _covariance(name: str, given: Any) -> Array:
+    """Return a finite, symmetric matrix; one that is not positive semidefinite is refused."""
+    covariance = validate.symmetric(**{name: given})
     if regularised_covariance(covariance) is None:
         smallest = float(np.linalg.eigvalsh(covariance)[0])
         if smallest < -validate.SYMMETRY_TOLERANCE * np.abs(covariance).max():
             raise InvalidInputError(
-                f"covariance must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
+                f"{name} must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
             )
     return covariance
 
