@@ -198,7 +198,7 @@ def test_primal_point_has_the_gains(program: OrbitProgram) -> None:
 def test_an_ascent_starts_where_another_ended() -> None:
     tables: Any = {"ages": {"age": dm.workloads.prefix(8)}, "both": ["age", "sex"], "sexes": ["sex"]}
     workload = dm.workloads.union({"age": 8, "sex": 3}, tables)
-    for problem in (dm.UnionFitness(workload, [1.0, 2.0, 3.0]), dm.UnionVariance(workload)):
+    for problem in (dm.FitnessForUse(workload, [1.0, 2.0, 3.0]), dm.TotalVariance(workload)):
         answer = fast.solve(problem, tol=1e-8)
         again = fast.solve(problem, tol=1e-6, start=answer)
         assert again.status is dm.Status.CERTIFIED and again.iterations < answer.iterations
