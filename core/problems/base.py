@@ -142,13 +142,16 @@ class OnGeometry(Problem):
 
     def with_bases(self, bases: Sequence[Any]) -> Any:
         """Return the same problem on a product whose dense factors stand on given bases, None for their own."""
-        pairs = zip(self.factors, bases, strict=True)
         held = getattr(self, self.numbers)
-        factors = tuple(
-            each.geometry if basis is None else each._on(each.workload, own, None, basis=basis).geometry
-            for (each, basis), own in zip(pairs, held, strict=True)
-        )
-        return self._on(self.workload, ByFactor(*held), Product(self.geometry.workload, factors))
+        known: dict[Any, Geometry] = {}
+        factors = []
+        for each, basis, own in zip(self.factors, bases, held, strict=True):
+            key = id(each), id(basis)
+            if key not in known:
+                moved = each if basis is None else each._on(each.workload, own, None, basis=basis)
+                known[key] = moved.geometry
+            factors.append(known[key])
+        return self._on(self.workload, ByFactor(*held), Product(self.geometry.workload, tuple(factors)))
 
     def __repr__(self) -> str:
         options = [name for name in self.arguments if name not in ("workload", self.numbers)]

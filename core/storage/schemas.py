@@ -6,6 +6,7 @@ An object is written as its parts, each under the object's key, a dot and the pa
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -38,7 +39,7 @@ from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.workloads.base import Workload
 from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.marginals import MarginalWorkload
-from dualmech.workloads.products import ProductWorkload
+from dualmech.workloads.products import kron
 from dualmech.workloads.query_tables import TableWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
@@ -46,6 +47,9 @@ Given: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 Answer: TypeAlias = tuple[Any, Any, Any]
 """A problem, a primal point and dual weights."""
+
+OPTIONAL = ("basis", "neighbours", "geometry", "floor", "total", "prior")
+"""Arguments of problems that a file may leave out."""
 
 ABSENT = -1
 """Index that marks an absent item among those of a tuple."""
@@ -88,7 +92,7 @@ def answered(given: Given) -> Answer:
     if name not in PROBLEMS:
         raise InvalidInputError(f"problem must be one of {', '.join(PROBLEMS)}, got {name!r}")
     problem = _restated(PROBLEMS[name], given)
-    primal, dual = _unpacked(given, "primal"), _unpacked(given, "dual")
+    primal, dual = (_required_value(_unpacked(given, name), name) for name in ("primal", "dual"))
     if isinstance(getattr(problem, "geometry", None), Blocks) and isinstance(primal, _BasedPoint):
         primal = primal.on(problem.geometry)
     return problem, _on_factors(problem, primal), dual
@@ -108,14 +112,19 @@ def _stated(problem: Any) -> dict[str, Any]:
 
 def _restated(kind: type[Problem], given: Given) -> Any:
     stated = {name: _unpacked(given, name) for name in (*kind.arguments, "geometry", "basis", "neighbours")}
+    for name in kind.arguments:
+        if name not in OPTIONAL:
+            _required_value(stated[name], name)
     stated = {name: value for name, value in stated.items() if value is not None}
     if not issubclass(kind, OnGeometry):
         return kind(**{name: stated[name] for name in kind.arguments if name in stated})
     if isinstance(stated.get(kind.numbers), tuple):
-        bases = _unpacked(given, "bases") or ()
+        bases = _unpacked(given, "bases")
         stated[kind.numbers] = ByFactor(*stated[kind.numbers])
         problem = kind(**stated)
-        return problem.with_bases(bases) if any(each is not None for each in bases) else problem
+        if bases is None:
+            return problem
+        return problem.with_bases(_several("bases", bases, len(problem.geometry.factors)))
     return kind(**stated)
 
 
@@ -130,8 +139,8 @@ class _BasedPoint:
     def on(self, blocks: Blocks) -> BlockPoint:
         """Return the noise on the bases of blocks."""
         count = len(blocks.matrix_blocks)
-        if not len(self.covariances) == len(self.bases) == count:
-            raise InvalidInputError(f"covariances must be {count}, got {len(self.covariances)}")
+        for name, own in (("covariances", self.covariances), ("bases", self.bases)):
+            _several(name, own, count)
         found = zip(blocks.matrix_blocks, self.covariances, self.bases, strict=True)
         return BlockPoint(self.levels, tuple(block.restated(own, basis) for block, own, basis in found))
 
@@ -188,9 +197,13 @@ def _unpacked(given: Given, key: str) -> Any:
         raise InvalidInputError(f"{key}.kind must be one of {', '.join(KINDS)}, got {name!r}")
     prefix = f"{key}."
     names = {each.removeprefix(prefix).partition(".")[0] for each in given if each.startswith(prefix)}
-    parts = {each: _unpacked(given, prefix + each) for each in names - {"kind"} if not _belongs(each)}
+    own = {each for each in names - {"kind"} if not _belongs(each)}
+    made = KINDS[name].made
+    asked = inspect.signature(made).parameters.values()
+    own |= {each.name for each in asked if each.default is each.empty and each.kind is not each.VAR_KEYWORD}
+    parts = {each: _required_value(_unpacked(given, prefix + each), prefix + each) for each in sorted(own)}
     try:
-        return KINDS[name].made(**parts)
+        return made(**parts)
     except (DualmechError, ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
         raise InvalidInputError(f"{key}: {error}") from error
 
@@ -218,6 +231,8 @@ def _spread(given: Given, key: str) -> tuple[Any, ...]:
     numbers = given[key]
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.any(numbers < ABSENT):
         raise InvalidInputError(f"{key} must be a list of whole numbers from {ABSENT}")
+    if not np.array_equal(given[f"{key}.tuple"], len(numbers)):
+        raise InvalidInputError(f"{key}.tuple must be their number, {len(numbers)}")
     made: dict[int, Any] = {ABSENT: None}
     for number in np.unique(numbers).tolist():
         if number != ABSENT:
@@ -235,6 +250,14 @@ def _required_value(value: Any, key: str) -> Any:
     if value is None:
         raise InvalidInputError(f"needs {key!r}")
     return value
+
+
+def _several(name: str, given: Any, count: int) -> tuple[Any, ...]:
+    """Return a tuple of the right length; refuse any other."""
+    if not isinstance(given, tuple) or len(given) != count:
+        found = len(given) if isinstance(given, tuple) else type(given).__name__
+        raise InvalidInputError(f"{name} must be {count} items, got {found}")
+    return given
 
 
 def _fields(*names: str) -> Callable[[Any], Mapping[str, Any]]:
@@ -285,9 +308,15 @@ def _union_made(table_names: Any = (), queries: tuple[Any, ...] = (), **parts: A
     return UnionWorkload(domain, tables)
 
 
-def _tables_made(tables: Any, queries: Any = ()) -> TableWorkload:
-    if not isinstance(tables, MarginalWorkload) or len(queries) != len(tables.domain.shape):  # type: ignore[union-attr]
-        raise InvalidInputError("queries must be one an attribute of marginal tables")
+def _tables_made(tables: Any = None, queries: Any = ()) -> TableWorkload:
+    if not isinstance(tables, MarginalWorkload) or tables.domain is None:
+        raise InvalidInputError("needs tables that are marginals")
+    sizes = tables.domain.shape
+    if len(queries) != len(sizes):
+        raise InvalidInputError(f"queries must be {len(sizes)}, one an attribute, got {len(queries)}")
+    for own, size in zip(queries, sizes, strict=True):
+        if own is not None and (not isinstance(own, Workload) or own.shape[1] != size):
+            raise InvalidInputError(f"queries must be over {size} values")
     return TableWorkload(tables, queries)
 
 
@@ -301,7 +330,7 @@ KINDS: dict[str, Kind] = {
     "MarginalWorkload": Kind(_marginals, lambda **parts: MarginalWorkload(*_sets_made(True, parts))),
     "UnionWorkload": Kind(_union, _union_made),
     "TableWorkload": Kind(_fields("tables", "queries"), _tables_made),
-    "ProductWorkload": Kind(_fields("factors"), ProductWorkload),
+    "ProductWorkload": Kind(_fields("factors"), lambda factors: kron(*factors)),
     "CircularWorkload": Kind(_fields("bases"), CircularWorkload),
     "LinearGaussianMechanism": Kind(
         lambda mechanism: {
