@@ -23,7 +23,7 @@ from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.products import ProductWorkload
 from dualmech.workloads.query_tables import TableWorkload
-from dualmech.workloads.stacking import in_order, structured
+from dualmech.workloads.stacking import structured, table_numbers
 from dualmech.workloads.unions import UnionWorkload, union
 
 KINDS = ("auto", "dense", "blocks", "product", "split")
@@ -72,6 +72,10 @@ def choose(
         raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
     given = numbers.as_mapping(given, name)
     if not isinstance(geometry, str):
+        if basis is not None or neighbours is not None:
+            raise InvalidInputError(
+                "basis and neighbours are those of the geometry that is given; leave them out"
+            )
         return _again(workload, given, name, geometry)
     kind = validate.choice(KINDS, geometry=geometry)
     relation = relation_of(neighbours)
@@ -162,22 +166,32 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
     if not isinstance(geometry, Geometry):
         raise InputTypeError(f"geometry must be one of {', '.join(KINDS)}, or a Geometry, got {geometry!r}")
     if isinstance(geometry, Product):
-        if not isinstance(workload, ProductWorkload) or workload is not geometry.workload:
+        if not isinstance(workload, ProductWorkload) or not workload.same_as(geometry.workload):
             raise InvalidInputError("geometry must be of this workload")
-        parts = _shares(workload, given, name)
-        pairs = [
-            choose(factor.workload, own, name, factor)
-            for factor, own in zip(geometry.factors, parts, strict=True)
-        ]
-        return geometry, tuple(own for _, own in pairs)
-    if geometry.workload.shape != workload.shape:
-        raise InvalidInputError("geometry must be of this workload")
+        known: dict[Any, Any] = {}
+        found = []
+        for own, factor, share in zip(
+            workload.factors, geometry.factors, _shares(workload, given, name), strict=True
+        ):
+            key = id(factor), share if _is_number(share) else id(share)
+            if key not in known:
+                known[key] = choose(own, share, name, factor)[1]
+            found.append(known[key])
+        geometry.representable(name, found)
+        return geometry, tuple(found)
     if isinstance(geometry, Dense):
-        return geometry, by_query(workload, given, name, positive=name == "targets")
-    own = _tabular(workload)
-    if own is None:
+        each = by_query(workload, given, name, positive=name == "targets")
+        asked = workload if np.all(each) else workload.select(np.flatnonzero(each))
+        if not geometry.workload.same_as(asked):
+            raise InvalidInputError("geometry must be of this workload, and of its queries that count")
+        return geometry, each
+    tables, asked = _tabular(workload), geometry.workload
+    if tables is None or not (asked.same_as(workload) or asked.same_as(tables)):
         raise InvalidInputError("geometry must be of this workload")
-    return geometry, _by_table(workload, own, given, name)
+    each_table = _by_table(workload, tables, given, name)
+    if each_table is None:
+        raise InvalidInputError(f"geometry {geometry.name!r} takes {name} that are equal within a table")
+    return geometry, each_table
 
 
 def _tabular(workload: Workload) -> MarginalWorkload | UnionWorkload | None:
@@ -213,27 +227,25 @@ def _by_table(
                 f"{workload.shape[0]}, one a query, got shape {checked.shape}"
             )
         if len(checked) != len(tables.table_names):
-            return _even(workload, tables, by_query(workload, checked, name))
+            return _even(workload, by_query(workload, checked, name))
     try:
         found = tables.per_table(given, name)
     except InvalidInputError:
         if not isinstance(given, Mapping) or workload.shape[0] > numbers.MAX_NAMED:
             raise
-        if not {*given} <= {*workload.names, *workload.groups}:
+        keys = {*given}
+        if keys <= {*tables.table_names} or not keys <= {*workload.names, *workload.groups}:
             raise
-        return _even(workload, tables, by_query(workload, given, name))
+        return _even(workload, by_query(workload, given, name))
     validate.moderate(**{name: found})
     return found
 
 
-def _even(workload: Workload, tables: MarginalWorkload | UnionWorkload, each: Array) -> Array | None:
+def _even(workload: Workload, each: Array) -> Array | None:
     """Return the number of each table, where all its queries have the same."""
-    if not isinstance(workload, CircularWorkload | MarginalWorkload) and not in_order([workload]):
-        return None
-    ends = np.cumsum(tables.table_counts)
-    starts = ends - tables.table_counts
-    firsts = each[starts]
-    return firsts if np.array_equal(np.repeat(firsts, tables.table_counts), each) else None
+    tables = table_numbers(workload)
+    firsts = each[np.unique(tables, return_index=True)[1]]
+    return firsts if np.array_equal(firsts[tables], each) else None
 
 
 def _blocks(

@@ -191,8 +191,7 @@ class Split:
 
     def seen(self, neighbour_weights: Sequence[Array], weights: Array) -> sp.csr_array:
         """Return the terms of `total_bound` under its roots (t, tables)."""
-        shapes = [self.workload.table_shape(axes) for axes in self.workload.tables.axes]
-        counts = np.array([np.prod(shape, dtype=np.float64) for shape in shapes])
+        counts = np.array(self.workload.table_counts, dtype=np.float64)
         even = [np.ones(count) for count in self.workload.table_shape(range(len(self.workload.sizes)))]
         return sp.csr_array(self.gains(neighbour_weights, even).multiply((weights * counts)[None, :]))
 
@@ -200,8 +199,7 @@ class Split:
         """Return one number a query, from one a table; refused where they are too many to write out."""
         if self.workload.shape[0] > MAX_CASES:
             raise InvalidInputError(f"{self.workload.shape[0]} queries are too many to write out")
-        shapes = [self.workload.table_shape(axes) for axes in self.workload.tables.axes]
-        return np.repeat(numbers, [int(np.prod(shape)) for shape in shapes])
+        return np.repeat(numbers, self.workload.table_counts)
 
     def prices(self, query_weights: SplitWeights, targets: Array) -> Array:
         """Return each table's share of the bound (tables,), ``m_S c_S`` over its sum."""

@@ -11,6 +11,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index
+from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.choice import LARGEST_DENSE
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
@@ -18,6 +19,8 @@ from dualmech.linalg import regularised_covariance, to_dense
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
+from dualmech.workloads.products import ProductWorkload
+from dualmech.workloads.stacking import table_numbers
 
 
 class Problem:
@@ -87,10 +90,13 @@ class OnGeometry(Problem):
             raise InvalidInputError(f"factors are of geometry 'product', got {self.geometry.name!r}")
         known: dict[Any, Any] = {}
         found = []
-        for factor, own in zip(self.geometry.factors, getattr(self, self.numbers), strict=True):
+        held = getattr(self, self.numbers)
+        for workload, factor, own in zip(
+            self.geometry.workload.factors, self.geometry.factors, held, strict=True
+        ):
             key = id(factor), id(own)
             if key not in known:
-                known[key] = self._on(factor.workload, own, factor)
+                known[key] = self._on(workload, own, factor)
             found.append(known[key])
         return tuple(found)
 
@@ -124,21 +130,32 @@ class OnGeometry(Problem):
             return False
         mine, theirs = getattr(self, self.numbers), getattr(other, self.numbers)
         if self.geometry.name != other.geometry.name:
-            mine, theirs = self.geometry.per_query(mine), other.geometry.per_query(theirs)
+            mine, theirs = self.per_query(), other.per_query()
         others = [name for name in self.arguments if name != self.numbers]
         return same_values(mine, theirs) and all(
             same_values(getattr(self, name), getattr(other, name)) for name in others
         )
 
+    def per_query(self) -> Array:
+        """Return the targets, or weights, one a query of the workload (m,); refused where they are too many."""
+        found: Array = self.geometry.per_query(getattr(self, self.numbers))
+        if isinstance(self.geometry, Blocks) and isinstance(self.workload, ProductWorkload):
+            # The blocks have the tables one after another, the product need not.
+            return np.asarray(getattr(self, self.numbers)[table_numbers(self.workload)])
+        return found
+
     def with_bases(self, bases: Sequence[Any]) -> Any:
         """Return the same problem on a product whose dense factors stand on given bases, None for their own."""
-        pairs = zip(self.factors, bases, strict=True)
         held = getattr(self, self.numbers)
-        factors = tuple(
-            each.geometry if basis is None else each._on(each.workload, own, None, basis=basis).geometry
-            for (each, basis), own in zip(pairs, held, strict=True)
-        )
-        return self._on(self.workload, ByFactor(*held), Product(self.geometry.workload, factors))
+        known: dict[Any, Geometry] = {}
+        factors = []
+        for each, basis, own in zip(self.factors, bases, held, strict=True):
+            key = id(each), id(basis)
+            if key not in known:
+                moved = each if basis is None else each._on(each.workload, own, None, basis=basis)
+                known[key] = moved.geometry
+            factors.append(known[key])
+        return self._on(self.workload, ByFactor(*held), Product(self.geometry.workload, tuple(factors)))
 
     def __repr__(self) -> str:
         options = [name for name in self.arguments if name not in ("workload", self.numbers)]
@@ -163,18 +180,32 @@ def _moves(problem: OnGeometry) -> Any:
 def point_on(geometry: Geometry, answer: Any) -> Any:
     """Return anybody's answer as a point of a geometry; a covariance that is none is refused."""
     given = answer.point_on(geometry) if hasattr(answer, "point_on") else answer
-    if not isinstance(geometry, Dense):
-        return geometry.point(given)
-    covariance, size = validate.symmetric(covariance=given), geometry.rank
-    if covariance.shape != (size, size):
-        raise InvalidInputError(
-            f"covariance must have shape ({size}, {size}), as the basis, got {covariance.shape}"
-        )
+    if isinstance(geometry, Dense):
+        covariance, size = _covariance("covariance", given), geometry.rank
+        if covariance.shape != (size, size):
+            raise InvalidInputError(
+                f"covariance must have shape ({size}, {size}), as the basis, got {covariance.shape}"
+            )
+        return covariance
+    point = geometry.point(given)
+    if isinstance(geometry, Product):
+        return tuple(point_on(factor, own) for factor, own in zip(geometry.factors, point, strict=True))
+    if len(point.levels):
+        validate.positive(1, levels=point.levels)
+    name = "covariances" if isinstance(geometry, Blocks) else "shapes"
+    for index, each in enumerate(getattr(point, name)):
+        _covariance(f"{name}[{index}]", each)
+    return point
+
+
+def _covariance(name: str, given: Any) -> Array:
+    """Return a finite, symmetric matrix; one that is not positive semidefinite is refused."""
+    covariance = validate.symmetric(**{name: given})
     if regularised_covariance(covariance) is None:
         smallest = float(np.linalg.eigvalsh(covariance)[0])
         if smallest < -validate.SYMMETRY_TOLERANCE * np.abs(covariance).max():
             raise InvalidInputError(
-                f"covariance must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
+                f"{name} must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
             )
     return covariance
 

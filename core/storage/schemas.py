@@ -34,19 +34,31 @@ from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
-from dualmech.storage.codec import KINDS, Given, Kind, of_fields, packed, parts_of, required, unpacked
+from dualmech.storage.codec import (
+    KINDS,
+    Given,
+    Kind,
+    of_fields,
+    packed,
+    parts_of,
+    required,
+    required_value,
+    several,
+    unpacked,
+)
 from dualmech.workloads.base import Workload
 from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.marginals import MarginalWorkload
-from dualmech.workloads.products import ProductWorkload
+from dualmech.workloads.products import kron
 from dualmech.workloads.query_tables import TableWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
 Answer: TypeAlias = tuple[Any, Any, Any]
 """A problem, a primal point and dual weights."""
 
-OPTIONAL = ("basis", "neighbours", "prior", "floor", "total")
-"""Arguments that a problem may be stated without."""
+OPTIONAL = ("basis", "neighbours", "geometry", "floor", "total", "prior")
+"""Arguments of problems that a file may leave out."""
+
 
 PROBLEMS: dict[str, type[Problem]] = {
     kind.__name__: kind
@@ -78,7 +90,7 @@ def answered(given: Given) -> Answer:
     if name not in PROBLEMS:
         raise InvalidInputError(f"problem must be one of {', '.join(PROBLEMS)}, got {name!r}")
     problem = _restated(PROBLEMS[name], given)
-    primal, dual = unpacked(given, "primal"), unpacked(given, "dual")
+    primal, dual = (required_value(unpacked(given, name), name) for name in ("primal", "dual"))
     if isinstance(getattr(problem, "geometry", None), Blocks) and isinstance(primal, _BasedPoint):
         primal = primal.on(problem.geometry)
     return problem, _on_factors(problem, primal), dual
@@ -98,17 +110,19 @@ def _stated(problem: Any) -> dict[str, Any]:
 
 def _restated(kind: type[Problem], given: Given) -> Any:
     stated = {name: unpacked(given, name) for name in (*kind.arguments, "geometry", "basis", "neighbours")}
+    for name in kind.arguments:
+        if name not in OPTIONAL:
+            required_value(stated[name], name)
     stated = {name: value for name, value in stated.items() if value is not None}
-    missing = [name for name in kind.arguments if name not in stated and name not in OPTIONAL]
-    if missing:
-        raise InvalidInputError(f"needs the array {missing[0]!r}, has {', '.join(sorted(given))}")
     if not issubclass(kind, OnGeometry):
         return kind(**{name: stated[name] for name in kind.arguments if name in stated})
     if isinstance(stated.get(kind.numbers), tuple):
-        bases = unpacked(given, "bases") or ()
+        bases = unpacked(given, "bases")
         stated[kind.numbers] = ByFactor(*stated[kind.numbers])
         problem = kind(**stated)
-        return problem.with_bases(bases) if any(each is not None for each in bases) else problem
+        if bases is None:
+            return problem
+        return problem.with_bases(several("bases", bases, len(problem.geometry.factors)))
     return kind(**stated)
 
 
@@ -123,8 +137,8 @@ class _BasedPoint:
     def on(self, blocks: Blocks) -> BlockPoint:
         """Return the noise on the bases of blocks."""
         count = len(blocks.matrix_blocks)
-        if not len(self.covariances) == len(self.bases) == count:
-            raise InvalidInputError(f"covariances must be {count}, got {len(self.covariances)}")
+        for name, own in (("covariances", self.covariances), ("bases", self.bases)):
+            several(name, own, count)
         found = zip(blocks.matrix_blocks, self.covariances, self.bases, strict=True)
         return BlockPoint(self.levels, tuple(block.restated(own, basis) for block, own, basis in found))
 
@@ -190,9 +204,15 @@ def _union_made(table_names: Any = (), queries: tuple[Any, ...] = (), **parts: A
     return UnionWorkload(domain, tables)
 
 
-def _tables_made(tables: Any, queries: Any = ()) -> TableWorkload:
-    if not isinstance(tables, MarginalWorkload) or len(queries) != len(tables.domain.shape):  # type: ignore[union-attr]
-        raise InvalidInputError("queries must be one an attribute of marginal tables")
+def _tables_made(tables: Any = None, queries: Any = ()) -> TableWorkload:
+    if not isinstance(tables, MarginalWorkload) or tables.domain is None:
+        raise InvalidInputError("needs tables that are marginals")
+    sizes = tables.domain.shape
+    if len(queries) != len(sizes):
+        raise InvalidInputError(f"queries must be {len(sizes)}, one an attribute, got {len(queries)}")
+    for own, size in zip(queries, sizes, strict=True):
+        if own is not None and (not isinstance(own, Workload) or own.shape[1] != size):
+            raise InvalidInputError(f"queries must be over {size} values")
     return TableWorkload(tables, queries)
 
 
@@ -206,7 +226,7 @@ KINDS |= {
     "MarginalWorkload": Kind(_marginals, lambda **parts: MarginalWorkload(*_sets_made(True, parts))),
     "UnionWorkload": Kind(_union, _union_made),
     "TableWorkload": Kind(parts_of("tables", "queries"), _tables_made),
-    "ProductWorkload": Kind(parts_of("factors"), ProductWorkload),
+    "ProductWorkload": Kind(parts_of("factors"), lambda factors: kron(*factors)),
     "CircularWorkload": Kind(parts_of("bases"), CircularWorkload),
     "LinearGaussianMechanism": Kind(
         lambda mechanism: {

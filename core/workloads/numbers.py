@@ -19,7 +19,17 @@ MAX_NAMED = 2**20
 
 
 def as_mapping(given: Any, name: str) -> Any:
-    """Return a pandas Series with names as a mapping, and anything else as it is; a name may come once only."""
+    """Return a pandas Series with names as a mapping, and anything else as it is; a name may come once only.
+
+    Lists of different lengths in one another, which are no array, are refused.
+    """
+    if isinstance(given, list | tuple):
+        try:
+            np.ndim(given)
+        except ValueError:
+            raise InvalidInputError(
+                f"{name} must be a number or an array of numbers, got lists of different lengths"
+            ) from None
     index = getattr(given, "index", None)
     if index is None or callable(index) or not hasattr(given, "to_numpy"):
         return given
@@ -41,7 +51,7 @@ def by_table(given: Any, name: str, domain: Domain, tables: Sequence[Axes], name
     Raises
     ------
     InvalidInputError, InputTypeError
-        Numbers that are not positive, of another count, a table that is not named or one that there is not.
+        Numbers that are not positive, of another count, a table that is not named, named twice, or that there is not.
     """
     given = as_mapping(given, name)
     if not isinstance(given, Mapping):
@@ -53,6 +63,8 @@ def by_table(given: Any, name: str, domain: Domain, tables: Sequence[Axes], name
         if found not in asked:
             shown = f"{key}-way" if isinstance(found, int) else repr(key)
             raise InvalidInputError(f"{name} must name tables of the workload, {shown} is none")
+        if found in known:
+            raise InvalidInputError(f"{name} must name each table once, {key!r} is double")
         known[found] = validate.positive_number(**{f"{name}[{key!r}]": value})
     chosen = [
         known.get(label, known.get(axes, known.get(len(axes))))

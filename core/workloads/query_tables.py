@@ -41,13 +41,17 @@ class TableWorkload(Workload):
         object.__setattr__(self, "tables", tables)
         object.__setattr__(self, "queries", tuple(queries))
         object.__setattr__(self, "domain", tables.domain)
-        rows = sum(math.prod(self.table_shape(axes)) for axes in tables.axes)
-        object.__setattr__(self, "shape", (rows, tables.shape[1]))
+        object.__setattr__(self, "shape", (sum(self.table_counts), tables.shape[1]))
 
     @property
     def table_names(self) -> tuple[str, ...]:
         """The name of each table, such as ``age x sex``."""
         return self.tables.table_names
+
+    @property
+    def table_counts(self) -> tuple[int, ...]:
+        """Number of queries of each table."""
+        return tuple(math.prod(self.table_shape(axes)) for axes in self.tables.axes)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -122,8 +126,7 @@ class TableWorkload(Workload):
         return f"TableWorkload({len(self.tables.axes)} tables, {self.shape[0]} queries x {cells} cells)"
 
     def _counts(self) -> list[tuple[str, int]]:
-        pairs = zip(self.table_names, self.tables.axes, strict=True)
-        return [(name, math.prod(self.table_shape(axes))) for name, axes in pairs]
+        return [*zip(self.table_names, self.table_counts, strict=True)]
 
 
 def query_tables(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
+import numpy.typing as npt
+
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import MarginalWorkload
@@ -40,6 +43,18 @@ def in_order(pieces: Sequence[Workload]) -> bool:
     """Whether queries of pieces stand table by table: of a product, if its first factor alone has several tables."""
     products = [piece for piece in pieces if isinstance(piece, ProductWorkload)]
     return all(len(_tables_of(factor) or ((),)) == 1 for piece in products for factor in piece.factors[1:])
+
+
+def table_numbers(workload: Workload) -> npt.NDArray[np.intp]:
+    """Return the table of each query (m,), by its number in `structured`; of a product they need not be in order."""
+    if isinstance(workload, ProductWorkload):
+        found = np.zeros(1, dtype=np.intp)
+        for factor in workload.factors:
+            own = table_numbers(factor)
+            found = np.add.outer(found * (own.max() + 1), own).ravel()
+        return found
+    counts = getattr(workload, "table_counts", (workload.shape[0],))
+    return np.repeat(np.arange(len(counts)), counts)
 
 
 def _tables_of(piece: Workload) -> tuple[Table, ...] | None:

@@ -116,7 +116,7 @@ class Request:
 
     def _fitness(self, geometry: str) -> FitnessForUse | PrivacyFirst:
         cost = self.cost
-        workload, changes = self._data()
+        workload, changes = self._data(matrix=geometry == "dense")
         targets = self._variances(workload)
         if cost is None:
             return FitnessForUse(workload, targets, neighbours=changes, geometry=geometry)
@@ -124,7 +124,7 @@ class Request:
 
     def _total_variance(self, geometry: str) -> TotalVariance:
         self.terms  # noqa: B018 - a budget that cannot be spent is refused before any work
-        workload, changes = self._data()
+        workload, changes = self._data(matrix=geometry == "dense")
         weights = table_inputs.read_numbers(self.weights or "1", "weights", workload)
         return TotalVariance(workload, weights, neighbours=changes, geometry=geometry)
 

@@ -43,7 +43,7 @@ def records(tmp_path: Path) -> Path:
 
 class TestTables:
     def test_a_solution_gives_its_own_tables(self, records: Path, tmp_path: Path) -> None:
-        answer, folder = fast.solve(dm.MarginalFitness(ASKED, {0: 1.0, 1: 4.0, 2: 9.0})), tmp_path / "out"
+        answer, folder = fast.solve(dm.FitnessForUse(ASKED, {0: 1.0, 1: 4.0, 2: 9.0})), tmp_path / "out"
         dm.save_solution(answer, tmp_path / "answer.npz")
         result = run(records, tmp_path / "answer.npz", "-o", folder, "--rng", 7)
         assert result.exit_code == 0 and "NOT a private release" in result.stderr
@@ -78,7 +78,7 @@ class TestTables:
 
     def test_queries_are_called_by_their_names(self, records: Path, tmp_path: Path) -> None:
         asked = dm.workloads.query_tables(DOMAIN, {"age": dm.workloads.prefix(4)}, ways=(1, 2))
-        answer = fast.solve(dm.TableFitness(asked, 1e-14), tol=1.0)
+        answer = fast.solve(dm.FitnessForUse(asked, 1e-14, geometry="split"), tol=1.0)
         dm.save_solution(answer, tmp_path / "answer.npz")
         assert run(records, tmp_path / "answer.npz", "-o", tmp_path / "out").exit_code == 0
         header, rows = read(tmp_path / "out" / "5_age_x_place.csv")
@@ -96,7 +96,7 @@ class TestTables:
                 "ends": {"place": dm.Workload([[1, 0, 1], [1, 1, 0.0]], ["ends", "front"])},
             },
         )
-        answer = fast.solve(dm.UnionFitness(asked, 1e-14))
+        answer = fast.solve(dm.FitnessForUse(asked, 1e-14))
         dm.save_solution(answer, tmp_path / "answer.npz")
         assert run(records, tmp_path / "answer.npz", "-o", tmp_path / "out").exit_code == 0
         header, listed = read(tmp_path / "out" / "tables.csv")
@@ -112,7 +112,7 @@ class TestTables:
     @pytest.mark.skipif(not ADULT.exists(), reason="the Adult table is not beside the project")
     def test_adult(self, tmp_path: Path) -> None:
         people = dm.workloads.marginals({"race": 5, "sex": 2, "income>50K": 2}, ways=(1, 2))
-        dm.save_solution(fast.solve(dm.MarginalFitness(people, 25.0)), tmp_path / "answer.npz")
+        dm.save_solution(fast.solve(dm.FitnessForUse(people, 25.0)), tmp_path / "answer.npz")
         assert run(ADULT, tmp_path / "answer.npz", "-o", tmp_path / "out").exit_code == 0
         _, rows = read(tmp_path / "out" / "1_race.csv")
         truth, estimates = [41762, 1519, 470, 406, 4685], [float(row[1]) for row in rows]

@@ -14,7 +14,7 @@ import dualmech as dm
 from dualmech import fast, reference
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast.engine import orbits
-from dualmech.fast.fitness import _task
+from dualmech.fast.reductions.dense import _fitness_task
 from dualmech.fast.reductions.orbits import tied
 from dualmech.geometry.orbits import averages
 
@@ -135,13 +135,15 @@ class TestOrbits:
         with pytest.raises(error, match="orbits"):
             fast.solve(dm.FitnessForUse(dm.workloads.identity(3), 1.0), orbits=given_orbits)
 
-    @pytest.mark.parametrize("problem", [None, dm.UnionFitness(dm.workloads.circular_ranges(3))])
+    @pytest.mark.parametrize("problem", [None, dm.FitnessForUse(dm.workloads.circular_ranges(3))])
     def test_other_problems_are_refused(self, problem: Any) -> None:
-        with pytest.raises(InputTypeError, match="problem must be"):
+        with pytest.raises(
+            (InputTypeError, InvalidInputError), match="problem must be|problems on geometry 'dense'"
+        ):
             dm.Orbits.of(problem, [])
 
     def test_unions_find_their_own(self) -> None:
-        for kind in (dm.UnionFitness, dm.UnionVariance):
+        for kind in (dm.FitnessForUse, dm.TotalVariance):
             with pytest.raises(InvalidInputError, match="orbits are for"):
                 fast.solve(kind(dm.workloads.circular_ranges(3)), orbits=[[1, 2, 0]])
 
@@ -229,7 +231,7 @@ class TestTiedHessian:
     @pytest.mark.parametrize("smoothing", [0.0, 0.3])
     def test_both_ways_of_gathering_agree_with_differences(self, smoothing: float) -> None:
         problem = dm.FitnessForUse(dm.workloads.all_range(4), 1.0)
-        task = tied(_task(problem), dm.Orbits.of(problem, [[3, 2, 1, 0]]))
+        task = tied(_fitness_task(problem), dm.Orbits.of(problem, [[3, 2, 1, 0]]))
         program = task.reduction.program
         weights = np.random.default_rng(1).uniform(0.1, 1, sum(program.sizes[:2]))
         spectrum = program.at(weights).smoothed(smoothing)

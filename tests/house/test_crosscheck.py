@@ -101,10 +101,10 @@ class TestJudge:
 
 
 class TestPrintedNumbers:
-    @pytest.mark.parametrize("case", TABLE_2, ids=lambda case: case.name)
-    def test_table_2_is_confirmed(self, case: Case) -> None:
-        interval = fast.solve(case.problem()).certificate.interval
-        assert all(case.confirms(column, interval) for column in case.printed)
+    @pytest.mark.parametrize("printed", TABLE_2, ids=lambda case: case.name)
+    def test_table_2_is_confirmed(self, printed: Case) -> None:
+        interval = fast.solve(printed.problem()).certificate.interval
+        assert all(printed.confirms(column, interval) for column in printed.printed)
 
     def test_digits_decide(self) -> None:
         case = Case("x", lambda: prefix(2), {"a": "4.46"}, "nowhere")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -110,26 +113,32 @@ def test_a_mechanism_is_as_good_as_its_covariance() -> None:
     assert verdict.objective == pytest.approx(same.objective) and verdict.gap == pytest.approx(same.gap)
 
 
-class TestUnions:
+PREFIXES = dm.workloads.prefix(4)
+QUERIES = dm.workloads.query_tables({"age": 4, "sex": 2}, {"age": PREFIXES}, ways=(1, 2))
+PRODUCT = dm.workloads.kron(PREFIXES, dm.workloads.marginals([2, 3], ways=1))
+replaced = dataclasses.replace
+
+
+class TestBlocks:
     ASKED = dm.workloads.union(
         {"age": 4, "sex": 2, "one": 1},
         {"ages": {"age": dm.workloads.prefix(4), "sex": None}, "sexes": ["sex"], "runs": {"age": None}},
     )
 
     def test_plain_noise_is_judged_like_its_matrices(self) -> None:
-        problem, plain = dm.UnionFitness(self.ASKED, 1.0), dm.UnionMechanism.of_tables(self.ASKED)
+        problem, plain = dm.FitnessForUse(self.ASKED, 1.0), dm.BlockMechanism.of_tables(self.ASKED)
         verdict = crosscheck.judge(problem, plain)
         assert verdict.feasible and verdict.objective == plain.squared_privacy_cost
-        dense = crosscheck.judge(dm.FitnessForUse(dm.Workload(self.ASKED.matrix), 1.0), plain.dense())
+        dense = crosscheck.judge(dm.FitnessForUse(self.ASKED, 1.0, geometry="dense"), plain.dense())
         assert verdict.gap == pytest.approx(dense.gap, abs=1e-6)
         assert verdict.scaled.objective == pytest.approx(dense.scaled.objective)
         assert verdict.loose.tolist() == [0, 1, 2] and len(verdict.binding)
         assert not crosscheck.judge(problem, plain.scaled(10.0)).feasible
-        variance = crosscheck.judge(dm.UnionVariance(self.ASKED), plain)
+        variance = crosscheck.judge(dm.TotalVariance(self.ASKED), plain)
         assert not variance.feasible and variance.scaled.feasible and not len(variance.loose)
 
     def test_an_optimum_is_certified_by_a_bound_of_the_judges_own(self) -> None:
-        answer = fast.solve(dm.UnionFitness(self.ASKED, [1.0, 2.0, 3.0]), tol=1e-8)
+        answer = fast.solve(dm.FitnessForUse(self.ASKED, [1.0, 2.0, 3.0]), tol=1e-8)
         assert crosscheck.judge(answer.problem, answer.primal).certifies(1e-7)
         # The same tables in another order: blocks come in another, on bases of their own.
         tables = {table.name: dict(table.queries) for table in reversed(self.ASKED.tables)}
@@ -138,7 +147,7 @@ class TestUnions:
             self.ASKED.domain,  # type: ignore[arg-type]
             {key: {names[axis]: own for axis, own in asked.items()} for key, asked in tables.items()},
         )
-        problem = dm.UnionFitness(turned, [3.0, 2.0, 1.0])
+        problem = dm.FitnessForUse(turned, [3.0, 2.0, 1.0])
         assert crosscheck.judge(problem, answer.mechanism).certifies(1e-7)
 
     @pytest.mark.parametrize(
@@ -152,6 +161,42 @@ class TestUnions:
         size = given["age"].shape[1]  # type: ignore[union-attr]
         other = dm.workloads.union({"age": size, "sex": 2, "one": 1}, {"ages": given})
         with pytest.raises(dm.InvalidInputError, match=message):
-            crosscheck.judge(dm.UnionFitness(self.ASKED), dm.UnionMechanism.of_tables(other))
-        with pytest.raises(dm.InputTypeError, match="noise on blocks, a dualmech.UnionPoint"):
-            crosscheck.judge(dm.UnionFitness(self.ASKED), np.eye(3))
+            crosscheck.judge(dm.FitnessForUse(self.ASKED), dm.BlockMechanism.of_tables(other))
+        with pytest.raises(dm.InputTypeError, match="noise on blocks, a dualmech.BlockPoint"):
+            crosscheck.judge(dm.FitnessForUse(self.ASKED), np.eye(3))
+
+    @pytest.mark.parametrize(
+        ("message", "problem", "given"),
+        [
+            (
+                "levels must be positive",
+                dm.FitnessForUse(PRODUCT.factors[1]),
+                lambda point: replaced(point, levels=-point.levels),
+            ),
+            (
+                "levels must be finite",
+                dm.FitnessForUse(PRODUCT.factors[1]),
+                lambda point: replaced(point, levels=np.nan * point.levels),
+            ),
+            (
+                r"covariances\[0\] must be positive semidefinite",
+                dm.FitnessForUse(ASKED),
+                lambda point: replaced(point, covariances=tuple(-each for each in point.covariances)),
+            ),
+            (
+                r"shapes\[1\] must be symmetric",
+                dm.FitnessForUse(QUERIES, geometry="split"),
+                lambda point: replaced(point, shapes=(point.shapes[0], np.triu(np.ones((2, 2))))),
+            ),
+            (
+                "levels must be positive",
+                dm.FitnessForUse(PRODUCT),
+                lambda point: (point[0], replaced(point[1], levels=-point[1].levels)),
+            ),
+            ("covariance must be positive", dm.TotalVariance(PRODUCT), lambda point: (-point[0], point[1])),
+        ],
+    )
+    def test_what_is_no_noise_is_refused(self, message: str, problem: Any, given: Any) -> None:
+        point = fast.solve(problem, tol=0.5).primal
+        with pytest.raises(dm.InvalidInputError, match=message):
+            crosscheck.judge(problem, given(point))

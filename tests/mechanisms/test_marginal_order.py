@@ -205,7 +205,7 @@ class TestParts:
 class TestFiles:
     def test_what_is_saved_comes_back(self, tmp_path: Path) -> None:
         path = tmp_path / "mine.npz"
-        answer = fast.solve(dm.MarginalFitness(dm.workloads.marginals([10] * 30, ways=(0, 2))))
+        answer = fast.solve(dm.FitnessForUse(dm.workloads.marginals([10] * 30, ways=(0, 2))))
         empty = dm.MarginalMechanism(dm.Domain({"a": 2}), {})
         for mechanism in (answer.mechanism, empty):
             mechanism.save(path)

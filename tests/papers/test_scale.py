@@ -64,12 +64,12 @@ class TestPublished:
     @pytest.mark.parametrize("ways", [1, (0, 1, 2)])
     def test_split_noise_and_bound_enclose_the_dense_optimum(self, ways: Any) -> None:
         asked = dm.workloads.query_tables({"age": 6, "sex": 3}, {"age": dm.workloads.prefix(6)}, ways=ways)
-        problem, count = dm.TableFitness(asked), asked.shape[0]
-        least = fast.solve(dm.TotalVariance(dm.Workload(asked.matrix)), tol=1e-6).certificate.interval
-        found = published.split_error(problem, ("age",), 1.0)
-        assert published.proven_error(problem, ("age",), 1.0, 0.5) ** 2 * count <= least[1]
+        problem, count = dm.FitnessForUse(asked, geometry="split"), asked.shape[0]
+        least = fast.solve(dm.TotalVariance(asked, geometry="dense"), tol=1e-6).certificate.interval
+        found = published.split_error(problem.geometry, ("age",), 1.0)
+        assert published.proven_error(problem.geometry, ("age",), 1.0, 0.5) ** 2 * count <= least[1]
         assert least[0] <= found**2 * count <= 1.1 * least[1]
-        low, high = published.certified_error(problem)
+        low, high = published.certified_error(asked)
         assert low**2 * count <= least[1] and least[0] <= high**2 * count
         assert high <= found * (1 + 1e-4) and high / low < 1 + 1e-4
 
@@ -106,7 +106,7 @@ class TestJudge:
     TABLES = dm.workloads.marginals([10] * 40, ways=(1, 2))
 
     def test_an_outsiders_mechanism_is_judged(self) -> None:
-        problem = dm.MarginalFitness(self.TABLES, {1: 1.0, 2: 4.0})
+        problem = dm.FitnessForUse(self.TABLES, {1: 1.0, 2: 4.0})
         plain = dm.MarginalMechanism.of_tables(self.TABLES, problem.targets)
         verdict = crosscheck.judge(problem, plain)
         best = fast.solve(problem, tol=1e-9)
@@ -116,27 +116,30 @@ class TestJudge:
         assert 0 < verdict.scaled.gap < verdict.gap
         exact = crosscheck.judge(problem, best.mechanism)
         assert exact.gap < 1e-8 and not len(exact.loose)
-        assert crosscheck.judge(dm.MarginalVariance(self.TABLES), best.primal).scaled.gap < 0.5
+        assert crosscheck.judge(dm.TotalVariance(self.TABLES), best.primal).scaled.gap < 0.5
 
     @pytest.mark.parametrize(
         ("message", "noise"),
         [
             ("does not measure a0$", {(): 1.0}),
             ("must be positive", [-1.0] * 821),
-            ("must have 821 levels", [1.0] * 3),
+            ("levels must be 821", [1.0] * 3),
         ],
     )
     def test_what_is_no_answer_is_refused(self, message: str, noise: Any) -> None:
         given = dm.MarginalMechanism(domain(), noise) if isinstance(noise, dict) else noise
         with pytest.raises(dm.InvalidInputError, match=message):
-            crosscheck.judge(dm.MarginalFitness(self.TABLES), given)
+            crosscheck.judge(dm.FitnessForUse(self.TABLES), given)
 
     def test_answers_to_problems_stated_twice_are_compared(self) -> None:
-        first, second = (dm.MarginalFitness(dm.workloads.marginals([10] * 30, ways=2), 2.0) for _ in range(2))
-        third = dm.MarginalFitness(dm.workloads.marginals([10] * 30, ways=2), 3.0)
+        first, second = (dm.FitnessForUse(dm.workloads.marginals([10] * 30, ways=2), 2.0) for _ in range(2))
+        third = dm.FitnessForUse(dm.workloads.marginals([10] * 30, ways=2), 3.0)
         one, two, other = (fast.solve(each) for each in (first, second, third))
         assert crosscheck.compare([one, two]).outcome is Agreement.AGREE
-        products = [fast.solve(dm.ProductFitness([each, each])) for each in (first, second)]
+        products = [
+            fast.solve(dm.FitnessForUse(dm.workloads.kron(each.workload, each.workload), 4.0))
+            for each in (first, second)
+        ]
         assert crosscheck.compare(products).outcome is Agreement.AGREE
         with pytest.raises(dm.InvalidInputError, match="same problem"):
             crosscheck.compare([one, other])

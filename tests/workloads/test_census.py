@@ -205,7 +205,7 @@ class TestPerTable:
         asked = workloads.sex_by_age(single_years=False)
         found = census.per_table(asked, {"P12": 1.0, "P12H": 3.0})
         assert found == {name: 3.0 if name.startswith("P12H") else 1.0 for name in asked.table_names}
-        np.testing.assert_array_equal(dm.UnionFitness(asked, found).targets, [*found.values()])
+        np.testing.assert_array_equal(dm.FitnessForUse(asked, found).targets, [*found.values()])
 
     def test_every_table_needs_a_number(self) -> None:
         asked = workloads.sex_by_age(single_years=False)
@@ -236,7 +236,7 @@ class TestOptima:
     def test_do_not_depend_on_cells_that_no_line_tells_apart(
         self, pair: tuple[UnionWorkload, UnionWorkload]
     ) -> None:
-        answers = [fast.solve(dm.UnionFitness(each, 2.0), tol=1e-8) for each in pair]
+        answers = [fast.solve(dm.FitnessForUse(each, 2.0), tol=1e-8) for each in pair]
         assert meet(answers).outcome is Agreement.AGREE and all(each.gap <= 1e-8 for each in answers)
 
     @pytest.mark.parametrize("case", scale_census.SMALL[1:], ids=lambda case: case.label)

@@ -1,4 +1,4 @@
-"""Tables of queries on domains of any size: bounds and noise held against the dense judge where it can follow."""
+"""Query tables on geometry ``split``: bounds and noise held against the dense judge where it can follow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech import fast
+from dualmech import fast, reference
 
 quick = settings(max_examples=8)
 seeds = st.integers(0, 10_000)
@@ -42,28 +42,34 @@ def random_workload(seed: int) -> dm.TableWorkload:
     return dm.workloads.query_tables(sizes, queries, ways=chosen)
 
 
-def random_problem(seed: int) -> dm.TableFitness:
+def split(workload: dm.TableWorkload, targets: Any = 1.0) -> dm.FitnessForUse:
+    return dm.FitnessForUse(workload, targets, geometry="split")
+
+
+def random_problem(seed: int) -> dm.FitnessForUse:
     workload = random_workload(seed)
-    return dm.TableFitness(workload, np.random.default_rng(seed).uniform(1, 9, len(workload.tables.axes)))
+    return split(workload, np.random.default_rng(seed).uniform(1, 9, len(workload.tables.axes)))
 
 
-def written_out(problem: dm.TableFitness) -> dm.FitnessForUse:
-    counts = [int(np.prod(problem.workload.table_shape(axes))) for axes in problem.workload.tables.axes]
-    return dm.FitnessForUse(dm.Workload(problem.workload.matrix), np.repeat(problem.targets, counts))
+def written_out(problem: Any) -> Any:
+    """The same problem on a matrix."""
+    return type(problem)(problem.workload, problem.per_query(), geometry="dense")
 
 
-def random_point(problem: dm.TableFitness, rng: np.random.Generator) -> dm.TablePoint:
-    roots = [rng.standard_normal((size, size)) for size in problem.workload.sizes]
+def random_point(workload: Any, rng: np.random.Generator) -> dm.SplitPoint:
+    roots = [rng.standard_normal((size, size)) for size in workload.sizes]
     shapes = tuple(root @ root.T + 0.3 * np.eye(len(root)) for root in roots)
-    return dm.TablePoint(shapes, rng.uniform(0.1, 5, len(problem.workload.tables.lattice.axes)))
+    return dm.SplitPoint(shapes, rng.uniform(0.1, 5, len(workload.tables.lattice.axes)))
 
 
-def random_dual(problem: dm.TableFitness, rng: np.random.Generator) -> dm.TableDual:
-    shapes = [problem.workload.matrix_of(axis).shape for axis in range(len(problem.workload.sizes))]
-    return dm.TableDual(
+def random_dual(workload: Any, rng: np.random.Generator) -> dm.FitnessDual:
+    shapes = [workload.matrix_of(axis).shape for axis in range(len(workload.sizes))]
+    return dm.FitnessDual(
         tuple(np.asarray(rng.uniform(0, 1, columns)) for _, columns in shapes),
-        tuple(np.asarray(rng.uniform(0, 1, rows)) for rows, _ in shapes),
-        rng.uniform(0, 1, len(problem.targets)),
+        dm.SplitWeights(
+            tuple(np.asarray(rng.uniform(0, 1, rows)) for rows, _ in shapes),
+            rng.uniform(0, 1, len(workload.tables.axes)),
+        ),
     )
 
 
@@ -72,7 +78,7 @@ class TestJudge:
     @given(seeds)
     def test_any_point_is_judged_as_its_covariance_is(self, seed: int) -> None:
         problem, rng = random_problem(seed), np.random.default_rng(seed)
-        point = random_point(problem, rng)
+        point = random_point(problem.workload, rng)
         mechanism = problem.mechanism(point)
         dense = mechanism.dense()
         assert dense.squared_privacy_cost == pytest.approx(mechanism.squared_privacy_cost, rel=1e-8)
@@ -80,9 +86,34 @@ class TestJudge:
             [mechanism.variances(names).ravel() for names in problem.workload.tables.sets]
         )
         np.testing.assert_allclose(dense.variances(problem.workload), variances, rtol=1e-7, atol=1e-9)
-        judged = problem.certify(point, random_dual(problem, rng))
+        judged = problem.certify(point, random_dual(problem.workload, rng))
         assert judged.objective == pytest.approx(dense.squared_privacy_cost, rel=1e-8)
-        assert problem.variances(point).max() == pytest.approx(variances.max(), rel=1e-7)
+        forms = problem.geometry.forms(point)
+        largest = [mechanism.variances(names).max() for names in problem.workload.tables.sets]
+        np.testing.assert_allclose(forms.variances, largest, rtol=1e-7)
+        np.testing.assert_array_equal(problem.stated(mechanism).levels, point.levels)
+
+    @quick
+    @given(seeds)
+    def test_totals_are_those_of_the_covariance(self, seed: int) -> None:
+        asked, rng = random_workload(seed), np.random.default_rng(seed)
+        weights = rng.uniform(1, 9, len(asked.tables.axes))
+        problem = dm.TotalVariance(asked, weights, geometry="split")
+        point = problem.feasible(random_point(asked, rng))
+        dense = problem.mechanism(point).dense()
+        assert dense.squared_privacy_cost == pytest.approx(1, rel=1e-8)
+        dual = dm.VarianceDual(random_dual(asked, rng).neighbour_weights)
+        judged, total = problem.certify(point, dual), dense.variances(asked) @ problem.per_query()
+        assert judged.feasible and judged.objective == pytest.approx(total, rel=1e-7)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            best = fast.solve(written_out(problem), tol=1e-5)
+            ours = fast.solve(problem, tol=0.1)
+        assert judged.lower_bound <= best.objective * (1 + 1e-9)
+        assert ours.lower_bound <= best.objective * (1 + 1e-9) and ours.objective >= best.lower_bound * (
+            1 - 1e-9
+        )
+        assert ours.prices.sum() == pytest.approx(1)
 
     @quick
     @given(seeds)
@@ -93,96 +124,137 @@ class TestJudge:
             best = fast.solve(written_out(problem), tol=1e-5).objective
             ours = fast.solve(problem, tol=1e-6)
         for _ in range(5):
-            bound = problem.certify(random_point(problem, rng), random_dual(problem, rng)).lower_bound
+            bound = problem.certify(
+                random_point(problem.workload, rng), random_dual(problem.workload, rng)
+            ).lower_bound
             assert bound <= best * (1 + 1e-9)
         assert ours.lower_bound <= best * (1 + 1e-9) and ours.certificate.feasible
         assert ours.objective >= best * (1 - 2e-5)
-        assert problem.certify(problem.feasible(random_point(problem, rng)), ours.dual).feasible
+        assert problem.certify(problem.feasible(random_point(problem.workload, rng)), ours.dual).feasible
 
     def test_weights_and_shapes_have_no_unit(self) -> None:
-        problem, rng = dm.TableFitness(PREFIXES), np.random.default_rng(0)
-        point, dual = random_point(problem, rng), random_dual(problem, rng)
-        scaled = dm.TableDual(
+        problem, rng = split(PREFIXES), np.random.default_rng(0)
+        point, dual = random_point(problem.workload, rng), random_dual(problem.workload, rng)
+        asked = dual.query_weights
+        scaled = dm.FitnessDual(
             tuple(1e6 * each for each in dual.neighbour_weights),
-            tuple(1e-6 * each for each in dual.query_weights),
-            1e6 * dual.table_weights,
+            dm.SplitWeights(tuple(1e-6 * each for each in asked.queries), 1e6 * asked.tables),
         )
         first, second = problem.certify(point, dual), problem.certify(point, scaled)
         assert first.lower_bound == pytest.approx(second.lower_bound, rel=1e-9)
-        larger = problem.feasible(dm.TablePoint(tuple(1e6 * shape for shape in point.shapes), point.noise))
+        larger = problem.feasible(dm.SplitPoint(tuple(1e6 * shape for shape in point.shapes), point.levels))
         assert problem.certify(larger, dual).feasible
 
     def test_lies_are_not_certified(self) -> None:
-        problem = dm.TableFitness(
-            dm.workloads.query_tables([4, 3], {"a0": dm.workloads.prefix(4)}, ways=(1, 2))
-        )
+        problem = split(dm.workloads.query_tables([4, 3], {"a0": dm.workloads.prefix(4)}, ways=(1, 2)))
         answer = fast.solve(problem, tol=1e-6)
         point, dual = answer.primal, answer.dual
         assert answer.status is dm.Status.CERTIFIED
-        for noise, shapes, weights in (
-            (1.1 * point.noise, point.shapes, dual),
-            (0.9 * point.noise, point.shapes, dual),
-            (np.nan * point.noise, point.shapes, dual),
-            (-point.noise, point.shapes, dual),
-            (point.noise, (-point.shapes[0], point.shapes[1]), dual),
-            (point.noise, (np.nan * point.shapes[0], point.shapes[1]), dual),
-            (point.noise, (np.triu(point.shapes[0]), point.shapes[1]), dual),
-            (
-                point.noise,
-                point.shapes,
-                dm.TableDual(dual.neighbour_weights, dual.query_weights, -dual.table_weights),
-            ),
-            (
-                point.noise,
-                point.shapes,
-                dm.TableDual((np.nan * np.ones(4), np.ones(3)), dual.query_weights, dual.table_weights),
-            ),
+        for levels, shapes in (
+            (1.1 * point.levels, point.shapes),
+            (0.9 * point.levels, point.shapes),
+            (point.levels, (-point.shapes[0], point.shapes[1])),
+            (point.levels, (np.nan * point.shapes[0], point.shapes[1])),
+            (point.levels, (np.triu(point.shapes[0]), point.shapes[1])),
         ):
-            judged = problem.certify(dm.TablePoint(shapes, noise), weights)
+            judged = problem.certify(dm.SplitPoint(shapes, levels), dual)
             assert not judged.certifies(1e-6) and judged.lower_bound <= answer.objective
+        asked = dual.query_weights
+        for neighbours, queries, tables in (
+            (dual.neighbour_weights, asked.queries, -asked.tables),
+            (dual.neighbour_weights, (-asked.queries[0], asked.queries[1]), asked.tables),
+            ((np.nan * np.ones(4), np.ones(3)), asked.queries, asked.tables),
+        ):
+            judged = problem.certify(point, dm.FitnessDual(neighbours, dm.SplitWeights(queries, tables)))
+            assert not judged.certifies(1e-6) and judged.lower_bound <= answer.objective
+
+    @pytest.mark.parametrize(
+        ("message", "dual"),
+        [
+            (
+                "dualmech.FitnessDual with dualmech.SplitWeights",
+                dm.FitnessDual((np.ones(6),) * 3, np.ones(6)),
+            ),
+            ("dualmech.FitnessDual with dualmech.SplitWeights", np.ones(3)),
+            (
+                "neighbour_weights must be a sequence of 3 arrays",
+                dm.FitnessDual(np.ones(11), dm.SplitWeights((np.ones(6),) * 3, np.ones(6))),
+            ),
+            (
+                "attribute 1 must be 2 of values and 2 of queries, got 6 and 6",
+                dm.FitnessDual((np.ones(6),) * 3, dm.SplitWeights((np.ones(6),) * 3, np.ones(6))),
+            ),
+            (
+                "table_weights must be 6",
+                dm.FitnessDual(
+                    tuple(map(np.ones, (6, 2, 3))),
+                    dm.SplitWeights(tuple(map(np.ones, (6, 2, 3))), np.ones(5)),
+                ),
+            ),
+        ],
+    )
+    def test_weights_of_other_shapes_are_refused(self, message: str, dual: Any) -> None:
+        point = random_point(PREFIXES, np.random.default_rng(0))
+        with pytest.raises(dm.DualmechError, match=message):
+            split(PREFIXES).certify(point, dual)
 
 
 class TestSolver:
     def test_marginals_are_solved_exactly(self) -> None:
         tables = dm.workloads.query_tables([5, 4, 3], {}, ways=(1, 2))
-        answer = fast.solve(dm.TableFitness(tables, {1: 1.0, 2: 3.0}))
-        same = fast.solve(dm.MarginalFitness(tables.tables, {1: 1.0, 2: 3.0}))
+        answer = fast.solve(split(tables, {1: 1.0, 2: 3.0}))
+        same = fast.solve(dm.FitnessForUse(tables.tables, {1: 1.0, 2: 3.0}))
         assert answer.status is dm.Status.CERTIFIED
         assert answer.objective == pytest.approx(same.objective, rel=1e-6)
 
     def test_a_table_of_all_attributes_is_solved_exactly(self) -> None:
         queries = {"a": dm.workloads.all_range(8), "b": dm.workloads.prefix(6)}
-        answer = fast.solve(
-            dm.TableFitness(dm.workloads.query_tables({"a": 8, "b": 6}, queries, ways=(1, 2)))
-        )
+        answer = fast.solve(split(dm.workloads.query_tables({"a": 8, "b": 6}, queries, ways=(1, 2))))
         assert answer.status is dm.Status.CERTIFIED
 
     def test_sixty_attributes_with_prefixes_of_ages(self) -> None:
         domain = dm.Domain({"age": 64} | {f"a{axis}": 10 for axis in range(59)})
         asked = dm.workloads.query_tables(domain, {"age": dm.workloads.prefix(64)}, ways=(1, 2))
-        answer = fast.solve(dm.TableFitness(asked), tol=0.01)
+        answer = fast.solve(split(asked), tol=0.01)
         assert answer.status is dm.Status.CERTIFIED and answer.gap < 0.007
         assert answer.prices.sum() == pytest.approx(1)
         variances = answer.mechanism.variances(["age", "a7"])
         assert variances.shape == (64, 10) and variances.max() <= 1 + 1e-9
 
+    def test_privacy_first_spends_what_it_is_told(self) -> None:
+        plain = fast.solve(split(PREFIXES), tol=0.1)
+        answer = fast.solve(dm.PrivacyFirst(PREFIXES, 1.0, 0.3, geometry="split"), tol=0.1)
+        assert answer.status is dm.Status.CERTIFIED
+        assert answer.objective == pytest.approx(plain.objective / 0.3, rel=1e-9)
+        assert answer.mechanism.squared_privacy_cost == pytest.approx(0.3, rel=1e-9)
+        assert answer.mechanism.scaled(2.0).squared_privacy_cost == pytest.approx(0.15, rel=1e-9)
+
+    def test_has_no_one_program_and_takes_no_orbits_start_or_method(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="split noise has no one program"):
+            reference.formulate(split(PREFIXES))
+        for options in ({"orbits": [[*range(36)]]}, {"start": fast.solve(split(PREFIXES), tol=0.1)}):
+            with pytest.raises(dm.InvalidInputError, match="orbits and start are for geometry 'dense'"):
+                fast.solve(split(PREFIXES), **cast(Any, options))
+        with pytest.raises(dm.InvalidInputError, match="method must be auto"):
+            fast.solve(split(PREFIXES), method="newton")
+
     def test_what_is_left_open_is_said(self) -> None:
         with pytest.warns(dm.UncertifiedWarning, match="interval is honest"):
-            answer = fast.solve(dm.TableFitness(PREFIXES))
+            answer = fast.solve(split(PREFIXES))
         assert answer.status is dm.Status.STALLED and answer.gap < 0.01
 
     def test_queries_that_do_not_determine_the_values(self) -> None:
         few = dm.Workload([[1, 1, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
         asked = dm.workloads.query_tables({"a": 5, "b": 3}, {"a": few}, ways=(1, 2))
-        answer = fast.solve(dm.TableFitness(asked), tol=0.5)
+        answer = fast.solve(split(asked), tol=0.5)
         assert answer.certificate.feasible and answer.lower_bound > 0
 
 
 class TestMechanism:
     def test_answers_are_unbiased_consistent_and_as_noisy_as_stated(self) -> None:
-        mechanism = fast.solve(dm.TableFitness(PREFIXES), tol=0.01).mechanism
+        mechanism = fast.solve(split(PREFIXES), tol=0.01).mechanism
         records = np.random.default_rng(0).integers(0, [6, 2, 3], (60, 3))
-        counts, rng, runs = dm.records.count(records, PREFIXES.tables), np.random.default_rng(1), 2000
+        counts, rng, runs = dm.records.count(records, PREFIXES.tables), np.random.default_rng(1), 700
         drawn = [mechanism.recombine(mechanism.measure(counts, rng), ["age", "race"]) for _ in range(runs)]
         truth = np.cumsum(counts[0, 2], axis=0)
         variances = mechanism.variances(["age", "race"])
@@ -202,28 +274,28 @@ class TestMechanism:
             ("'height' is not in the domain", lambda made: made.recombine({}, ["height"])),
             (
                 "positive definite",
-                lambda made: dm.TableMechanism(PREFIXES, [np.zeros((n, n)) for n in (6, 2, 3)], [1]),
+                lambda made: dm.SplitMechanism(PREFIXES, [np.zeros((n, n)) for n in (6, 2, 3)], [1.0] * 7),
             ),
             (
                 "noise must have 7 levels",
-                lambda made: dm.TableMechanism(PREFIXES, [np.eye(n) for n in (6, 2, 3)], [1]),
+                lambda made: dm.SplitMechanism(PREFIXES, [np.eye(n) for n in (6, 2, 3)], [1]),
             ),
             (
                 "shapes must be a sequence of 3",
-                lambda made: dm.TableMechanism(PREFIXES, [np.eye(6)], [1.0] * 7),
+                lambda made: dm.SplitMechanism(PREFIXES, [np.eye(6)], [1.0] * 7),
             ),
             (
                 r"shapes\[1\] must have shape",
-                lambda made: dm.TableMechanism(PREFIXES, [np.eye(6)] * 3, [1.0] * 7),
+                lambda made: dm.SplitMechanism(PREFIXES, [np.eye(6)] * 3, [1.0] * 7),
             ),
         ],
     )
     def test_bad_input_is_refused_by_name(
-        self, message: str, call: Callable[[dm.TableMechanism], object]
+        self, message: str, call: Callable[[dm.SplitMechanism], object]
     ) -> None:
-        problem = dm.TableFitness(PREFIXES)
+        problem = split(PREFIXES)
         with pytest.raises(dm.DualmechError, match=message):
-            call(problem.mechanism(dm.TablePoint(tuple(np.eye(n) for n in (6, 2, 3)), np.ones(7))))
+            call(problem.mechanism(dm.SplitPoint(tuple(np.eye(n) for n in (6, 2, 3)), np.ones(7))))
 
 
 class TestWorkload:
@@ -255,9 +327,12 @@ class TestWorkload:
                 lambda: dm.workloads.query_tables([3], {"a0": cast(Any, 3)}, ways=1),
             ),
             ("queries must map", lambda: dm.workloads.query_tables([3], cast(Any, [PREFIX]), ways=1)),
-            ("TableFitness needs no matrix", lambda: dm.workloads.query_tables([10] * 30, {}, ways=1).matrix),
-            ("made by dualmech.workloads.query_tables", lambda: dm.TableFitness(cast(Any, PREFIX))),
-            ("worst queries to look at", lambda: fast.solve(dm.TableFitness(wide()))),
+            (
+                "geometry='split' needs no matrix",
+                lambda: dm.workloads.query_tables([10] * 30, {}, ways=1).matrix,
+            ),
+            ("made by dualmech.workloads.query_tables", lambda: split(cast(Any, PREFIX))),
+            ("worst queries to look at", lambda: fast.solve(split(wide()))),
         ],
     )
     def test_bad_input_is_refused_by_name(self, message: str, call: Callable[[], object]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import pytest
 import dualmech as dm
 from dualmech import fast, linalg
 from dualmech.geometry.attribute_symmetry import Frame
+from dualmech.geometry.blocks import Blocks
 from dualmech.mechanisms import components
 from dualmech.validate import Array
 
@@ -63,14 +64,12 @@ def union(name: str) -> dm.UnionWorkload:
     return dm.workloads.union(*UNIONS[name])
 
 
-def mechanism_of(name: str, seed: int = 0) -> dm.UnionMechanism:
+def mechanism_of(name: str, seed: int = 0) -> dm.BlockMechanism:
     """Return random noise on the blocks of a union: no solver's."""
-    problem, rng = dm.UnionVariance(union(name)), np.random.default_rng(seed)
-    roots = [rng.normal(size=(len(block.moves), len(block.moves) + 2)) for block in problem.blocks.several]
-    point = dm.UnionPoint(
-        rng.uniform(0.5, 3, len(problem.blocks.keys)), tuple(root @ root.T for root in roots)
-    )
-    return dm.UnionMechanism(problem.workload, problem.blocks, point)
+    blocks, rng = Blocks.of(union(name)), np.random.default_rng(seed)
+    roots = [rng.normal(size=(len(block.moves), len(block.moves) + 2)) for block in blocks.matrix_blocks]
+    point = dm.BlockPoint(rng.uniform(0.5, 3, len(blocks.keys)), tuple(root @ root.T for root in roots))
+    return dm.BlockMechanism(blocks, point)
 
 
 def silent(deviation: float, shape: tuple[int, ...]) -> Array:
@@ -99,7 +98,7 @@ def records_of(workload: dm.UnionWorkload) -> tuple[Any, Array]:
     return codes, counts.ravel()
 
 
-def all_tables(mechanism: dm.UnionMechanism, coordinates: Any) -> Array:
+def all_tables(mechanism: dm.BlockMechanism, coordinates: Any) -> Array:
     return np.concatenate(
         [mechanism.recombine(coordinates, name).ravel() for name in mechanism.workload.table_names]
     )
@@ -145,7 +144,7 @@ class TestAgainstTheCells:
         matrix = workload.matrix.toarray()
         asked = np.any(matrix, axis=1)
         plain = dm.LinearGaussianMechanism(matrix[asked], np.diag(per_query[asked]))
-        found = dm.UnionMechanism.of_tables(workload, variances)
+        found = dm.BlockMechanism.of_tables(workload, variances)
         np.testing.assert_allclose(found.dense().cost_matrix, plain.cost_matrix, rtol=0, atol=1e-11)
         assert found.squared_privacy_cost == pytest.approx(plain.squared_privacy_cost, rel=1e-11)
 
@@ -166,7 +165,7 @@ class TestNoisyTables:
     @pytest.mark.parametrize("name", ["prefixes", "circles", "few"])
     def test_are_unbiased_and_as_noisy_as_stated(self, name: str) -> None:
         """At five standard errors of every mean and covariance one seed in a hundred would fail."""
-        mechanism, runs = mechanism_of(name), 500
+        mechanism, runs = mechanism_of(name), 200
         tables = {axes: np.zeros(shape) for axes, shape in shapes_needed(mechanism)}
         rng = np.random.default_rng(4)
         drawn = np.array([all_tables(mechanism, mechanism.measure(tables, rng)) for _ in range(runs)])
@@ -204,7 +203,7 @@ class TestNoisyTables:
             "races": ["race"],
         }
         workload = dm.workloads.union({"age": 5, "sex": 2, "race": 3, "height": 4}, asked)
-        mechanism = dm.UnionMechanism.of_tables(workload)
+        mechanism = dm.BlockMechanism.of_tables(workload)
         assert {*mechanism.needed.sets} == {("age", "height"), ("age", "sex"), ("race",)}
         codes, counts = records_of(workload)
         answers = all_tables(
@@ -222,7 +221,10 @@ class TestNoisyTables:
         tables = {axes: np.zeros(shape) for axes, shape in shapes_needed(mechanism)}
         measured = mechanism.measure(tables, sampler=sampler)
         assert asked == [(1.0, each.shape) for each in measured.values()]
-        assert set(measured) == {*mechanism.blocks.keys, *(block.key for block in mechanism.blocks.several)}
+        assert set(measured) == {
+            *mechanism.blocks.keys,
+            *(block.key for block in mechanism.blocks.matrix_blocks),
+        }
 
     def test_what_is_missing_or_misshapen_is_refused(self) -> None:
         mechanism = mechanism_of("prefixes")
@@ -248,7 +250,7 @@ class TestNoisyTables:
     def test_tables_too_large_to_count_are_named(self) -> None:
         high = dm.Workload(np.arange(1000)[None, :] >= 18)
         domain = {"age": 1000, "income": 1000, "hours": 1000}
-        mechanism = dm.UnionMechanism.of_tables(
+        mechanism = dm.BlockMechanism.of_tables(
             dm.workloads.union(domain, {each: {each: high} for each in domain})
         )
         assert mechanism.squared_privacy_cost == pytest.approx(3)
@@ -256,13 +258,13 @@ class TestNoisyTables:
             dm.InvalidInputError, match=r"age 1000 x income 1000 x hours 1000 has 1e\+09 cells"
         ):
             mechanism.needed  # noqa: B018
-        cells = dm.UnionMechanism.of_tables(dm.workloads.union(domain, {"cells": [*domain]}))
+        cells = dm.BlockMechanism.of_tables(dm.workloads.union(domain, {"cells": [*domain]}))
         for call in (lambda: cells.variances("cells"), lambda: cells.recombine({}, "cells")):
             with pytest.raises(dm.InvalidInputError, match=r"'cells' of 1e\+09 queries is too large"):
                 call()
 
 
-def shapes_needed(mechanism: dm.UnionMechanism) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def shapes_needed(mechanism: dm.BlockMechanism) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     assert mechanism.workload.domain is not None
     sizes = mechanism.workload.domain.shape
     return [(axes, tuple(sizes[axis] for axis in axes)) for axes in mechanism.needed.axes]
@@ -299,7 +301,7 @@ class TestWhatIsNotAnswered:
     def test_a_query_outside_the_span_alone_is_refused(self) -> None:
         """Of the row space of the only block with no copies, all is answered and nothing else."""
         mechanism = mechanism_of("few")
-        (block,) = mechanism.blocks.several
+        (block,) = mechanism.blocks.matrix_blocks
         rows, rng = block.moves, np.random.default_rng(8)
         for factors in ({"age": rng.normal(size=4), "b": rng.normal(size=3)} for _ in range(5)):
             vector = np.kron(factors["age"], factors["b"])
@@ -313,12 +315,12 @@ class TestWhatIsNotAnswered:
 class TestAsAnAnswer:
     def test_a_solution_keeps_its_promise(self) -> None:
         targets = {"ages": 1.0, "races": 2.0, "both": 4.0}
-        answer = fast.solve(dm.UnionFitness(union("prefixes"), targets), tol=1e-8)
+        answer = fast.solve(dm.FitnessForUse(union("prefixes"), targets), tol=1e-8)
         mechanism = answer.mechanism
         assert mechanism.squared_privacy_cost == pytest.approx(answer.objective, rel=1e-9)
         for name, target in targets.items():
             assert mechanism.variances(name).max() <= target * (1 + 1e-9)
-        assert repr(mechanism) == f"UnionMechanism({len(mechanism.pieces)} blocks, rho={mechanism.rho:.6g})"
+        assert repr(mechanism) == f"BlockMechanism({len(mechanism.pieces)} blocks, rho={mechanism.rho:.6g})"
 
     def test_scaled_noise(self) -> None:
         mechanism = mechanism_of("circle")
@@ -332,22 +334,22 @@ class TestAsAnAnswer:
 
     def test_what_is_no_noise_is_refused(self) -> None:
         mechanism = mechanism_of("few")
-        workload, blocks, (covariance,) = mechanism.workload, mechanism.blocks, mechanism.point.covariances
+        blocks, (covariance,) = mechanism.blocks, mechanism.point.covariances
         levels = mechanism.point.levels
         for message, arguments in (
-            ("workload must be", (None, blocks, mechanism.point)),
-            ("blocks must be", (workload, None, mechanism.point)),
-            ("primal must be", (workload, blocks, None)),
-            ("positive definite", (workload, blocks, dm.UnionPoint(levels, (-covariance,)))),
-            ("must have shape", (workload, blocks, dm.UnionPoint(levels, (np.eye(2),)))),
+            ("blocks must be", (None, mechanism.point)),
+            ("blocks must be", (mechanism.workload, mechanism.point)),
+            ("primal must be", (blocks, None)),
+            ("positive definite", (blocks, dm.BlockPoint(levels, (-covariance,)))),
+            ("must have shape", (blocks, dm.BlockPoint(levels, (np.eye(2),)))),
         ):
             with pytest.raises(dm.DualmechError, match=message):
-                dm.UnionMechanism(*arguments)
+                dm.BlockMechanism(*cast(Any, arguments))
 
     def test_a_matrix_too_large_is_not_written(self) -> None:
         asked = dm.workloads.union({"a": 100, "b": 100}, {"a": ["a"], "b": ["b"]})
         with pytest.raises(dm.InvalidInputError, match="1e\\+04 cells is too large to write out"):
-            dm.UnionMechanism.of_tables(asked).dense()
+            dm.BlockMechanism.of_tables(asked).dense()
 
 
 @pytest.mark.parametrize("turning", [False, True])

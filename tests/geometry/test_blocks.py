@@ -1,4 +1,4 @@
-"""Unions of product tables: their blocks, judge and solvers against the dense ones, brute force and closed forms."""
+"""Unions of product tables on geometry ``blocks``, against dense solvers, brute force and closed forms."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dualmech.workloads import unions
 quick = settings(max_examples=10)
 seeds = st.integers(0, 10_000)
 
-Problem = dm.UnionFitness | dm.UnionVariance
+Problem = dm.FitnessForUse | dm.TotalVariance
 
 
 def groups_of(size: int, rng: np.random.Generator) -> dm.Workload:
@@ -85,16 +85,9 @@ def numbers_for(workload: dm.UnionWorkload, seed: int) -> Array:
     return np.random.default_rng(seed).uniform(1, 9, len(workload.tables))
 
 
-def per_query(workload: dm.UnionWorkload, values: Array) -> Array:
-    """Spread one number a table."""
-    return np.repeat(values, [int(np.prod(workload.table_shape(table))) for table in workload.tables])
-
-
-def written_out(problem: Problem) -> dm.FitnessForUse | dm.TotalVariance:
-    workload = dm.Workload(problem.workload.matrix)
-    if isinstance(problem, dm.UnionFitness):
-        return dm.FitnessForUse(workload, per_query(problem.workload, problem.targets))
-    return dm.TotalVariance(workload, per_query(problem.workload, problem.weights))
+def written_out(problem: Problem) -> Any:
+    """The same problem on a matrix."""
+    return type(problem)(problem.workload, problem.per_query(), geometry="dense")
 
 
 def solved(problem: Any, **options: Any) -> dm.Solution:
@@ -108,16 +101,16 @@ def meet(one: dm.Solution, two: dm.Solution) -> bool:
     return ours[0] <= theirs[1] and theirs[0] <= ours[1]
 
 
-def random_point(blocks: Blocks, rng: np.random.Generator) -> dm.UnionPoint:
-    roots = [rng.standard_normal((len(block.moves),) * 2) for block in blocks.several]
-    return dm.UnionPoint(
-        rng.uniform(0.1, 5, len(blocks.columns)),
+def random_point(blocks: Blocks, rng: np.random.Generator) -> dm.BlockPoint:
+    roots = [rng.standard_normal((len(block.moves),) * 2) for block in blocks.matrix_blocks]
+    return dm.BlockPoint(
+        rng.uniform(0.1, 5, len(blocks.keys)),
         tuple(root @ root.T + 0.3 * np.eye(len(root)) for root in roots),
     )
 
 
-def random_dual(blocks: Blocks, rng: np.random.Generator) -> dm.UnionDual:
-    return dm.UnionDual(rng.uniform(0, 1, blocks.cells), rng.uniform(0, 1, len(blocks.tables)))
+def random_dual(blocks: Blocks, rng: np.random.Generator) -> dm.FitnessDual:
+    return dm.FitnessDual(rng.uniform(0, 1, blocks.cells), rng.uniform(0, 1, len(blocks.tables)))
 
 
 def cell_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
@@ -141,20 +134,21 @@ def evenly(weights: Array, orbits: npt.NDArray[np.intp]) -> Array:
     return np.asarray(weights[orbits] / np.bincount(orbits)[orbits])
 
 
-def measured(blocks: Blocks, point: dm.UnionPoint) -> tuple[Array, Array]:
+def measured(blocks: Blocks, point: dm.BlockPoint) -> tuple[Array, Array]:
     """Return the rows and the covariance of the measurements that noise on blocks stands for, a second time.
 
     A coordinate of a block stands for ``mult`` orthonormal functions on its orbit, over √(mult / cells of the orbit).
     """
     rows, noise = [], []
     sizes = np.bincount(cell_orbits(blocks))
+    orbit_of = blocks.reach.tocsc().indices
     single = [
         (key, np.array([orbit]), np.eye(1), np.array([[level]]))
-        for key, orbit, level in zip(blocks.keys, blocks.columns, point.levels, strict=True)
+        for key, orbit, level in zip(blocks.keys, orbit_of, point.levels, strict=True)
     ]
     several = [
         (block.key, block.cells, block.moves, own)
-        for block, own in zip(blocks.several, point.covariances, strict=True)
+        for block, own in zip(blocks.matrix_blocks, point.covariances, strict=True)
     ]
     for key, orbits, moves, own in [*single, *several]:
         chosen, factors = dict(key), []
@@ -175,7 +169,7 @@ class TestReduction:
     @given(seeds)
     def test_noise_on_blocks_is_noise_on_cells(self, seed: int) -> None:
         workload = random_workload(seed)
-        blocks, rng = dm.UnionFitness(workload).blocks, np.random.default_rng(seed)
+        blocks, rng = dm.FitnessForUse(workload).geometry, np.random.default_rng(seed)
         point = random_point(blocks, rng)
         forms = block_forms.evaluate(blocks, point)
         rows, noise = measured(blocks, point)
@@ -193,20 +187,20 @@ class TestReduction:
     def test_weights_on_orbits_prove_what_they_do_spread_evenly(self, seed: int) -> None:
         workload, rng = random_workload(seed), np.random.default_rng(seed)
         problem, total = (
-            kind(workload, numbers_for(workload, seed)) for kind in (dm.UnionFitness, dm.UnionVariance)
+            kind(workload, numbers_for(workload, seed)) for kind in (dm.FitnessForUse, dm.TotalVariance)
         )
         dense, least = cast(Any, written_out(problem)), cast(Any, written_out(total))
         orbits, point = (
-            (cell_orbits(problem.blocks), query_orbits(problem.blocks)),
-            random_point(problem.blocks, rng),
+            (cell_orbits(problem.geometry), query_orbits(problem.geometry)),
+            random_point(problem.geometry, rng),
         )
         for _ in range(3):
-            dual = random_dual(problem.blocks, rng)
-            weights = evenly(dual.cell_weights, orbits[0]), evenly(cast(Array, dual.query_weights), orbits[1])
+            dual = random_dual(problem.geometry, rng)
+            weights = evenly(dual.neighbour_weights, orbits[0]), evenly(dual.query_weights, orbits[1])
             ours = problem.certify(point, dual).lower_bound
             theirs = dense.certify(np.eye(len(dense.basis)), dm.FitnessDual(*weights)).lower_bound
             assert ours == pytest.approx(theirs, rel=1e-9)
-            ours = total.certify(point, dual).lower_bound
+            ours = total.certify(point, dm.VarianceDual(dual.neighbour_weights)).lower_bound
             theirs = least.certify(np.eye(len(least.basis)), dm.VarianceDual(weights[0])).lower_bound
             assert ours == pytest.approx(theirs, rel=1e-9)
 
@@ -215,7 +209,7 @@ class TestReduction:
     def test_has_the_dense_optimum(self, seed: int) -> None:
         workload = random_workload(seed)
         numbers = numbers_for(workload, seed)
-        for problem in (dm.UnionFitness(workload, numbers), dm.UnionVariance(workload, numbers)):
+        for problem in (dm.FitnessForUse(workload, numbers), dm.TotalVariance(workload, numbers)):
             answer = fast.solve(problem, tol=1e-7)
             assert answer.status is dm.Status.CERTIFIED
             assert meet(answer, solved(written_out(problem)))
@@ -225,11 +219,11 @@ class TestReduction:
     def test_has_no_unit(self, seed: int) -> None:
         workload = random_workload(seed)
         numbers = numbers_for(workload, seed)
-        kinds = (dm.UnionFitness, dm.UnionVariance)
+        kinds = (dm.FitnessForUse, dm.TotalVariance)
         for kind, scaled in itertools.product(kinds, (1e6, 1e-6)):
             plain = fast.solve(kind(workload, numbers))
             for problem, factor in (
-                (kind(workload, numbers * scaled), 1 / scaled if kind is dm.UnionFitness else scaled),
+                (kind(workload, numbers * scaled), 1 / scaled if kind is dm.FitnessForUse else scaled),
                 (kind(times(workload, scaled), numbers), scaled**2),
             ):
                 answer = fast.solve(problem)
@@ -242,7 +236,7 @@ class TestReduction:
         workload = random_workload(seed)
         mixed = times(workload, *10.0 ** rng.choice([-6, 0, 6], len(workload.tables)))
         targets = numbers_for(workload, seed) * 10.0 ** rng.choice([-6, 6], len(workload.tables))
-        problem = dm.UnionFitness(mixed, targets)
+        problem = dm.FitnessForUse(mixed, targets)
         assert meet(solved(problem), solved(written_out(problem)))
 
     @quick
@@ -264,7 +258,7 @@ class TestReduction:
         ]
         turned = dm.UnionWorkload(cast(dm.Domain, workload.domain), tables)
         one, two = (
-            fast.solve(dm.UnionFitness(*each)) for each in ((workload, numbers), (turned, numbers[places]))
+            fast.solve(dm.FitnessForUse(*each)) for each in ((workload, numbers), (turned, numbers[places]))
         )
         assert meet(one, two)
 
@@ -285,39 +279,43 @@ class TestOtherWays:
     @quick
     @given(seeds)
     def test_marginals_are_unions(self, seed: int) -> None:
+        """Whoever splits a union of plain tables by its symmetry finds the residual subspaces."""
         rng = np.random.default_rng(seed)
         tables = workloads.marginals(rng.integers(1, 6, 3).tolist(), ways=[(0, 1), (1, 2), (2,)][seed % 3])
-        numbers = rng.uniform(1, 9, len(tables.axes))
-        assert meet(
-            fast.solve(dm.UnionFitness(tables, numbers)), fast.solve(dm.MarginalFitness(tables, numbers))
-        )
-        assert meet(
-            fast.solve(dm.UnionVariance(tables, numbers)), fast.solve(dm.MarginalVariance(tables, numbers))
-        )
+        numbers, whole = rng.uniform(1, 9, len(tables.axes)), workloads.stack(tables)
+        assert isinstance(whole, dm.UnionWorkload)
+        for kind in (dm.FitnessForUse, dm.TotalVariance):
+            union, quick_way = kind(whole, numbers), kind(tables, numbers)
+            assert union.geometry.frames and not quick_way.geometry.frames
+            assert {*union.geometry.keys} == {*quick_way.geometry.keys}
+            assert meet(fast.solve(union), fast.solve(quick_way))
 
     def test_products_are_unions(self) -> None:
         ages = dm.Workload(workloads.prefix(6).matrix, domain=dm.Domain({"age": 6}))
         tables = workloads.marginals({"b": 4, "c": 3}, ways=(0, 1))
-        product = dm.ProductFitness(
-            [dm.FitnessForUse(ages, 2.0), dm.MarginalFitness(tables, {0: 1.0, 1: 3.0})]
-        )
-        union = dm.UnionFitness(workloads.kron(ages, tables), [2.0, 6.0, 6.0])
-        assert union.workload.table_names == ("age & total", "age & b", "age & c")
-        assert meet(fast.solve(union), fast.solve(product))
+        asked = workloads.kron(ages, tables)
+        product = dm.FitnessForUse(asked, dm.ByFactor(2.0, {0: 1.0, 1: 3.0}))
+        union = dm.FitnessForUse(asked, [2.0, 6.0, 6.0], geometry="blocks")
+        assert (product.geometry.name, union.geometry.name) == ("product", "blocks")
+        assert union.geometry.workload.table_names == ("age & total", "age & b", "age & c")
+        answer = fast.solve(union)
+        assert meet(answer, fast.solve(product))
+        assert union.same_as(product) and product.same_as(union)
+        assert meet(answer, solved(written_out(union)))
 
     def test_intervals_of_query_tables_hold_the_optimum(self) -> None:
         queries = {"age": workloads.prefix(6)}
         asked = workloads.query_tables({"age": 6, "sex": 2, "race": 3}, queries, ways=(1, 2))
         targets = np.arange(1.0, 7.0)
-        answer = fast.solve(dm.UnionFitness(asked, targets))
+        answer = fast.solve(dm.FitnessForUse(asked, targets))
         assert answer.status is dm.Status.CERTIFIED
-        assert meet(answer, solved(dm.TableFitness(asked, targets)))
+        assert meet(answer, solved(dm.FitnessForUse(asked, targets, geometry="split")))
 
     def test_both_layers_agree(self) -> None:
         for seed in range(0, 30, 3):
             workload = random_workload(seed)
-            problem = (dm.UnionFitness, dm.UnionVariance)[seed % 2](workload, numbers_for(workload, seed))
-            formulation = reference.unions.FORMULATIONS[seed % 3 % 2]
+            problem = (dm.FitnessForUse, dm.TotalVariance)[seed % 2](workload, numbers_for(workload, seed))
+            formulation = reference.blocks.FORMULATIONS[seed % 3 % 2]
             answers = [fast.solve(problem), reference.solve(problem, formulation=formulation)]
             assert all(each.status is dm.Status.CERTIFIED for each in answers)
             assert crosscheck.compare(answers).outcome is Agreement.AGREE
@@ -325,29 +323,32 @@ class TestOtherWays:
     def test_statements_over_a_problems_own_arrays(self) -> None:
         tables = {"ages": {"age": workloads.prefix(4)}, "both": ["age", "sex"], "sexes": ["sex"]}
         workload = workloads.union({"age": 4, "sex": 2}, cast(Any, tables))
-        for kind in (dm.UnionFitness, dm.UnionVariance):
+        for kind in (dm.FitnessForUse, dm.TotalVariance):
             problem = kind(workload, [2.0, 3.0, 0.5])
             answer = fast.solve(problem)
-            for formulation in reference.unions.FORMULATIONS:
+            for formulation in reference.blocks.FORMULATIONS:
                 program = reference.formulate(problem, formulation=formulation)
                 assert float(cast(Any, program).solve(solver="CLARABEL")) == pytest.approx(
                     answer.objective, rel=1e-5
                 )
-            with pytest.raises(dm.InvalidInputError, match="formulation must be one of"):
+            with pytest.raises(
+                dm.InvalidInputError,
+                match="formulation 'dual' is for fitness for use where all blocks have one",
+            ):
                 reference.solve(problem, formulation="dual")
         labels = [
-            constraint.label for constraint in reference.formulate(dm.UnionFitness(workload)).constraints
+            constraint.label for constraint in reference.formulate(dm.FitnessForUse(workload)).constraints
         ]
         assert labels == ["schur[0]", "schur[1]", "privacy", "accuracy"]
-        stopped = dm.UnionFitness(workload, 1.0)
+        stopped = dm.FitnessForUse(workload, 1.0)
         with pytest.warns(dm.UncertifiedWarning):
             answer = reference.solve(stopped, time_limit=1e-9)
         assert answer.certificate.feasible and answer.lower_bound > 0
 
 
-def scaled_block(point: dm.UnionPoint, factor: float) -> dm.UnionPoint:
+def scaled_block(point: dm.BlockPoint, factor: float) -> dm.BlockPoint:
     first, *others = point.covariances
-    return dm.UnionPoint(point.levels, (factor * first, *others))
+    return dm.BlockPoint(point.levels, (factor * first, *others))
 
 
 class TestJudge:
@@ -357,24 +358,24 @@ class TestJudge:
         {"ages": {"age": None}, "groups": {"age": thirds, "race": None}, "sexes": ["sex"], "races": ["race"]},
     )
     numbers = {"ages": 2.0, "groups": 1.0, "sexes": 3.0, "races": 0.5}
-    lies: tuple[Callable[[dm.UnionPoint], dm.UnionPoint], ...] = (
+    lies: tuple[Callable[[dm.BlockPoint], dm.BlockPoint], ...] = (
         lambda point: point.scaled(1.01),
         lambda point: point.scaled(0.99),
-        lambda point: dm.UnionPoint(np.nan * point.levels, point.covariances),
-        lambda point: dm.UnionPoint(-point.levels, point.covariances),
-        lambda point: dm.UnionPoint(0 * point.levels, point.covariances),
+        lambda point: dm.BlockPoint(np.nan * point.levels, point.covariances),
+        lambda point: dm.BlockPoint(-point.levels, point.covariances),
+        lambda point: dm.BlockPoint(0 * point.levels, point.covariances),
         lambda point: scaled_block(point, -1.0),
         lambda point: scaled_block(point, 0.0),
         lambda point: scaled_block(point, np.nan),
-        lambda point: dm.UnionPoint(point.levels, tuple(np.triu(each) for each in point.covariances)),
-        lambda point: dm.UnionPoint(
+        lambda point: dm.BlockPoint(point.levels, tuple(np.triu(each) for each in point.covariances)),
+        lambda point: dm.BlockPoint(
             point.levels, tuple(each - each.max() * np.eye(len(each)) for each in point.covariances)
         ),
     )
 
     @pytest.mark.parametrize("lie", lies)
-    @pytest.mark.parametrize("kind", [dm.UnionFitness, dm.UnionVariance])
-    def test_lies_are_not_certified(self, kind: Any, lie: Callable[[dm.UnionPoint], dm.UnionPoint]) -> None:
+    @pytest.mark.parametrize("kind", [dm.FitnessForUse, dm.TotalVariance])
+    def test_lies_are_not_certified(self, kind: Any, lie: Callable[[dm.BlockPoint], dm.BlockPoint]) -> None:
         problem = kind(self.tables, self.numbers)
         answer = fast.solve(problem, tol=1e-7)
         assert answer.status is dm.Status.CERTIFIED
@@ -384,85 +385,89 @@ class TestJudge:
 
     @pytest.mark.parametrize("factor", [-1.0, 0.0, np.nan, np.inf])
     def test_weights_that_are_none_prove_nothing(self, factor: float) -> None:
-        problem = dm.UnionFitness(self.tables)
+        problem = dm.FitnessForUse(self.tables)
         answer = fast.solve(problem)
-        cells, queries = answer.dual.cell_weights, answer.dual.query_weights
-        for dual in (dm.UnionDual(factor * cells, queries), dm.UnionDual(cells, factor * queries)):
+        cells, queries = answer.dual.neighbour_weights, answer.dual.query_weights
+        for dual in (dm.FitnessDual(factor * cells, queries), dm.FitnessDual(cells, factor * queries)):
             assert problem.certify(answer.primal, dual).lower_bound == 0
-        total = dm.UnionVariance(self.tables)
-        assert total.certify(answer.primal, dm.UnionDual(factor * cells)).lower_bound == 0
+        total = dm.TotalVariance(self.tables)
+        assert total.certify(answer.primal, dm.VarianceDual(factor * cells)).lower_bound == 0
 
     @quick
     @given(seeds)
     def test_bounds_hold_and_have_no_unit(self, seed: int) -> None:
         workload, rng = random_workload(seed), np.random.default_rng(seed)
-        for kind in (dm.UnionFitness, dm.UnionVariance):
+        for kind in (dm.FitnessForUse, dm.TotalVariance):
             problem = kind(workload, numbers_for(workload, seed))
-            best, dual = fast.solve(problem).objective, random_dual(problem.blocks, rng)
-            point = problem.feasible(random_point(problem.blocks, rng))
+            best, given = fast.solve(problem).objective, random_dual(problem.geometry, rng)
+            dual: Any = given if kind is dm.FitnessForUse else dm.VarianceDual(given.neighbour_weights)
+            point = problem.feasible(random_point(problem.geometry, rng))
             judged = problem.certify(point, dual)
             assert judged.feasible and judged.lower_bound <= best * (1 + 1e-9)
             assert judged.objective >= best * (1 - 2e-6)
-            scaled = dm.UnionDual(1e9 * dual.cell_weights, 1e-9 * cast(Array, dual.query_weights))
+            scaled: Any = dm.VarianceDual(1e9 * given.neighbour_weights)
+            if kind is dm.FitnessForUse:
+                scaled = dm.FitnessDual(scaled.neighbour_weights, 1e-9 * given.query_weights)
             assert problem.certify(point, scaled).lower_bound == pytest.approx(judged.lower_bound, rel=1e-9)
 
     @pytest.mark.parametrize(
         ("message", "change"),
         [
-            ("levels must be", lambda point: dm.UnionPoint(np.ones(99), point.covariances)),
-            ("covariances must be", lambda point: dm.UnionPoint(point.levels, point.covariances[1:])),
+            ("levels must be", lambda point: dm.BlockPoint(np.ones(99), point.covariances)),
+            ("covariances must be", lambda point: dm.BlockPoint(point.levels, point.covariances[1:])),
             (
                 "must have shape",
-                lambda point: dm.UnionPoint(point.levels, (np.eye(9),) * len(point.covariances)),
+                lambda point: dm.BlockPoint(point.levels, (np.eye(9),) * len(point.covariances)),
             ),
-            ("noise on blocks, a dualmech.UnionPoint", lambda point: point.levels),
-            (
-                "noise on blocks, a dualmech.UnionPoint",
-                lambda point: dm.UnionPoint(point.levels, cast(Any, 3)),
-            ),
+            ("noise on blocks, a dualmech.BlockPoint", lambda point: point.levels),
+            ("covariances must be a tuple", lambda point: dm.BlockPoint(point.levels, cast(Any, 3))),
         ],
     )
     def test_refuses_points_of_other_shapes(
-        self, message: str, change: Callable[[dm.UnionPoint], Any]
+        self, message: str, change: Callable[[dm.BlockPoint], Any]
     ) -> None:
-        problem = dm.UnionFitness(self.tables)
-        point = random_point(problem.blocks, np.random.default_rng(0))
-        dual = random_dual(problem.blocks, np.random.default_rng(0))
+        problem = dm.FitnessForUse(self.tables)
+        point = random_point(problem.geometry, np.random.default_rng(0))
+        dual = random_dual(problem.geometry, np.random.default_rng(0))
         for call in (problem.certify, lambda point, _: problem.feasible(point)):
             with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=message):
                 call(change(point), dual)
 
     def test_refuses_weights_of_other_shapes(self) -> None:
-        problem = dm.UnionFitness(self.tables)
-        point = random_point(problem.blocks, np.random.default_rng(0))
-        queries = np.ones(len(problem.blocks.tables))
+        problem = dm.FitnessForUse(self.tables)
+        point = random_point(problem.geometry, np.random.default_rng(0))
+        queries = np.ones(len(problem.geometry.tables))
         for dual, message in (
-            (dm.UnionDual(np.ones(99), queries), "cell_weights must be"),
-            (dm.UnionDual(np.ones(problem.blocks.cells), np.ones(99)), "query_weights must be"),
-            (dm.UnionDual(np.ones(problem.blocks.cells)), "with query weights"),
-            (np.ones(3), "must be a dualmech.UnionDual"),
+            (dm.FitnessDual(np.ones(99), queries), "neighbour_weights must be 3, one an orbit, got 99"),
+            (dm.FitnessDual(np.ones(3), np.ones(99)), "query_weights must be"),
+            (dm.FitnessDual(np.ones(3), np.ones((2, 2))), "query_weights must have 1 dimension"),
+            (dm.VarianceDual(np.ones(3)), "must be a dualmech.FitnessDual"),
+            (np.ones(3), "must be a dualmech.FitnessDual"),
         ):
             with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=message):
                 problem.certify(point, cast(Any, dual))
 
     def test_says_who_binds_and_who_is_loose(self) -> None:
-        problem = dm.UnionFitness(self.tables, {**self.numbers, "races": 1000.0})
+        problem = dm.FitnessForUse(self.tables, {**self.numbers, "races": 1000.0})
         answer = fast.solve(problem, tol=1e-8)
         assert [*problem.loose(answer.primal, 1e-3)] == [3]
         assert answer.prices[3] < 1e-6 and answer.prices.sum() == pytest.approx(1)
         assert len(problem.binding(answer.primal, 1e-6)) >= 1
         assert not len(problem.binding(scaled_block(answer.primal, -1.0), 1e-6))
-        assert not len(dm.UnionVariance(self.tables).loose(answer.primal, 1e-3))
-        small = fast.solve(dm.UnionVariance(self.tables, {**self.numbers, "sexes": 1e-6}), tol=1e-8)
+        assert not len(dm.TotalVariance(self.tables).loose(answer.primal, 1e-3))
+        small = fast.solve(dm.TotalVariance(self.tables, {**self.numbers, "sexes": 1e-6}), tol=1e-8)
         assert small.prices[2] < 0.01
 
 
 class TestWords:
-    def test_what_is_no_solution_is_not_spent(self) -> None:
-        problem = dm.UnionFitness(workloads.circular_ranges(3))
-        nothing: Any = None
-        with pytest.raises(dm.InputTypeError, match="answer must be"):
-            problem.spending(nothing, cost=1.0)
+    def test_privacy_first_spends_what_it_is_told(self) -> None:
+        for asked, numbers in ((TestJudge.tables, TestJudge.numbers), (workloads.circular_ranges(5), 2.0)):
+            plain = fast.solve(dm.FitnessForUse(asked, numbers), tol=1e-8)
+            answer = fast.solve(dm.PrivacyFirst(asked, numbers, 0.3), tol=1e-8)
+            assert answer.status is dm.Status.CERTIFIED
+            assert answer.objective == pytest.approx(plain.objective / 0.3, rel=1e-7)
+            assert answer.mechanism.squared_privacy_cost == pytest.approx(0.3, rel=1e-12)
+            np.testing.assert_allclose(answer.prices, plain.prices, atol=1e-4)
 
     def test_records_are_counted_for_the_mechanism(self) -> None:
         asked: Any = workloads.union({"a": 2}, {"t": ["a"]})
@@ -472,7 +477,7 @@ class TestWords:
 
     def test_other_problems_take_no_orbits_in_the_reference_layer(self) -> None:
         with pytest.raises(dm.InvalidInputError, match="orbits are for"):
-            reference.solve(dm.UnionFitness(workloads.circular_ranges(3)), orbits=[[1, 2, 0]])
+            reference.solve(dm.FitnessForUse(workloads.circular_ranges(3)), orbits=[[1, 2, 0]])
 
 
 class TestHiddenParts:
@@ -481,25 +486,26 @@ class TestHiddenParts:
         base = np.full(5, 1e15)
         base[0] += 2
         tables = {"large": {"h": workloads.circular([base])}, "small": {"h": workloads.differences(5)}}
-        problem = dm.UnionFitness(workloads.union({"h": 5}, tables), {"large": 1.0, "small": 1e6})
+        problem = dm.FitnessForUse(workloads.union({"h": 5}, tables), {"large": 1.0, "small": 1e6})
         answer = fast.solve(problem)
         levels = answer.primal.levels.copy()
-        waves = [index for index, key in enumerate(problem.blocks.keys) if key]
-        small = problem.blocks.tables == 1
-        reached = (problem.blocks.squares @ levels)[small].max()
+        waves = [index for index, key in enumerate(problem.geometry.keys) if key]
+        small = problem.geometry.tables == 1
+        reached = (problem.geometry.scalar_blocks @ levels)[small].max()
         levels[waves] *= 1e6 / reached
-        judged = problem.certify(dm.UnionPoint(levels, ()), answer.dual)
+        judged = problem.certify(dm.BlockPoint(levels, ()), answer.dual)
         assert judged.resolution > 1 and not judged.certifies(1e-3)
 
 
 class TestStatement:
     def test_a_circle_is_a_table_of_one_attribute(self) -> None:
-        problem = dm.UnionFitness(workloads.circular_ranges(5), {"translates": 2.0})
-        assert problem.workload.domain == dm.Domain({"value": 5}) and problem.workload.shape == (21, 5)
+        problem = dm.FitnessForUse(workloads.circular_ranges(5), {"translates": 2.0})
+        whole = problem.geometry.workload
+        assert whole.domain == dm.Domain({"value": 5}) and whole.shape == problem.workload.shape == (21, 5)
 
     def test_targets_by_table(self) -> None:
         named, listed = (
-            dm.UnionFitness(TestJudge.tables, given) for given in (TestJudge.numbers, [2.0, 1.0, 3.0, 0.5])
+            dm.FitnessForUse(TestJudge.tables, given) for given in (TestJudge.numbers, [2.0, 1.0, 3.0, 0.5])
         )
         np.testing.assert_array_equal(named.targets, listed.targets)
         assert TestJudge.tables.table("sexes").axes == (1,)
@@ -513,9 +519,9 @@ class TestStatement:
             ("many", "targets"),
         ):
             with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=message):
-                dm.UnionFitness(TestJudge.tables, wrong)
+                dm.FitnessForUse(TestJudge.tables, wrong)
         with pytest.raises(dm.InvalidInputError, match="weights must name every table"):
-            dm.UnionVariance(TestJudge.tables, {"ages": 1.0})
+            dm.TotalVariance(TestJudge.tables, {"ages": 1.0})
         with pytest.raises(dm.InvalidInputError, match="table must be one of 'ages'"):
             TestJudge.tables.table("shoes")
 
@@ -541,8 +547,8 @@ class TestStatement:
         ("message", "workload"),
         [
             ("must be a dualmech.Workload", np.eye(3)),
-            ("keep its structure", workloads.prefix(3)),
-            ("keep its structure", workloads.kron(workloads.prefix(3), workloads.prefix(3))),
+            ("keep their structure", workloads.prefix(3)),
+            ("keep their structure", workloads.kron(workloads.prefix(3), workloads.prefix(3))),
             ("not all zero", workloads.union([3], {"none": {"a0": dm.Workload(np.zeros((2, 3)))}})),
             (
                 "orbits of cells",
@@ -552,7 +558,7 @@ class TestStatement:
                 "searched for symmetries",
                 workloads.union([6000], {"t": {"a0": dm.Workload(sp.eye_array(6000))}}),
             ),
-            ("blocks in its tables", workloads.marginals([2] * 21, ways=21)),
+            ("blocks in its tables", workloads.stack(workloads.marginals([2] * 21, ways=21))),
             (
                 "entries in all its blocks",
                 workloads.union([99, 99], {"t": {f"a{i}": workloads.prefix(99) for i in range(2)}}),
@@ -560,9 +566,9 @@ class TestStatement:
         ],
     )
     def test_refuses_workloads(self, message: str, workload: Any) -> None:
-        for kind in (dm.UnionFitness, dm.UnionVariance):
+        for kind in (dm.FitnessForUse, dm.TotalVariance):
             with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=message):
-                kind(workload)
+                kind(workload, geometry="blocks")
 
     def test_a_workload_says_what_it_asks(self) -> None:
         asked = workloads.union(
@@ -609,7 +615,9 @@ class TestStack:
         again = pickle.loads(pickle.dumps(kept))
         assert (again.names, again.groups, again.table_names) == (kept.names, kept.groups, kept.table_names)
         assert len({*kept.table_names}) == len(kept.tables)
-        assert meet(fast.solve(dm.UnionFitness(kept)), solved(dm.FitnessForUse(written, 1.0)))
+        assert meet(
+            fast.solve(dm.FitnessForUse(kept)), solved(dm.FitnessForUse(written, 1.0, geometry="dense"))
+        )
 
     def test_tables_of_one_name_are_told_apart(self) -> None:
         tables = workloads.marginals({"a": 2, "b": 2}, ways=1)
@@ -623,7 +631,7 @@ class TestStack:
         )
         labelled = workloads.stack(tables, tables, labels=["one", "two"])
         assert cast(Any, labelled).table_names == ("one: a", "one: b", "two: a", "two: b")
-        problem = dm.UnionFitness(labelled, {"one: a": 1.0, "one: b": 2.0, "two: a": 3.0, "two: b": 4.0})
+        problem = dm.FitnessForUse(labelled, {"one: a": 1.0, "one: b": 2.0, "two: a": 3.0, "two: b": 4.0})
         assert problem.targets.tolist() == [1, 2, 3, 4]
 
     def test_queries_out_of_order_are_written_out(self) -> None:
@@ -631,20 +639,20 @@ class TestStack:
         product = workloads.kron(one, two)
         assert not isinstance(workloads.stack(product), dm.UnionWorkload)
         np.testing.assert_array_equal(workloads.stack(product).dense(), product.dense())
-        union = dm.UnionFitness(product).workload
+        union = dm.FitnessForUse(product, geometry="blocks").geometry.workload
         assert union.names != product.names
         assert {*map(tuple, union.dense())} == {*map(tuple, product.dense())}
 
 
 class TestRepair:
     def test_what_a_backend_leaves_is_repaired_or_refused(self) -> None:
-        for kind in (dm.UnionFitness, dm.UnionVariance):
+        for kind in (dm.FitnessForUse, dm.TotalVariance):
             problem = kind(TestJudge.tables, TestJudge.numbers)
-            units = reference.unions._Units.of(problem)
+            units = reference.blocks._Units.of(problem)
             count = len(units.levels) + sum(lift.size for lift in units.lifts)
             began, spent = (units.covariance(np.eye(3), spare) for spare in (0.0, 1e-3))
-            accuracy = [np.ones(len(problem.blocks.tables))] if kind is dm.UnionFitness else []
-            dual = units.dual(np.ones(problem.blocks.cells), *accuracy)
+            accuracy = [np.ones(len(problem.geometry.tables))] if kind is dm.FitnessForUse else []
+            dual = units.dual(np.ones(problem.geometry.cells), *accuracy)
             judged = problem.certify(began, dual)
             assert judged.feasible and judged.objective <= units.objective_unit * (1 + 1e-9)
             assert judged.lower_bound > 0.2 * judged.objective
