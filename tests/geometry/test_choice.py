@@ -291,6 +291,19 @@ class TestTwoGeometries:
             assert verdicts[1].objective <= answers[1].objective * (1 + 1e-6)
 
     @quick
+    @given(seeds, st.sampled_from(["replace", "replace:2", "add-remove:3"]))
+    def test_blocks_meet_a_matrix_whoever_is_a_neighbour(self, seed: int, relation: str) -> None:
+        asked, numbers = random_tables(seed)
+        for kind in KINDS:
+            blocks = kind(asked, numbers, geometry="blocks", neighbours=relation)
+            dense = kind(asked, blocks.per_query(), geometry="dense", neighbours=relation)
+            assert blocks.same_as(dense) and not blocks.same_as(kind(asked, numbers, geometry="blocks"))
+            one, two = (solved(each, tol=1e-6) for each in (blocks, dense))
+            assert meet(one, two)
+            judged = dense.certify(dense.stated(one.mechanism.dense()), two.dual)
+            assert judged.violation <= 1e-8 and judged.objective == pytest.approx(one.objective, rel=1e-6)
+
+    @quick
     @given(seeds)
     def test_products_meet_a_matrix_and_blocks(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
