@@ -103,6 +103,8 @@ def _stated(problem: Any) -> dict[str, Any]:
         stated["geometry"] = problem.geometry.name
         if isinstance(problem.geometry, Dense):
             stated |= {"basis": problem.basis, "neighbours": problem.neighbours}
+        if isinstance(problem.geometry, Blocks) and problem.geometry.neighbours is not None:
+            stated["neighbours"] = str(problem.geometry.neighbours)
         if isinstance(problem.geometry, Product):
             stated["bases"] = tuple(getattr(each, "basis", None) for each in problem.geometry.factors)
     return stated
