@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,7 +26,6 @@ class Kind:
 
     parts: Callable[[Any], Mapping[str, Any]]
     made: Callable[..., Any]
-    needed: tuple[str, ...] = ()
 
 
 KINDS: dict[str, Kind] = {}
@@ -38,10 +38,8 @@ def parts_of(*names: str) -> Callable[[Any], Mapping[str, Any]]:
 
 
 def of_fields(kind: Any) -> Kind:
-    """Return the kind of a dataclass whose parts are its fields; those without a default are needed."""
-    own = fields(kind)
-    needed = tuple(each.name for each in own if each.default is MISSING)
-    return Kind(parts_of(*(each.name for each in own)), kind, needed)
+    """Return the kind of a dataclass whose parts are its fields."""
+    return Kind(parts_of(*(each.name for each in fields(kind))), kind)
 
 
 def packed(key: str, value: Any) -> Arrays:
@@ -79,16 +77,13 @@ def unpacked(given: Given, key: str) -> Any:
         raise InvalidInputError(f"{key}.kind must be one of {', '.join(KINDS)}, got {name!r}")
     prefix = f"{key}."
     names = {each.removeprefix(prefix).partition(".")[0] for each in given if each.startswith(prefix)}
-    parts = {
-        each: _required_value(unpacked(given, prefix + each), prefix + each)
-        for each in sorted(names - {"kind"})
-        if not _belongs(each)
-    }
-    missing = next((each for each in KINDS[name].needed if parts.get(each) is None), None)
-    if missing is not None:
-        raise InvalidInputError(f"needs the array {prefix + missing!r}, has {', '.join(sorted(given))}")
+    own = {each for each in names - {"kind"} if not _belongs(each)}
+    made = KINDS[name].made
+    asked = inspect.signature(made).parameters.values()
+    own |= {each.name for each in asked if each.default is each.empty and each.kind is not each.VAR_KEYWORD}
+    parts = {each: required_value(unpacked(given, prefix + each), prefix + each) for each in sorted(own)}
     try:
-        return KINDS[name].made(**parts)
+        return made(**parts)
     except (DualmechError, ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
         raise InvalidInputError(f"{key}: {error}") from error
 
@@ -121,7 +116,7 @@ def _spread(given: Given, key: str) -> tuple[Any, ...]:
     made: dict[int, Any] = {ABSENT: None}
     for number in np.unique(numbers).tolist():
         if number != ABSENT:
-            made[number] = _required_value(unpacked(given, f"{key}#{number}"), f"{key}#{number}")
+            made[number] = required_value(unpacked(given, f"{key}#{number}"), f"{key}#{number}")
     return tuple(made[number] for number in numbers.tolist())
 
 
@@ -132,15 +127,16 @@ def required(given: Given, key: str) -> npt.NDArray[Any]:
     return given[key]
 
 
+def required_value(value: Any, key: str) -> Any:
+    """Return a value that a file must hold."""
+    if value is None:
+        raise InvalidInputError(f"needs {key!r}")
+    return value
+
+
 def several(name: str, given: Any, count: int) -> tuple[Any, ...]:
     """Return a tuple of the right length; refuse any other."""
     if not isinstance(given, tuple) or len(given) != count:
         found = len(given) if isinstance(given, tuple) else type(given).__name__
         raise InvalidInputError(f"{name} must be {count} items, got {found}")
     return given
-
-
-def _required_value(value: Any, key: str) -> Any:
-    if value is None:
-        raise InvalidInputError(f"needs {key!r}")
-    return value

@@ -42,6 +42,7 @@ from dualmech.storage.codec import (
     packed,
     parts_of,
     required,
+    required_value,
     several,
     unpacked,
 )
@@ -55,8 +56,9 @@ from dualmech.workloads.unions import Table, UnionWorkload
 Answer: TypeAlias = tuple[Any, Any, Any]
 """A problem, a primal point and dual weights."""
 
-OPTIONAL = ("basis", "neighbours", "prior", "floor", "total")
-"""Arguments that a problem may be stated without."""
+OPTIONAL = ("basis", "neighbours", "geometry", "floor", "total", "prior")
+"""Arguments of problems that a file may leave out."""
+
 
 PROBLEMS: dict[str, type[Problem]] = {
     kind.__name__: kind
@@ -88,10 +90,7 @@ def answered(given: Given) -> Answer:
     if name not in PROBLEMS:
         raise InvalidInputError(f"problem must be one of {', '.join(PROBLEMS)}, got {name!r}")
     problem = _restated(PROBLEMS[name], given)
-    primal, dual = unpacked(given, "primal"), unpacked(given, "dual")
-    for part, own in (("primal", primal), ("dual", dual)):
-        if own is None:
-            required(given, part)
+    primal, dual = (required_value(unpacked(given, name), name) for name in ("primal", "dual"))
     if isinstance(getattr(problem, "geometry", None), Blocks) and isinstance(primal, _BasedPoint):
         primal = primal.on(problem.geometry)
     return problem, _on_factors(problem, primal), dual
@@ -104,8 +103,8 @@ def _stated(problem: Any) -> dict[str, Any]:
         stated["geometry"] = problem.geometry.name
         if isinstance(problem.geometry, Dense):
             stated |= {"basis": problem.basis, "neighbours": problem.neighbours}
-        elif problem.neighbours is not None:
-            stated["neighbours"] = str(problem.neighbours)
+        if isinstance(problem.geometry, Blocks) and problem.geometry.neighbours is not None:
+            stated["neighbours"] = str(problem.geometry.neighbours)
         if isinstance(problem.geometry, Product):
             stated["bases"] = tuple(getattr(each, "basis", None) for each in problem.geometry.factors)
     return stated
@@ -113,10 +112,10 @@ def _stated(problem: Any) -> dict[str, Any]:
 
 def _restated(kind: type[Problem], given: Given) -> Any:
     stated = {name: unpacked(given, name) for name in (*kind.arguments, "geometry", "basis", "neighbours")}
+    for name in kind.arguments:
+        if name not in OPTIONAL:
+            required_value(stated[name], name)
     stated = {name: value for name, value in stated.items() if value is not None}
-    missing = [name for name in kind.arguments if name not in stated and name not in OPTIONAL]
-    if missing:
-        raise InvalidInputError(f"needs the array {missing[0]!r}, has {', '.join(sorted(given))}")
     if not issubclass(kind, OnGeometry):
         return kind(**{name: stated[name] for name in kind.arguments if name in stated})
     if isinstance(stated.get(kind.numbers), tuple):
@@ -140,8 +139,8 @@ class _BasedPoint:
     def on(self, blocks: Blocks) -> BlockPoint:
         """Return the noise on the bases of blocks."""
         count = len(blocks.matrix_blocks)
-        several("covariances", self.covariances, count)
-        several("bases", self.bases, count)
+        for name, own in (("covariances", self.covariances), ("bases", self.bases)):
+            several(name, own, count)
         found = zip(blocks.matrix_blocks, self.covariances, self.bases, strict=True)
         return BlockPoint(self.levels, tuple(block.restated(own, basis) for block, own, basis in found))
 
@@ -229,8 +228,8 @@ KINDS |= {
     "MarginalWorkload": Kind(_marginals, lambda **parts: MarginalWorkload(*_sets_made(True, parts))),
     "UnionWorkload": Kind(_union, _union_made),
     "TableWorkload": Kind(parts_of("tables", "queries"), _tables_made),
-    "ProductWorkload": Kind(parts_of("factors"), lambda factors: kron(*factors), ("factors",)),
-    "CircularWorkload": Kind(parts_of("bases"), CircularWorkload, ("bases",)),
+    "ProductWorkload": Kind(parts_of("factors"), lambda factors: kron(*factors)),
+    "CircularWorkload": Kind(parts_of("bases"), CircularWorkload),
     "LinearGaussianMechanism": Kind(
         lambda mechanism: {
             "query_matrix": mechanism.query_matrix,

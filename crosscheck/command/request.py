@@ -11,11 +11,11 @@ from dualmech.crosscheck.command.options import Privacy
 from dualmech.crosscheck.command.wording import Terms
 from dualmech.crosscheck.families import POSED
 from dualmech.errors import DualmechError, InvalidInputError
+from dualmech.neighbours import Relation
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.validate import Matrix
 from dualmech.workloads.base import Workload
 
 REPORTED_DELTA = 1e-9
@@ -143,16 +143,18 @@ class Request:
         workload, changes = self._data(matrix=True)
         return SoftmaxFitness(workload, self._variances(workload), self.t1, t2, weight, neighbours=changes)
 
-    def _data(self, matrix: bool = False) -> tuple[Workload, Matrix | None]:
+    def _data(self, matrix: bool = False) -> tuple[Workload, Any]:
         """Return workload and neighbours; what needs a matrix is refused where it would be too large."""
-        workload = inputs.read_workload(self.workload)
-        needed = matrix or self.neighbours != "add-remove"
+        workload, given = inputs.read_workload(self.workload), inputs.read_neighbours(self.neighbours)
+        needed = matrix or not isinstance(given, Relation)
         if needed and workload.domain is not None and workload.shape[1] > LARGE:
             raise InvalidInputError(
                 f"{self.workload} has {workload.shape[1]} cells, more than are taken query by query (limit "
-                f"{LARGE}): fitness and variance, for a record added or removed, are solved by table"
+                f"{LARGE}): fitness and variance, with neighbours by a rule, are solved by table"
             )
-        return workload, inputs.read_neighbours(self.neighbours, workload.shape[1])
+        if matrix and isinstance(given, Relation):
+            return workload, given.matrix(workload.shape[1])
+        return workload, given
 
     def _variances(self, workload: Workload) -> Any:
         if self.moe is None:

@@ -92,7 +92,7 @@ class TestSolve:
         dense = run("solve", "marginals:4x4:1,2", "--geometry", "dense")
         assert "geometry: dense" in dense.output and "Queries by group" in dense.output
         replaced = run("solve", "marginals:4x4:1,2", "--neighbours", "replace")
-        assert "geometry: dense" in replaced.output
+        assert "geometry: blocks" in replaced.output
         refused = run("solve", "marginals:4x4:1,2", "--geometry", "split")
         assert "geometry 'split' takes" in str(refused.exception)
 
@@ -126,7 +126,7 @@ class TestSolve:
         [
             ("more than are taken query by query", ("solve", FIVE, "--refine")),
             ("more than are taken query by query", ("solve", FIVE, "--geometry", "dense")),
-            ("more than are taken query by query", ("solve", FIVE, "--neighbours", "replace")),
+            ("neighbours must be add-remove, replace", ("solve", FIVE, "--neighbours", "rename")),
             ("more than are taken query by query", ("judge", FIVE, "--covariance", "mine.npy")),
             ("are solved by table", ("solve", SIXTY, "--problem", "weighting")),
             ("are solved by table", ("solve", FIVE, "--problem", "softmax", "--t1", "9")),

@@ -46,8 +46,9 @@ class TestCircles:
         assert "Privacy: rho = 0.1 (zCDP)" in result.output
 
     def test_small_circles_are_taken_by_query_where_they_must_be(self, tmp_path: Path) -> None:
-        replaced = run("solve", "differences:4", "--neighbours", "replace")
-        assert replaced.exit_code == 0 and "Queries by group" in replaced.output
+        np.save(tmp_path / "moves.npy", np.eye(4) - np.roll(np.eye(4), 1, axis=0))
+        listed = run("solve", "differences:4", "--neighbours", str(tmp_path / "moves.npy"))
+        assert listed.exit_code == 0 and "Queries by group" in listed.output
         np.save(tmp_path / "mine.npy", np.eye(4))
         judged = run("judge", "differences:4", "--covariance", str(tmp_path / "mine.npy"), "--targets", "2")
         assert "optimum at least" in judged.output

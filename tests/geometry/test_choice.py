@@ -82,21 +82,6 @@ class TestAuto:
                 with pytest.raises(dm.InvalidInputError, match=f"for geometry 'dense', not for '{kind}'"):
                     dm.FitnessForUse(TABLES, geometry=kind, **found)
 
-    def test_neighbours_by_a_rule_keep_blocks(self) -> None:
-        for rule in ("replace", "add-remove:2", dm.neighbours.Relation(replace=True, members=3)):
-            found: Any = rule
-            problem = dm.FitnessForUse(TABLES, neighbours=found)
-            dense = dm.FitnessForUse(TABLES, neighbours=found, geometry="dense")
-            assert (names_of(problem), names_of(dense)) == ("blocks", "dense") and problem.same_as(dense)
-            assert not problem.same_as(dm.FitnessForUse(TABLES))
-            assert meet(fast.solve(problem), fast.solve(dense))
-        assert names_of(dm.FitnessForUse(PRODUCT, neighbours="add-remove")) == "product"
-        for asked, kind in ((PRODUCT, "product"), (QUERIES, "split")):
-            with pytest.raises(
-                dm.InvalidInputError, match=f"geometry '{kind}' takes neighbours that differ by one"
-            ):
-                dm.FitnessForUse(asked, neighbours="replace", geometry=kind)
-
     def test_query_tables_with_little_symmetry_are_split(self, monkeypatch: pytest.MonkeyPatch) -> None:
         sizes = {"age": 50, "income": 50}
         asked = workloads.query_tables(sizes, {name: workloads.prefix(50) for name in sizes}, ways=1)
@@ -304,6 +289,19 @@ class TestTwoGeometries:
             assert verdicts[0].objective == pytest.approx(answers[0].objective, rel=1e-6)
             # Split noise may be on more than is asked, which the matrix leaves out.
             assert verdicts[1].objective <= answers[1].objective * (1 + 1e-6)
+
+    @quick
+    @given(seeds, st.sampled_from(["replace", "replace:2", "add-remove:3"]))
+    def test_blocks_meet_a_matrix_whoever_is_a_neighbour(self, seed: int, relation: str) -> None:
+        asked, numbers = random_tables(seed)
+        for kind in KINDS:
+            blocks = kind(asked, numbers, geometry="blocks", neighbours=relation)
+            dense = kind(asked, blocks.per_query(), geometry="dense", neighbours=relation)
+            assert blocks.same_as(dense) and not blocks.same_as(kind(asked, numbers, geometry="blocks"))
+            one, two = (solved(each, tol=1e-6) for each in (blocks, dense))
+            assert meet(one, two)
+            judged = dense.certify(dense.stated(one.mechanism.dense()), two.dual)
+            assert judged.violation <= 1e-8 and judged.objective == pytest.approx(one.objective, rel=1e-6)
 
     @quick
     @given(seeds)

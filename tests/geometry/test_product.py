@@ -346,7 +346,7 @@ class TestWorkload:
             ("geometry 'product' takes", lambda: dm.FitnessForUse(TWICE, [1.0] * 9, geometry="product")),
             ("must be positive", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1.0, -1.0))),
             (
-                "a basis and a matrix of neighbours are for geometry 'dense'",
+                "a basis and a matrix of neighbours are for",
                 lambda: dm.FitnessForUse(TWICE, basis=np.eye(9), geometry="product"),
             ),
             ("primal must have 2 items", lambda: dm.FitnessForUse(TWICE).feasible([np.eye(3)])),
