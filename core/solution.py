@@ -203,7 +203,7 @@ def restated(answer: Solution, problem: Any, primal: Any, dual: Any) -> Solution
     )
 
 
-def combined(problem: Any, answers: Sequence[Solution], dual: type, tol: float) -> Solution:
+def combined(problem: Any, answers: Sequence[Solution], dual: Any, tol: float) -> Solution:
     """Return answers to the factors of a product, from whichever layer, as one to the product, judged anew.
 
     `dual` is the kind of the answers' dual weights: those of the product are tuples, one item a factor.

@@ -275,7 +275,7 @@ class Blocks:
         return norm**2, 2 * rounding / norm if norm > 0 else 0.0
 
     def _by_table(self, values: Array, count: int) -> Array:
-        return shares(np.bincount(self.tables, values, count))
+        return shares(np.asarray(np.bincount(self.tables, values, count), dtype=np.float64))
 
     def orbit_shape(self, table: int) -> tuple[int, ...]:
         """Return how many orbits of queries a table has along each of its attributes."""

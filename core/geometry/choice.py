@@ -259,13 +259,12 @@ def _blocks(
             return None
         raise InvalidInputError(f"geometry 'blocks' takes {name} that are equal within a table")
     try:
-        if isinstance(tables, MarginalWorkload):
-            if relation is None:
-                return Blocks.of_marginals(tables), found
-            tables = structured([tables])
-            assert tables is not None
+        if isinstance(tables, MarginalWorkload) and relation is None:
+            return Blocks.of_marginals(tables), found
+        asked = structured([tables]) if isinstance(tables, MarginalWorkload) else tables
+        assert asked is not None
         limited = auto and isinstance(workload, TableWorkload)
-        return Blocks.of(tables, SPLIT_FROM if limited else MAX_ORBITS, relation), found
+        return Blocks.of(asked, SPLIT_FROM if limited else MAX_ORBITS, relation), found
     except LittleSymmetryError:
         if auto and relation is not None and workload.shape[1] <= LARGEST_DENSE:
             return None

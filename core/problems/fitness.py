@@ -196,7 +196,7 @@ class PrivacyFirst(OnGeometry):
         return self.accuracy_first.targets
 
     @property
-    def geometry(self) -> Any:  # type: ignore[override]
+    def geometry(self) -> Any:
         """How noise is evaluated, shared with the accuracy-first twin."""
         return self.accuracy_first.geometry
 

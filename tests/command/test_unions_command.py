@@ -64,7 +64,7 @@ class TestCensus:
         expected = {"P1": 1, "P2": 2, "P2 by race": 9, "P3": 4, "P4": 4, "P4 by race": 4, "P5": 1}
         assert shown == {name: str(number) for name, number in expected.items()}
         again = dm.load_solution(path)
-        assert dict(zip(labels(again.problem.workload), again.problem.targets, strict=True)) == expected
+        assert dict(zip(labels(again.problem.workload) or [], again.problem.targets, strict=True)) == expected
         assert again.status is dm.Status.CERTIFIED
 
     def test_privacy_first_spends_what_it_is_told(self, tmp_path: Path) -> None:

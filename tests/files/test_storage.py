@@ -167,6 +167,8 @@ COMPOSED = {
     "union": lambda: dm.FitnessForUse(UNION, [1.0, 2.0, 3.0, 4.0, 5.0]),
     "union's variance": lambda: dm.TotalVariance(UNION, [1.0, 2.0, 3.0, 4.0, 5.0]),
     "privacy first": lambda: dm.PrivacyFirst(TABLES, {0: 1, 1: 2, 2: 4}, 0.3),
+    "union, records replaced": lambda: dm.FitnessForUse(UNION, neighbours="replace"),
+    "marginals, two records a person": lambda: dm.TotalVariance(TABLES, neighbours="add-remove:2"),
     "circle": lambda: dm.FitnessForUse(dm.workloads.circular_ranges(6), 2.0),
     "product as a union": lambda: dm.FitnessForUse(
         dm.workloads.kron(dm.workloads.marginals({"a": 2}, ways=(0, 1)), TABLES), geometry="blocks"
@@ -211,7 +213,9 @@ class TestComposed:
         assert again.problem.workload.queries[0] is again.problem.workload.queries[1]
         assert files.read_archive(path)["workload.queries"].tolist() == [0, 0, 1, -1]
 
-    @pytest.mark.parametrize("kind", ["split", "product", "union", "privacy first", "total variance"])
+    @pytest.mark.parametrize(
+        "kind", ["split", "product", "union", "privacy first", "total variance", "union, records replaced"]
+    )
     def test_every_array_is_needed_and_none_is_believed(self, kind: str, tmp_path: Path) -> None:
         path = tmp_path / "answer.npz"
         spare = ("schema", "version", "status", "tol", "message", "iterations", "seconds", "solver")
@@ -221,7 +225,7 @@ class TestComposed:
             if key in spare or key.endswith(("domain_names", ".names", ".groups")):
                 continue
             path.write_bytes(whole)
-            if key not in ("geometry", "bases", "bases.tuple"):
+            if key not in ("geometry", "bases", "bases.tuple", "neighbours"):
                 rewrite(path, {key: None})
                 with pytest.raises(dm.FileFormatError, match="needs|must|takes"):
                     dm.load_solution(path)

@@ -82,6 +82,21 @@ class TestAuto:
                 with pytest.raises(dm.InvalidInputError, match=f"for geometry 'dense', not for '{kind}'"):
                     dm.FitnessForUse(TABLES, geometry=kind, **found)
 
+    def test_neighbours_by_a_rule_keep_blocks(self) -> None:
+        for rule in ("replace", "add-remove:2", dm.neighbours.Relation(replace=True, members=3)):
+            found: Any = rule
+            problem = dm.FitnessForUse(TABLES, neighbours=found)
+            dense = dm.FitnessForUse(TABLES, neighbours=found, geometry="dense")
+            assert (names_of(problem), names_of(dense)) == ("blocks", "dense") and problem.same_as(dense)
+            assert not problem.same_as(dm.FitnessForUse(TABLES))
+            assert meet(fast.solve(problem), fast.solve(dense))
+        assert names_of(dm.FitnessForUse(PRODUCT, neighbours="add-remove")) == "product"
+        for asked, kind in ((PRODUCT, "product"), (QUERIES, "split")):
+            with pytest.raises(
+                dm.InvalidInputError, match=f"geometry '{kind}' takes neighbours that differ by one"
+            ):
+                dm.FitnessForUse(asked, neighbours="replace", geometry=kind)
+
     def test_query_tables_with_little_symmetry_are_split(self, monkeypatch: pytest.MonkeyPatch) -> None:
         sizes = {"age": 50, "income": 50}
         asked = workloads.query_tables(sizes, {name: workloads.prefix(50) for name in sizes}, ways=1)
@@ -95,7 +110,7 @@ class TestAuto:
     def test_a_union_with_little_symmetry_is_refused_and_says_of_what(self) -> None:
         tables = {"t": {name: workloads.prefix(300) for name in ("a", "b")}}
         with pytest.raises(dm.InvalidInputError, match="orbits of cells.*a 300, b 300"):
-            dm.FitnessForUse(workloads.union({"a": 300, "b": 300}, tables))  # type: ignore[arg-type]
+            dm.FitnessForUse(workloads.union({"a": 300, "b": 300}, tables))
 
 
 class TestByName:

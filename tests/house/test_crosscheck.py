@@ -78,7 +78,7 @@ class TestJudge:
     )
     def test_what_is_no_covariance_is_refused_by_name(self, covariance: object) -> None:
         with pytest.raises(dm.DualmechError, match="covariance"):
-            crosscheck.judge(prefix(2), covariance)  # type: ignore[arg-type]
+            crosscheck.judge(prefix(2), covariance)
 
     def test_privacy_first_is_judged_too(self) -> None:
         problem = dm.PrivacyFirst(dm.workloads.prefix(8), targets=1.0, cost=1.0)

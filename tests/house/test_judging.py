@@ -46,7 +46,7 @@ class TestQueryWeights:
     )
     def test_what_is_none_is_refused(self, weights: object) -> None:
         with pytest.raises(dm.DualmechError, match="weights"):
-            crosscheck.judge(WEIGHTINGS["approximate"], weights)  # type: ignore[arg-type]
+            crosscheck.judge(WEIGHTINGS["approximate"], weights)
 
     def test_nothing_for_what_is_needed_is_infinitely_bad(self) -> None:
         verdict = crosscheck.judge(WEIGHTINGS["approximate"], np.zeros(5))
