@@ -121,7 +121,7 @@ class Solution:
     def mechanism(self) -> Any:
         """The mechanism to release with; raises `InfeasibleAnswerError` where the answer is infeasible.
 
-        A `LinearGaussianMechanism`; for local privacy a `LocalMechanism`, for marginal tables a `MarginalMechanism`,
+        A `LinearGaussianMechanism`; for local privacy a `LocalMechanism`, for tables on blocks a `BlockMechanism`,
         for products a `ProductMechanism`, for unions a `UnionMechanism`.
         """
         if not self.certificate.feasible:
