@@ -122,9 +122,7 @@ class Scaled:
         BackendError
             There is no Σ, or it is not finite, or it is zero.
         """
-        if inner is None or not np.all(np.isfinite(np.asarray(inner, dtype=np.float64))):
-            raise BackendError("the backend returned no covariance to judge")
-        noise = definite(np.asarray(inner, dtype=np.float64))
+        noise = definite(returned(inner))
         if spare > 0:
             share = self.moves @ self.moves.T / spare
             noise = noise @ np.linalg.solve(noise + share, share)
@@ -155,6 +153,20 @@ class Scaled:
         weights = np.zeros(self.problem.geometry.moves.shape[1])
         weights[self.kept_moves] = shares(privacy)
         return weights
+
+
+def returned(inner: npt.ArrayLike | None, what: str = "covariance") -> Array:
+    """Return what a backend left, as numbers; `BackendError` where it left none, or some that are not finite."""
+    given = np.asarray(np.nan if inner is None else inner, dtype=np.float64)
+    if not np.all(np.isfinite(given)):
+        raise BackendError(f"the backend returned no {what} to judge")
+    return given
+
+
+def entries(inner: npt.ArrayLike | None, what: str) -> Array:
+    """Return the same as a vector; a matrix, such as the identity for where a backend began, is its diagonal."""
+    given = returned(inner, what)
+    return np.diagonal(given) if given.ndim == 2 else given
 
 
 def shares(multipliers: Array) -> Array:
