@@ -89,20 +89,13 @@ class Point:
         return self
 
 
-def minimise(program: Program, limits: loop.Limits, tol: float) -> loop.Outcome[Point]:
-    """Step until the gap is at most `tol`; the answer is ``outcome.primal.answer`` times the program's units."""
+def minimise(program: Program, limits: loop.Limits, margin: float = loop.MARGIN) -> loop.Outcome[Point]:
+    """Step until the gap is small enough; the answer is ``outcome.primal.answer`` times the program's units."""
     queries, neighbours = program.sensitivities.shape
     weights = np.full(queries, INSIDE)
     slack = 1 - program.sensitivities.T @ weights
     first = _seen(program, weights, slack, np.full(neighbours, program.power / neighbours))
-    return loop.run(
-        first,
-        partial(_step, program),
-        tol=tol,
-        max_iterations=limits.max_iterations,
-        time_limit=limits.time_limit,
-        callback=limits.callback,
-    )
+    return loop.run(first, partial(_step, program), limits, margin)
 
 
 def _seen(program: Program, weights: Array, slack: Array, dual: Array) -> Point:

@@ -9,7 +9,7 @@ non-negative t is found in a multiple of the same s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,13 +20,10 @@ from dualmech import validate
 from dualmech.fast.engine import loop, threads
 from dualmech.linalg import EPS
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, Status
 from dualmech.validate import Array
 
 METHODS = ("auto",)
-
-MARGIN = 0.5
-"""Share of the tolerance that the solver aims at; the rest is for the judge's own rounding."""
 
 LIFTED = 1e-9
 """Value in a cell, where 1 was wanted, from which a combination of queries counts as positive there."""
@@ -50,27 +47,15 @@ def solve(
         outcome = loop.run(
             _State.start(program),
             _enter,
-            tol=MARGIN * limits.tol,
-            max_iterations=steps,
-            time_limit=limits.time_limit,
-            callback=limits.callback,
+            replace(limits, max_iterations=steps),
             # A cell may enter for next to nothing many times before it pays.
             patience=steps + 1,
         )
         data = problem.feasible(outcome.primal.data)
     residual = np.asarray(problem.workload.matrix @ data) - problem.answers
-    answer = judged(
-        problem,
-        data,
-        EstimateDual(residual),
-        tol=limits.tol,
-        otherwise=outcome.reason or Status.ROUNDING,
-        iterations=outcome.iterations,
-        seconds=outcome.seconds,
-        solver="fast:active_set",
-        history=outcome.history,
-    )
-    return answer
+    ending = outcome.reason or Status.ROUNDING
+    dual = EstimateDual(residual)
+    return outcome.judged(problem, data, dual, limits, otherwise=ending, solver="fast:active_set")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

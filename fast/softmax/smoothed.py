@@ -33,9 +33,6 @@ from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
 
-MARGIN = 0.5
-"""Share of the tolerance that the solver aims at; the rest is for the judge's own rounding."""
-
 NEAR = 1.0
 """Where both sides of the gap are within this over t, the sharpness that is asked can be used at once."""
 
@@ -126,22 +123,11 @@ def _run(
     outcome = loop.run(
         first,
         partial(_step, program),
-        tol=MARGIN * limits.tol,
-        max_iterations=limits.max_iterations,
-        time_limit=limits.time_limit,
-        callback=limits.callback,
+        limits,
     )
     best = outcome.dual.point
-    return judged(
-        problem,
-        problem.feasible(reduction.covariance(outcome.primal.root @ outcome.primal.root.T)),
-        SoftmaxDual(best.neighbour_shares, best.query_shares),
-        tol=limits.tol,
-        otherwise=outcome.reason or Status.STALLED,
-        iterations=outcome.iterations,
-        seconds=outcome.seconds,
-        history=outcome.history,
-    )
+    primal = problem.feasible(reduction.covariance(outcome.primal.root @ outcome.primal.root.T))
+    return outcome.judged(problem, primal, SoftmaxDual(best.neighbour_shares, best.query_shares), limits)
 
 
 def _first_root(problem: SoftmaxFitness, reduction: Reduction, start: Solution | None) -> Array:
