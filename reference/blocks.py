@@ -202,26 +202,14 @@ def _forms(stated: Stated, formulation: str) -> tuple[cp.Expression, cp.Expressi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Units:
-    """A problem in units in which levels of 1 and identities cost 1, meet the targets, and are best for equal weights.
-
-    Attributes
-    ----------
-    stated : Stated
-        The arrays, in these units; rows over √targets, or times √weights.
-    levels, lifts
-        What the noise of each block is taken times, ``levels ∘ τ`` and ``lift K lift'``.
-    cost : float
-        The largest cost that is called 1.
-    total : float
-        Of total variance, that of the identities.
-    """
+    """A problem in units in which levels of 1 and identities cost 1, meet the targets, and suit equal weights best."""
 
     problem: Any
-    stated: Stated
-    levels: Array
+    stated: Stated  # the arrays, in these units; rows over √targets, or times √weights
+    levels: Array  # levels, lifts: what the noise of each block is taken times, ``levels ∘ τ`` and ``lift K lift'``
     lifts: list[Array]
-    cost: float
-    total: float
+    cost: float  # the largest cost that is called 1
+    total: float  # of total variance, that of the identities
 
     @classmethod
     def of(cls, problem: FitnessForUse | TotalVariance) -> _Units:

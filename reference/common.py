@@ -95,19 +95,11 @@ STATEMENTS = {"primal": primal, "dual": dual}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Units:
-    """A problem with its covariances in units of their mean variance.
-
-    Attributes
-    ----------
-    bounds : (p, r, r) array
-        The P_i, in scaled units.
-    objective_unit : float
-        The variance that is called 1.
-    """
+    """A problem with its covariances in units of their mean variance."""
 
     problem: CommonMechanism
-    bounds: Array
-    objective_unit: float
+    bounds: Array  # (p, r, r) the P_i, in scaled units
+    objective_unit: float  # the variance that is called 1
 
     @classmethod
     def of(cls, problem: CommonMechanism) -> _Units:

@@ -109,25 +109,14 @@ class _Units:
     """A problem with the weights in units in which all 1 is feasible, and the best for equal multipliers.
 
     Left out are design queries that are not needed, or that no neighbour changes, and neighbours that change none.
-
-    Attributes
-    ----------
-    costs, sensitivities : (k',), (k', s') arrays
-        c and N of what is kept, in scaled units.
-    weights : (k',) array
-        The weights that are called 1.
-    objective_unit : float
-        The objective that is called 1.
-    queries, neighbours : index arrays
-        What was kept.
     """
 
     problem: QueryWeighting
-    costs: Array
+    costs: Array  # costs, sensitivities: (k',), (k', s') c and N of what is kept, in scaled units
     sensitivities: Array
-    weights: Array
-    objective_unit: float
-    queries: npt.NDArray[np.intp]
+    weights: Array  # (k',) the weights that are called 1
+    objective_unit: float  # the objective that is called 1
+    queries: npt.NDArray[np.intp]  # queries, neighbours: what was kept
     neighbours: npt.NDArray[np.intp]
 
     @classmethod

@@ -53,19 +53,12 @@ WARM_FLOOR = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """A problem, what it reduces to, and how weights of the program and of the problem become each other.
-
-    Attributes
-    ----------
-    dual : callable
-        Takes the program's weights to the problem's dual weights.
-    gather : callable
-        Takes those of an earlier solution back; None where they are of another kind or size.
-    """
+    """A problem, what it reduces to, and how weights of the program and of the problem become each other."""
 
     problem: Any
     reduction: Any
-    dual: Callable[[Array], Any]
+    dual: Callable[[Array], Any]  # takes the program's weights to the problem's dual weights
+    # takes those of an earlier solution back; None where they are of another kind or size
     gather: Callable[[Any], Array | None]
 
 

@@ -40,24 +40,13 @@ Solver = Callable[[Array], tuple[Array, Array]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """The reduced data: all costs positive, no row or column of the sensitivities all zero.
+    """The reduced data: all costs positive, no row or column of the sensitivities all zero."""
 
-    Attributes
-    ----------
-    costs : (k,) array
-        c, in units in which they sum to 1.
-    sensitivities : (k, s) array or sparse array
-        N, in units in which x = 1 is feasible, tight somewhere, and the best for equal dual weights.
-    power : int
-        p.
-    units : (k,) array
-        The weights that are called 1.
-    """
-
-    costs: Array
+    costs: Array  # (k,) c, in units in which they sum to 1
+    # (k, s) N, in units in which x = 1 is feasible, tight somewhere, and the best for equal dual weights
     sensitivities: Matrix
-    power: int
-    units: Array
+    power: int  # p
+    units: Array  # (k,) the weights that are called 1
 
     @classmethod
     def of(cls, costs: Array, sensitivities: Matrix, power: int) -> Program:

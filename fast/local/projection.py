@@ -123,23 +123,13 @@ def rows_within(matrix: Array, growth: float) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Point:
-    """Multipliers λ with the projected rows and a strategy close by; both sides of the gap, moved by the scale.
-
-    Attributes
-    ----------
-    nearest, least : (m, n), (m,) arrays
-        The rows ``P(r_o + λ)`` and their least entries.
-    strategy : (m, n) array
-        These, mended so that columns sum to 1.
-    value : float
-        The dual function at λ.
-    """
+    """Multipliers λ with the projected rows and a strategy close by; both sides of the gap, moved by the scale."""
 
     sums: Array
-    nearest: Array
+    nearest: Array  # nearest, least: (m, n), (m,) the rows ``P(r_o + λ)`` and their least entries
     least: Array
-    strategy: Array
-    value: float
+    strategy: Array  # (m, n) these, mended so that columns sum to 1
+    value: float  # the dual function at λ
     objective: float
     lower_bound: float
 

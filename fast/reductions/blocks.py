@@ -44,24 +44,13 @@ MARGIN = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockReduction:
-    """A problem on blocks without the orbits that constrain nothing.
+    """A problem on blocks without the orbits that constrain nothing."""
 
-    Attributes
-    ----------
-    program : OrbitProgram
-        Rows over √targets.
-    cells, queries : index arrays
-        The orbits that the program kept.
-    shape : (orbits of cells, orbits of queries)
-        Of the problem.
-    thin : tuple of bool
-        Which of the blocks of several coordinates have rank one, and went with those of one coordinate.
-    """
-
-    program: OrbitProgram
-    cells: Index
+    program: OrbitProgram  # rows over √targets
+    cells: Index  # cells, queries: the orbits that the program kept
     queries: Index
-    shape: tuple[int, int]
+    shape: tuple[int, int]  # (orbits of cells, orbits of queries) of the problem
+    # which of the blocks of several coordinates have rank one, and went with those of one coordinate
     thin: tuple[bool, ...]
 
     @classmethod

@@ -60,30 +60,14 @@ WARM_FLOOR = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Descent:
-    """Where the solver stands.
+    """Where the solver stands."""
 
-    Attributes
-    ----------
-    root : (k, k) array
-        Lower triangular R with ``Σ = R R'``.
-    cap : float
-        The sharpness that is used where more is asked.
-    point : Point
-        F at the sharpness in use and X = I.
-    objective : float
-        F at the sharpness that is asked.
-    lower_bound : float
-        The bound that the soft max weights of `point` prove on it.
-    decompositions : int
-        Newton steps so far: what a run is counted in.
-    """
-
-    root: Array
-    cap: float
-    point: Point
-    objective: float
-    lower_bound: float
-    decompositions: int = 0
+    root: Array  # (k, k) lower triangular R with ``Σ = R R'``
+    cap: float  # the sharpness that is used where more is asked
+    point: Point  # F at the sharpness in use and X = I
+    objective: float  # F at the sharpness that is asked
+    lower_bound: float  # the bound that the soft max weights of `point` prove on it
+    decompositions: int = 0  # Newton steps so far: what a run is counted in
 
     @property
     def spectrum(self) -> Descent:

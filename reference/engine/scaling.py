@@ -27,27 +27,14 @@ class Scaled:
 
     Left out is what constrains nothing: neighbours that move no query, and queries that no neighbour moves,
     which are released exactly.
-
-    Attributes
-    ----------
-    moves : (r, s') array
-        What the kept neighbours move, in the coordinates of the new basis.
-    queries : (m', r) array
-        The kept queries over √targets, or times √weights.
-    lift : (k, r) array
-        Takes a covariance back to the problem's basis, ``lift Σ lift'``.
-    unit : float
-        What the product of squared cost and variance is that is called 1.
-    kept_moves, kept_queries : index arrays
-        Which neighbours and queries were kept.
     """
 
     problem: Any
-    moves: Array
-    queries: Array
-    lift: Array
-    unit: float
-    kept_moves: npt.NDArray[np.intp]
+    moves: Array  # (r, s') what the kept neighbours move, in the coordinates of the new basis
+    queries: Array  # (m', r) the kept queries over √targets, or times √weights
+    lift: Array  # (k, r) takes a covariance back to the problem's basis, ``lift Σ lift'``
+    unit: float  # what the product of squared cost and variance is that is called 1
+    kept_moves: npt.NDArray[np.intp]  # kept_moves, kept_queries: which neighbours and queries were kept
     kept_queries: npt.NDArray[np.intp]
 
     @classmethod

@@ -59,16 +59,10 @@ def quadratic(queries: Any, answers: Array, total: float | None) -> cp.Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Units:
-    """A problem with answers and cells in units in which both are of order one.
-
-    Attributes
-    ----------
-    answer, cell : float
-        The answer, and the number of users in a cell, that are called 1.
-    """
+    """A problem with answers and cells in units in which both are of order one."""
 
     problem: NonnegativeEstimate
-    answer: float
+    answer: float  # answer, cell: the answer, and the number of users in a cell, that are called 1
     cell: float
 
     @classmethod

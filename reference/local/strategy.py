@@ -52,28 +52,14 @@ def _read(problem: LocalStrategy, formulation: str, request: attempts.Request) -
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
-    """A problem with a root that is centred, which costs a constant, and scaled so that the optimum is near 1.
-
-    Attributes
-    ----------
-    patterns : (s, n) array
-        P.
-    root : (k, n) array
-        ``(R - a 1') / √unit``.
-    centre : (k,) array
-        a, the mean of the columns of R under the prior; their plain mean in the worst case.
-    basis : (n, n - 1) array
-        Orthogonal directions, with sum 0, in which the G of a good strategy is near the identity.
-    unit : float
-        The objective of the average case that is called 1.
-    """
+    """A problem with a root that is centred, which costs a constant, and scaled so that the optimum is near 1."""
 
     problem: LocalStrategy
-    patterns: Array
-    root: Array
-    centre: Array
-    basis: Array
-    unit: float
+    patterns: Array  # (s, n) P
+    root: Array  # (k, n) ``(R - a 1') / √unit``
+    centre: Array  # (k,) a, the mean of the columns of R under the prior; their plain mean in the worst case
+    basis: Array  # (n, n - 1) orthogonal directions, with sum 0, in which the G of a good strategy is near the identity
+    unit: float  # the objective of the average case that is called 1
 
     @classmethod
     def of(cls, problem: LocalStrategy, rows: Array) -> Units:
