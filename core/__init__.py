@@ -39,8 +39,6 @@ from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.decomposition import Recreation, recreation, residual
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.local import LocalMechanism
-from dualmech.mechanisms.marginal import MarginalMechanism
-from dualmech.mechanisms.marginal_order import MarginalAnswerability
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.problems import designs, strategies
@@ -106,8 +104,6 @@ __all__ = [
     "LocalPoint",
     "LocalProjection",
     "LocalStrategy",
-    "MarginalAnswerability",
-    "MarginalMechanism",
     "MarginalWorkload",
     "Maximality",
     "NonnegativeEstimate",

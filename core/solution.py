@@ -121,8 +121,8 @@ class Solution:
     def mechanism(self) -> Any:
         """The mechanism to release with; raises `InfeasibleAnswerError` where the answer is infeasible.
 
-        A `LinearGaussianMechanism`; for local privacy a `LocalMechanism`, for marginal tables a `MarginalMechanism`,
-        for products a `ProductMechanism`, for unions a `BlockMechanism`.
+        A `LinearGaussianMechanism`; for local privacy a `LocalMechanism`; on geometry ``blocks`` a `BlockMechanism`, on
+        ``product`` a `ProductMechanism`, on ``split`` a `SplitMechanism`.
         """
         if not self.certificate.feasible:
             raise InfeasibleAnswerError(

@@ -36,25 +36,17 @@ TIGHT = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Verdict(Certificate):
-    """A certificate for an outsider's answer, and where it is loose.
+    """A certificate for an outsider's answer, and where it is loose."""
 
-    Attributes
-    ----------
-    loose : index array
-        Queries, or tables, whose variance is more than 1e-6 below their target, relative; none where there are no
-        targets.
-    binding : index array
-        Neighbours whose cost is within 1e-6 of the largest, relative; of unions, orbits of cells.
-    scaled : Certificate
-        The same answer, scaled so that it just meets its constraints (a common mechanism: raised by as little as
-        makes it one): how good its shape is.
-    maximality : Maximality or None
-        Of a common mechanism, whether it is maximal, whatever its trace; None where it is no common mechanism.
-    """
-
+    # queries, or tables, whose variance is more than 1e-6 below their target, relative; none where there are no
+    # targets
     loose: npt.NDArray[np.intp]
+    # neighbours whose cost is within 1e-6 of the largest, relative; of unions, orbits of cells
     binding: npt.NDArray[np.intp]
+    # the same answer, scaled so that it just meets its constraints (a common mechanism: raised by as little as makes
+    # it one): how good its shape is
     scaled: Certificate
+    # of a common mechanism, whether it is maximal, whatever its trace; None where it is no common mechanism
     maximality: Maximality | None = None
 
 

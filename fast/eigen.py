@@ -40,29 +40,16 @@ MOST_STEPS = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EigenDesign:
-    """A strategy of weighted eigen-queries, and its certificate.
+    """A strategy of weighted eigen-queries, and its certificate."""
 
-    Attributes
-    ----------
-    problem : TotalVariance
-        What the strategy approximates: the least total variance of any strategy.
-    weighting : Solution
-        Of Program 1, a `QueryWeighting`: its `primal` are the weights, its problem's `design` the eigen-queries.
-    strategy : (p, d) array
-        A, the weighted eigen-queries and then the queries that complete its columns; squared cost 1.
-    covariance : (k, k) array
-        Of the noise on the problem's basis that least squares make of unit noise on A x.
-    dual : VarianceDual
-        Weights λ on the cells that prove the lower bound.
-    certificate : Certificate
-        The total variance of the strategy, a bound on that of every strategy, and the gap between them.
-    """
-
-    problem: TotalVariance
+    problem: TotalVariance  # what the strategy approximates: the least total variance of any strategy
+    # of Program 1, a `QueryWeighting`: its `primal` are the weights, its problem's `design` the eigen-queries
     weighting: Solution
+    # (p, d) A, the weighted eigen-queries and then the queries that complete its columns; squared cost 1
     strategy: Array
-    covariance: Array
-    dual: VarianceDual
+    covariance: Array  # (k, k) of the noise on the basis that least squares make of unit noise on A x
+    dual: VarianceDual  # weights λ on the cells that prove the lower bound
+    # the total variance of the strategy, a bound on that of every strategy, and the gap between them
     certificate: Certificate
 
     @property

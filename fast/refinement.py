@@ -89,13 +89,8 @@ def _run(program: Program, careful: bool) -> loop.Outcome[Ascent[newton.NewtonSt
         return state.after(newton.step(program, state.at, STAGE_GAP, careful))
 
     begin = newton.start(_balanced(program))
-    return loop.run(
-        Ascent(begin, begin.decompositions),
-        step,
-        tol=STAGE_GAP,
-        max_iterations=MOST_STEPS,
-        patience=PATIENCE,
-    )
+    limits = loop.Limits(STAGE_GAP, MOST_STEPS)
+    return loop.run(Ascent(begin, begin.decompositions), step, limits, margin=1.0, patience=PATIENCE)
 
 
 def _balanced(program: Program) -> Spectrum:

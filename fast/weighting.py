@@ -16,9 +16,6 @@ from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
 
-MARGIN = 0.5
-"""Share of the tolerance that the solver aims at; the rest is for the judge's own rounding."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
@@ -76,7 +73,7 @@ def best(costs: Array, sensitivities: Array, power: int, limits: loop.Limits) ->
     """Find the best weights of all, by the interior-point method."""
     columns = np.flatnonzero(sensitivities.any(axis=0))
     program = interior_point.Program.of(costs, sensitivities[:, columns], power)
-    outcome = interior_point.minimise(program, limits, MARGIN * limits.tol)
+    outcome = interior_point.minimise(program, limits)
     dual = np.zeros(sensitivities.shape[1])
     dual[columns] = outcome.dual.dual / outcome.dual.dual.sum()
     weights = outcome.primal.answer * program.units

@@ -36,14 +36,14 @@ STATEMENTS: dict[type, tuple[Any, Any]] = {
     FitnessForUse: (geometries.formulate, geometries.solve),
     PrivacyFirst: (geometries.formulate, geometries.solve),
     TotalVariance: (geometries.formulate, geometries.solve),
-    SoftmaxFitness: (softmax.formulate, softmax.solve),
-    QueryWeighting: (weighting.formulate, weighting.solve),
-    CommonMechanism: (common.formulate, common.solve),
-    RefinementStage: (refinement.formulate, None),
-    ReuseFitness: (reuse.formulate, reuse.solve),
-    LocalStrategy: (strategy.formulate, strategy.solve),
-    LocalProjection: (projection.formulate, projection.solve),
-    NonnegativeEstimate: (estimate.formulate, estimate.solve),
+    SoftmaxFitness: (softmax.STATEMENT.formulate, softmax.STATEMENT.solve),
+    QueryWeighting: (weighting.STATEMENT.formulate, weighting.STATEMENT.solve),
+    CommonMechanism: (common.STATEMENT.formulate, common.STATEMENT.solve),
+    RefinementStage: (refinement.STATEMENT.formulate, None),
+    ReuseFitness: (reuse.STATEMENT.formulate, reuse.STATEMENT.solve),
+    LocalStrategy: (strategy.STATEMENT.formulate, strategy.STATEMENT.solve),
+    LocalProjection: (projection.STATEMENT.formulate, projection.STATEMENT.solve),
+    NonnegativeEstimate: (estimate.STATEMENT.formulate, estimate.STATEMENT.solve),
 }
 """By problem, what states it as a program, and what solves that."""
 
@@ -51,68 +51,28 @@ STATEMENTS: dict[type, tuple[Any, Any]] = {
 def formulate(problem: Any, formulation: str | None = None, **options: Any) -> cp.Problem:
     """State a problem as a CVXPY program, over the problem's own arrays: to read, print, change or solve.
 
-    For `FitnessForUse`, with L the queries on B x and c the targets (Problem 1),
+    The default comes first; the mathematics of a statement stands with the function of its name.
 
-    - ``schur``: minimise α subject to ``[[Σ, BU], [(BU)', Z]] ⪰ 0``, ``diag(Z) ≤ α``, ``diag(L Σ L') ≤ c``;
-    - ``matrix_frac``: the same with ``(B u_i)' Σ⁻¹ (B u_i) ≤ α`` for each pair of neighbours;
-    - ``logdet``: the centring problem of sharpness t on the way to it, whose minimiser is at most
-      ``(s + m + k)/t`` above the optimum;
-    - ``sum``: minimise the sum of both maxima instead (Problem 3), which Σ solves together with Problem 1 up
-      to a factor.
+    ==================================== =================================== ==========================================
+    problem                              formulations                        in `dualmech.reference`
+    ==================================== =================================== ==========================================
+    `FitnessForUse`, `PrivacyFirst`      schur, matrix_frac, logdet, sum     `statements` (Problems 1, 2 and 3)
+    the same on geometry ``blocks``      schur, matrix_frac; dual where all  `blocks`
+                                         blocks have one coordinate
+    `TotalVariance`                      gram, schur, matrix_frac            `variance`; on blocks the first two above
+    `SoftmaxFitness`                     schur, matrix_frac                  `softmax` (Problem 4)
+    `QueryWeighting`                     inv_pos, sdp; for pure privacy      `weighting` (Program 1)
+                                         power, power_cone
+    `CommonMechanism`                    primal, dual                        `common` (equation 1)
+    `ReuseFitness`, `RefinementStage`    schur                               `reuse`, `refinement`
+    `LocalStrategy`                      sdp, socp, dual; in the worst case  `local.statements`, for at most ten user
+                                         dual, socp                          types
+    `LocalProjection`,                   qp                                  `local.projection`, `local.estimate`
+    `NonnegativeEstimate`
+    ==================================== =================================== ==========================================
 
-    `PrivacyFirst` has the same four, with κ to minimise, ``cost`` for α and κ c for c (Problem 2); its ``sum``
-    is Problem 3 as well, which knows no budget.
-
-    For `TotalVariance`, with V the queries on B x times √w and ``X = Σ⁻¹``,
-
-    - ``schur``: minimise ``tr Y`` subject to ``[[X, V'], [V, Y]] ⪰ 0``, ``diag((BU)' X BU) ≤ 1``;
-    - ``gram``, its default: the same with a triangle R for V, ``R'R = V'V``, whose size is the rank;
-    - ``matrix_frac``: minimise ``tr(V X⁻¹ V')`` under the second constraint.
-
-    Directions that no neighbour moves are left out of X, where they would be infinite.
-
-    For `SoftmaxFitness` (Problem 4), with limits g on the costs and h on the variances over their targets,
-
-    - ``schur``: minimise ``(1/t₁) log Σ exp(t₁ g_i) + (1/t₂) log Σ exp(t₂ h_j) + w Σ v_j Σ v_j'`` subject to
-      ``[[Σ, BU], [(BU)', Z]] ⪰ 0``, ``diag(Z) ≤ g``, ``diag(L Σ L')/c ≤ h``;
-    - ``matrix_frac``: the same with ``(B u_i)' Σ⁻¹ (B u_i) ≤ g_i``.
-
-    For `QueryWeighting`, with c the costs of the design queries that are needed and N their sensitivities,
-
-    - ``inv_pos``, its default: minimise ``Σ c_i / u_i`` subject to ``N'u ≤ 1``, in second-order cones;
-    - ``sdp``: minimise ``c'v`` with ``[[u_i, 1], [1, v_i]] ⪰ 0``, as the paper does;
-    - ``power``, the default for pure privacy, and ``power_cone``: minimise ``Σ c_i / u_i²``, in the cones named.
-
-    For `CommonMechanism`, with P_i the covariance with which mechanism i answers the common rows,
-
-    - ``primal``, its default: minimise ``tr Σ`` subject to ``Σ ⪰ P_i`` for each i (equation 1);
-    - ``dual``: maximise ``Σ tr(P_i Y_i)`` subject to ``Y_i ⪰ 0``, ``Σ Y_i = I``, whose multiplier is Σ.
-
-    On geometry ``blocks``, with τ the noise of blocks of one coordinate and K_b that of the others, whose coordinates
-    are the columns of M_b, for `FitnessForUse` and `PrivacyFirst`
-
-    - ``schur``, its default: minimise α subject to ``[[K_b, M_b], [M_b', Z_b]] ⪰ 0``, ``Σ 1/τ_t + Σ_b (Z_b)_oo ≤ α``
-      for every orbit o of cells, ``Σ v_t² τ_t + Σ_b v_b K_b v_b' ≤ c`` for every orbit of queries;
-    - ``matrix_frac``: the same with ``m' K_b⁻¹ m`` of the columns of M_b for the diagonal of Z_b;
-    - ``dual``, where all blocks have one coordinate and all records cost the same, as of marginals: maximise
-      ``Σ_t √(N'm)_t`` over ``m ≥ 0, Σ m_S ≤ 1``, the root of the optimum of `FitnessForUse`.
-
-    For `TotalVariance` the first two minimise the total of the variances, with 1 for α. A product is stated factor by
-    factor (``problem.factors``), and split noise has no one program.
-
-    For `ReuseFitness` ``schur`` is that of `FitnessForUse` with ``K Σ K' ⪯ I`` beside it, labelled ``released``, whose
-    multiplier is Ω.
-
-    For `LocalStrategy` of at most ten user types, with the patterns p_S in the rows of P, ``R'R = W'W`` and share the
-    prior times n,
-
-    - ``sdp``, the default of the average case: minimise ``tr T`` over weights w with ``[[G, R'], [R, T]] ⪰ 0``,
-      ``G = Σ_S w_S p_S p_S' / (share'p_S)``, ``P'w = 1``;
-    - ``socp``: minimise ``Σ_S s_S (share'p_S)``, or the largest variance t of a user type, with ``U P = R``,
-      ``P'w = 1`` and ``‖U_S‖² ≤ w_S s_S``;
-    - ``dual``, the default of the worst case: maximise ``2 tr(R Z) - 1'y`` with ``‖Z'p_S‖² ≤ (y'p_S)(share'p_S)``.
-
-    For `LocalProjection` and `NonnegativeEstimate` there is one, ``qp``, as their docstrings have it.
+    ``logdet`` is the centring problem of sharpness t on the way to Problem 1, ``sum`` is Problem 3, which knows no
+    budget. A product is stated factor by factor (``problem.factors``), and split noise has no one program.
 
     Parameters
     ----------

@@ -8,8 +8,7 @@ to the variance of an orbit of queries. ``M[b]`` (r, coordinates) holds the coor
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import cvxpy as cp
@@ -17,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech import linalg, validate
-from dualmech.errors import BackendError, InvalidInputError
+from dualmech import linalg
+from dualmech.errors import BackendError
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.block_forms import BlockPoint
 from dualmech.geometry.block_rows import Block
@@ -26,9 +25,8 @@ from dualmech.geometry.blocks import Blocks
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference.engine import attempts
-from dualmech.reference.engine.scaling import definite, shares
+from dualmech.reference.engine.scaling import definite, returned, shares
 from dualmech.reference.statements import named, variances
-from dualmech.solution import Solution
 from dualmech.validate import Array
 
 FORMULATIONS = ("schur", "matrix_frac")
@@ -77,9 +75,8 @@ class Stated:
         )
 
 
-def formulate(problem: Any, formulation: str = "schur") -> cp.Problem:
-    """State the problem over its own arrays; see `dualmech.reference.formulate`."""
-    name, stated = _named(problem, formulation), Stated.of(problem.geometry)
+def _write(problem: Any, name: str) -> cp.Problem:
+    stated = Stated.of(problem.geometry)
     if isinstance(problem, TotalVariance):
         return least_total(stated, problem.geometry.orbit_weights(problem.weights), name)
     limits = problem.targets[problem.geometry.tables]
@@ -90,50 +87,30 @@ def formulate(problem: Any, formulation: str = "schur") -> cp.Problem:
     return accuracy_first(stated, limits, name)
 
 
-def solve(
-    problem: FitnessForUse | TotalVariance,
-    *,
-    backend: str = "CLARABEL",
-    formulation: str = "schur",
-    tol: float | None = None,
-    time_limit: float | None = None,
-    **options: Any,
-) -> Solution:
-    """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
-    name = _named(problem, formulation)
-    cones = frozenset({"SOC", "PSD"} if problem.geometry.matrix_blocks else {"SOC"})
-    request = attempts.Request.of(backend, cones, tol, time_limit, options)
+def _read(
+    problem: FitnessForUse | TotalVariance, formulation: str, request: attempts.Request
+) -> attempts.Reading:
     scaled = _Units.of(problem)
+    if formulation == "dual":
+        return _bound_reading(scaled)
     fitness = not isinstance(problem, TotalVariance)
-    if name == "dual":
-        reading = _bound_reading(scaled)
-    else:
-        state, limits = (
-            (accuracy_first, scaled.ones) if fitness else (least_total, scaled.ones / scaled.total)
-        )
-        program = state(scaled.stated, limits, name)
-        reading = attempts.Reading(
-            program,
-            scaled,
-            covariance=lambda: scaled.gathered(program.var_dict),
-            dual=scaled.dual,
-            constraints=("privacy", "accuracy") if fitness else ("privacy",),
-            optimum=lambda: math.nan if program.value is None else float(program.value),
-        )
-    answer = attempts.solve(reading, request)
-    return replace(answer, solver=f"{answer.solver}:{name}")
+    state, limits = (accuracy_first, scaled.ones) if fitness else (least_total, scaled.ones / scaled.total)
+    program = state(scaled.stated, limits, formulation)
+    return attempts.Reading(
+        program,
+        scaled,
+        covariance=lambda: scaled.gathered(program.var_dict),
+        dual=scaled.dual,
+        constraints=("privacy", "accuracy") if fitness else ("privacy",),
+    )
 
 
-def _named(problem: Any, formulation: str) -> str:
-    name = validate.choice((*FORMULATIONS, "dual"), formulation=formulation)
+def _cones(problem: Any) -> dict[str, frozenset[str]]:
+    """Return what each statement needs; `dual` is for fitness for use of blocks that all have one coordinate."""
     blocks = problem.geometry
+    needed = frozenset({"SOC", "PSD"} if blocks.matrix_blocks else {"SOC"})
     plain = isinstance(problem, FitnessForUse) and not blocks.matrix_blocks and blocks.reach.shape[0] == 1
-    if name == "dual" and not plain:
-        raise InvalidInputError(
-            "formulation 'dual' is for fitness for use where all blocks have one coordinate and all records cost the "
-            "same, as of marginals"
-        )
-    return name
+    return dict.fromkeys((*FORMULATIONS, "dual") if plain else FORMULATIONS, needed)
 
 
 def best_bound(sensitivities: sp.csr_array) -> cp.Problem:
@@ -151,9 +128,7 @@ def _bound_reading(scaled: _Units) -> attempts.Reading:
     program = best_bound(sensitivities)
 
     def weights() -> Array:
-        found = program.var_dict["m"].value
-        if found is None:
-            raise BackendError("the backend returned no weights to judge")
+        found = returned(program.var_dict["m"].value, "weights")
         return np.maximum(found, FLOOR * np.max(found))
 
     return attempts.Reading(
@@ -162,7 +137,7 @@ def _bound_reading(scaled: _Units) -> attempts.Reading:
         covariance=lambda: reach / np.sqrt(sensitivities.T @ weights()),
         dual=lambda _: scaled.dual(np.ones(1), weights()),
         constraints=("spent",),
-        optimum=lambda: math.nan if program.value is None else float(program.value) ** 2,
+        optimum=lambda value: value**2,
     )
 
 
@@ -227,26 +202,14 @@ def _forms(stated: Stated, formulation: str) -> tuple[cp.Expression, cp.Expressi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Units:
-    """A problem in units in which levels of 1 and identities cost 1, meet the targets, and are best for equal weights.
-
-    Attributes
-    ----------
-    stated : Stated
-        The arrays, in these units; rows over √targets, or times √weights.
-    levels, lifts
-        What the noise of each block is taken times, ``levels ∘ τ`` and ``lift K lift'``.
-    cost : float
-        The largest cost that is called 1.
-    total : float
-        Of total variance, that of the identities.
-    """
+    """A problem in units in which levels of 1 and identities cost 1, meet the targets, and suit equal weights best."""
 
     problem: Any
-    stated: Stated
-    levels: Array
+    stated: Stated  # the arrays, in these units; rows over √targets, or times √weights
+    levels: Array  # levels, lifts: what the noise of each block is taken times, ``levels ∘ τ`` and ``lift K lift'``
     lifts: list[Array]
-    cost: float
-    total: float
+    cost: float  # the largest cost that is called 1
+    total: float  # of total variance, that of the identities
 
     @classmethod
     def of(cls, problem: FitnessForUse | TotalVariance) -> _Units:
@@ -298,9 +261,7 @@ class _Units:
 
         Of the cost that may be added, `spare`, every block gets the same (`Scaled.covariance`).
         """
-        if inner is None or not np.all(np.isfinite(np.asarray(inner, dtype=np.float64))):
-            raise BackendError("the backend returned no noise to judge")
-        given = np.asarray(inner, dtype=np.float64)
+        given = returned(inner, "noise")
         if given.ndim == 2:
             begun = [np.ravel(np.eye(len(lift))) for lift in self.lifts]
             given = np.concatenate([np.ones(len(self.levels)), *begun])
@@ -328,6 +289,9 @@ class _Units:
             return VarianceDual(shares(privacy))
         targets = self.problem.targets[self.problem.geometry.tables]
         return FitnessDual(shares(privacy), shares(accuracy) / targets)
+
+
+STATEMENT = attempts.Statement(_cones, _write, _read)
 
 
 def _balance(block: Block, rows: Array) -> Array:

@@ -6,17 +6,16 @@ mechanism i, and ``Y_i`` (r, r) the multiplier of ``Sigma ⪰ P_i``.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
 
-from dualmech.errors import BackendError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.reference.engine import attempts, backends
+from dualmech.reference.engine.scaling import returned
 from dualmech.reference.statements import named
 from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
@@ -27,33 +26,40 @@ FORMULATIONS = ("primal", "dual")
 TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
 
 
-def formulate(problem: CommonMechanism, formulation: str = "primal") -> cp.Problem:
-    """State the problem over its own arrays; see `dualmech.reference.formulate`."""
-    _named(formulation)
+def _write(problem: CommonMechanism, formulation: str) -> cp.Problem:
     if problem.trivial:
         raise InvalidInputError(f"problem must have something to state: {TRIVIAL}")
     return STATEMENTS[formulation](problem.bounds)
 
 
-def solve(
-    problem: CommonMechanism,
-    *,
-    backend: str = "CLARABEL",
-    formulation: str = "primal",
-    tol: float | None = None,
-    time_limit: float | None = None,
-    **options: Any,
-) -> Solution:
-    """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
-    _named(formulation)
-    request = attempts.Request.of(backend, backends.SEMIDEFINITE, tol, time_limit, options)
-    solver = f"reference:{request.backend}:{formulation}"
+def _read(
+    problem: CommonMechanism, formulation: str, request: attempts.Request
+) -> attempts.Reading | Solution:
     if problem.trivial:
-        return _nothing(problem, request.tol, solver)
+        nothing = np.zeros(problem.bounds.shape)
+        solver = f"reference:{request.backend}:{formulation}"
+        return judged(
+            problem,
+            nothing[0],
+            CommonDual(nothing),
+            tol=request.tol,
+            otherwise=Status.BACKEND,
+            message=TRIVIAL,
+            solver=solver,
+        )
     scaled = _Units.of(problem)
     program = STATEMENTS[formulation](scaled.bounds)
-    answer = attempts.solve(_READINGS[formulation](program, scaled), request)
-    return replace(answer, solver=solver)
+    if formulation == "primal":
+        return attempts.Reading(
+            program, scaled, lambda: program.var_dict["Sigma"].value, scaled.dual, constraints=("common",)
+        )
+
+    def weights() -> CommonDual:
+        known = [program.var_dict[f"Y_{i}"].value for i in range(len(scaled.bounds))]
+        # Before there is an answer: equal weights, which prove a bound as good as any.
+        return CommonDual(np.stack([np.eye(scaled.sizes[1]) if each is None else each for each in known]))
+
+    return attempts.Reading(program, scaled, lambda: program.constraints[-1].dual_value, weights)
 
 
 def primal(bounds: Array) -> cp.Problem:
@@ -89,19 +95,11 @@ STATEMENTS = {"primal": primal, "dual": dual}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Units:
-    """A problem with its covariances in units of their mean variance.
-
-    Attributes
-    ----------
-    bounds : (p, r, r) array
-        The P_i, in scaled units.
-    objective_unit : float
-        The variance that is called 1.
-    """
+    """A problem with its covariances in units of their mean variance."""
 
     problem: CommonMechanism
-    bounds: Array
-    objective_unit: float
+    bounds: Array  # (p, r, r) the P_i, in scaled units
+    objective_unit: float  # the variance that is called 1
 
     @classmethod
     def of(cls, problem: CommonMechanism) -> _Units:
@@ -119,9 +117,7 @@ class _Units:
 
         `spare` is a variance, in scaled units, to add beyond that, should rounding hide whether Σ is above.
         """
-        if inner is None or not np.all(np.isfinite(np.asarray(inner, dtype=np.float64))):
-            raise BackendError("the backend returned no covariance to judge")
-        given = np.asarray(inner, dtype=np.float64)
+        given = returned(inner)
         noise = (given + given.T) / 2
         missing = max(float(np.linalg.eigvalsh(bound - noise)[-1]) for bound in self.bounds)
         raised = noise + (max(missing, 0.0) + spare) * np.eye(len(noise))
@@ -132,49 +128,4 @@ class _Units:
         return CommonDual(multipliers.reshape(self.bounds.shape))
 
 
-def _reading_of_primal(program: cp.Problem, scaled: _Units) -> attempts.Reading:
-    return attempts.Reading(
-        program,
-        scaled,
-        covariance=lambda: program.var_dict["Sigma"].value,
-        dual=scaled.dual,
-        constraints=("common",),
-        optimum=lambda: _value(program),
-    )
-
-
-def _reading_of_dual(program: cp.Problem, scaled: _Units) -> attempts.Reading:
-    def weights() -> CommonDual:
-        known = [program.var_dict[f"Y_{i}"].value for i in range(len(scaled.bounds))]
-        # Before there is an answer: equal weights, which prove a bound as good as any.
-        return CommonDual(np.stack([np.eye(scaled.sizes[1]) if each is None else each for each in known]))
-
-    return attempts.Reading(
-        program,
-        scaled,
-        covariance=lambda: program.constraints[-1].dual_value,
-        dual=weights,
-        constraints=(),
-        optimum=lambda: _value(program),
-    )
-
-
-_READINGS = {"primal": _reading_of_primal, "dual": _reading_of_dual}
-
-
-def _nothing(problem: CommonMechanism, tol: float, solver: str) -> Solution:
-    """Return the trivial answer where there is nothing to state."""
-    nothing = np.zeros(problem.bounds.shape)
-    dual = CommonDual(nothing)
-    return judged(
-        problem, nothing[0], dual, tol=tol, otherwise=Status.BACKEND, message=TRIVIAL, solver=solver
-    )
-
-
-def _named(formulation: str) -> None:
-    if not isinstance(formulation, str) or formulation not in FORMULATIONS:
-        raise InvalidInputError(f"formulation must be one of {', '.join(FORMULATIONS)}, got {formulation!r}")
-
-
-def _value(program: cp.Problem) -> float:
-    return math.nan if program.value is None else float(program.value)
+STATEMENT = attempts.Statement(lambda _: dict.fromkeys(STATEMENTS, backends.SEMIDEFINITE), _write, _read)

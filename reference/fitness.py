@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,6 @@ from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
 from dualmech.reference import statements
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.scaling import Scaled
-from dualmech.solution import Solution
 from dualmech.validate import Array
 
 FORMULATIONS = {
@@ -43,15 +41,13 @@ PATH_ACCURACY = 0.1
 """A centring problem is solved this much more accurately than a single program."""
 
 
-def formulate(
+def _write(
     problem: FitnessForUse | PrivacyFirst,
-    formulation: str = "schur",
+    formulation: str,
     *,
     sharpness: float | None = None,
     orbits: Any = None,
 ) -> cp.Problem:
-    """State Problem 1, 2 or 3 over the problem's own arrays; see `dualmech.reference.formulate`."""
-    _named(formulation)
     if sharpness is not None and formulation != "logdet":
         raise InvalidInputError(f"sharpness belongs to formulation 'logdet', not to {formulation!r}")
     chosen = FIRST_SHARPNESS if sharpness is None else validate.positive_number(sharpness=sharpness)
@@ -64,18 +60,9 @@ def formulate(
     return _state(formulation, aim, problem.geometry.moves, problem.geometry.representation, chosen)
 
 
-def solve(
-    problem: FitnessForUse | PrivacyFirst,
-    *,
-    backend: str = "CLARABEL",
-    formulation: str = "schur",
-    tol: float | None = None,
-    time_limit: float | None = None,
-    orbits: Any = None,
-    **options: Any,
-) -> Solution:
-    """Solve Problem 1 or 2 with a backend of CVXPY; see `dualmech.reference.solve`."""
-    request = attempts.Request.of(backend, _named(formulation), tol, time_limit, options)
+def _read(
+    problem: FitnessForUse | PrivacyFirst, formulation: str, request: attempts.Request, orbits: Any = None
+) -> attempts.Reading:
     scaled = Scaled.of(problem)
     aim = _aim(formulation, np.ones(scaled.sizes[1]), 1.0 if isinstance(problem, PrivacyFirst) else None)
     if orbits is None:
@@ -84,17 +71,18 @@ def solve(
         means = _means(problem, orbits, formulation, scaled.kept_moves, scaled.kept_queries)
         program = statements.averaged(aim, scaled.moves, scaled.queries, means)
         dual = partial(_spread_dual, scaled, means)
-    reading = attempts.Reading(
+    return attempts.Reading(
         program,
         scaled,
         covariance=lambda: program.var_dict["Sigma"].value,
         dual=dual,
         constraints=("privacy", "accuracy"),
-        optimum=lambda: aim.optimum,
+        optimum=lambda _: aim.optimum,
+        steps=_central_path(program, scaled, request.tol) if formulation == "logdet" else None,
     )
-    path = _central_path(program, scaled, request.tol) if formulation == "logdet" else None
-    answer = attempts.solve(reading, request, path)
-    return replace(answer, solver=f"{answer.solver}:{formulation}")
+
+
+STATEMENT = attempts.Statement(lambda _: FORMULATIONS, _write, _read, symmetries=True)
 
 
 def _means(
@@ -116,12 +104,6 @@ def _spread_dual(
 
 def _members(mean: sp.csr_array, multipliers: Array) -> Array:
     return np.asarray(mean.T @ multipliers) if len(multipliers) == mean.shape[0] else multipliers
-
-
-def _named(formulation: str) -> frozenset[str]:
-    if not isinstance(formulation, str) or formulation not in FORMULATIONS:
-        raise InvalidInputError(f"formulation must be one of {', '.join(FORMULATIONS)}, got {formulation!r}")
-    return FORMULATIONS[formulation]
 
 
 def _aim(formulation: str, targets: Array, cost: float | None) -> statements.Aim:

@@ -10,6 +10,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference import blocks, fitness, products, split, variance
+from dualmech.reference.engine.attempts import Statement
 from dualmech.solution import Solution, restated
 
 UNSTATED = {
@@ -23,25 +24,25 @@ def formulate(problem: Any, **options: Any) -> cp.Problem:
     name = problem.geometry.name
     if name in UNSTATED:
         raise InvalidInputError(UNSTATED[name])
-    if name == "blocks":
-        _refuse_replaced(problem)
-        return blocks.formulate(problem, **_without_orbits(options))
-    return _dense(problem).formulate(problem, **options)
+    return _statement(problem).formulate(problem, **options)
 
 
 def solve(problem: Any, **options: Any) -> Solution:
     """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
     name = problem.geometry.name
-    if name == "dense":
-        return _dense(problem).solve(problem, **options)
-    if isinstance(problem, PrivacyFirst):
+    if name != "dense" and isinstance(problem, PrivacyFirst):
         answer = solve(problem.accuracy_first, **options)
         return restated(answer, problem, problem.feasible(answer.primal), answer.dual)
-    own = _without_orbits(options)
-    if name == "blocks":
+    if name not in UNSTATED:
+        return _statement(problem).solve(problem, **options)
+    return (products if name == "product" else split).solve(problem, solve, **options)
+
+
+def _statement(problem: Any) -> Statement:
+    if problem.geometry.name == "blocks":
         _refuse_replaced(problem)
-        return blocks.solve(problem, **own)
-    return (products if name == "product" else split).solve(problem, solve, **own)
+        return blocks.STATEMENT
+    return variance.STATEMENT if isinstance(problem, TotalVariance) else fitness.STATEMENT
 
 
 def _refuse_replaced(problem: Any) -> None:
@@ -51,13 +52,3 @@ def _refuse_replaced(problem: Any) -> None:
         raise InvalidInputError(
             "the reference layer states replaced records on geometry 'dense'; on blocks the fast layer solves them"
         )
-
-
-def _dense(problem: Any) -> Any:
-    return variance if isinstance(problem, TotalVariance) else fitness
-
-
-def _without_orbits(options: dict[str, Any]) -> dict[str, Any]:
-    if options.get("orbits") is not None:
-        raise InvalidInputError("orbits are for geometry 'dense'; blocks find their own")
-    return options

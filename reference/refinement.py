@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from dualmech import validate
-from dualmech.errors import BackendError, InvalidInputError
+from dualmech.errors import BackendError
 from dualmech.geometry.base import FitnessDual
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.refinement import Refinement, accuracy_first
@@ -91,12 +91,13 @@ def refine(
     return refine_by_stages(problem, directions, solve, tol=tol, solver=f"reference:{name}:refine")
 
 
-def formulate(stage: RefinementStage, formulation: str = "schur") -> cp.Problem:
+def _write(stage: RefinementStage, formulation: str) -> cp.Problem:
     """State one stage over M (r, r), called ``Sigma`` there: costs beyond the offsets, variances within the slack."""
-    if formulation != "schur":
-        raise InvalidInputError(f"formulation of a stage must be schur, got {formulation!r}")
     moves, rows = stage.moves[:, stage.neighbours], stage.rows[stage.queries]
     return _stated(stage.costs[stage.neighbours], stage.slack[stage.queries], moves, rows)
+
+
+STATEMENT = attempts.Statement(lambda _: {"schur": backends.SEMIDEFINITE}, _write, None)
 
 
 def _stated(offsets: Array, slack: Array, moves: Array, rows: Array) -> cp.Problem:

@@ -8,26 +8,20 @@ with unit noise, and ``c`` (m,) the targets.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import cvxpy as cp
 import numpy as np
 
-from dualmech.errors import BackendError, InvalidInputError
+from dualmech.errors import BackendError
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.reference import statements
-from dualmech.reference.engine import attempts
+from dualmech.reference.engine import attempts, backends
 from dualmech.reference.engine.scaling import Scaled
 from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
 
-FORMULATIONS = ("schur",)
-"""The statements by name; they need the semidefinite cone."""
 
-
-def formulate(problem: ReuseFitness, formulation: str = "schur") -> cp.Problem:
-    """State the problem over its own arrays; see `dualmech.reference.formulate`."""
-    _named(formulation)
+def _write(problem: ReuseFitness, formulation: str) -> cp.Problem:
     geometry, count = problem.geometry, len(problem.targets)
     return schur(
         statements.accuracy_first(problem.targets),
@@ -37,18 +31,7 @@ def formulate(problem: ReuseFitness, formulation: str = "schur") -> cp.Problem:
     )
 
 
-def solve(
-    problem: ReuseFitness,
-    *,
-    backend: str = "CLARABEL",
-    formulation: str = "schur",
-    tol: float | None = None,
-    time_limit: float | None = None,
-    **options: Any,
-) -> Solution:
-    """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
-    _named(formulation)
-    request = attempts.Request.of(backend, frozenset({"PSD"}), tol, time_limit, options)
+def _read(problem: ReuseFitness, formulation: str, request: attempts.Request) -> attempts.Reading | Solution:
     known = problem.release_alone()
     if known is not None:
         return judged(
@@ -58,16 +41,13 @@ def solve(
     asked = scaled.kept_queries < len(problem.targets)
     aim = statements.accuracy_first(np.ones(int(asked.sum())))
     program = schur(aim, scaled.moves, scaled.queries[asked], scaled.queries[~asked])
-    reading = attempts.Reading(
+    return attempts.Reading(
         program,
         scaled,
         covariance=lambda: program.var_dict["Sigma"].value,
         dual=lambda *multipliers: _dual(scaled, *multipliers),
         constraints=("privacy", "accuracy", "released")[: 2 + (not asked.all())],
-        optimum=lambda: aim.optimum,
     )
-    answer = attempts.solve(reading, request)
-    return replace(answer, solver=f"{answer.solver}:{formulation}")
 
 
 def schur(aim: statements.Aim, moves: Array, queries: Array, release: Array) -> cp.Problem:
@@ -89,9 +69,7 @@ def schur(aim: statements.Aim, moves: Array, queries: Array, release: Array) -> 
     )
 
 
-def _named(formulation: str) -> None:
-    if formulation not in FORMULATIONS:
-        raise InvalidInputError(f"formulation must be one of {', '.join(FORMULATIONS)}, got {formulation!r}")
+STATEMENT = attempts.Statement(lambda _: {"schur": backends.SEMIDEFINITE}, _write, _read)
 
 
 def _dual(scaled: Scaled, privacy: Array, accuracy: Array, released: Array | None = None) -> ReuseDual:

@@ -8,22 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import cvxpy as cp
 import numpy as np
 
-from dualmech.errors import BackendError, InvalidInputError
+from dualmech.errors import BackendError
 from dualmech.geometry.base import proving
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.scaling import Scaled
 from dualmech.reference.statements import named, variances
-from dualmech.solution import Solution
 from dualmech.validate import Array
-
-FORMULATIONS = ("schur", "matrix_frac")
-"""The statements by name."""
 
 CONES = frozenset({"PSD", "ExpCone"})
 
@@ -38,35 +33,20 @@ class Smoothing:
     total_weight: float
 
 
-def formulate(problem: SoftmaxFitness, formulation: str = "schur") -> cp.Problem:
-    """State Problem 4 over the problem's own arrays; see `dualmech.reference.formulate`."""
+def _write(problem: SoftmaxFitness, formulation: str) -> cp.Problem:
     smoothing = Smoothing(problem.targets, problem.t1, problem.t2, problem.total_weight)
-    return _state(_named(formulation), problem.geometry.moves, problem.geometry.representation, smoothing)
+    return STATEMENTS[formulation](problem.geometry.moves, problem.geometry.representation, smoothing)
 
 
-def solve(
-    problem: SoftmaxFitness,
-    *,
-    backend: str = "CLARABEL",
-    formulation: str = "schur",
-    tol: float | None = None,
-    time_limit: float | None = None,
-    **options: Any,
-) -> Solution:
-    """Solve Problem 4 with a backend of CVXPY; see `dualmech.reference.solve`."""
-    _named(formulation)
-    request = attempts.Request.of(backend, CONES, tol, time_limit, options)
+def _read(problem: SoftmaxFitness, formulation: str, request: attempts.Request) -> attempts.Reading:
     scaled, program = _scaled(problem, formulation)
-    reading = attempts.Reading(
+    return attempts.Reading(
         program,
         scaled,
         covariance=lambda: program.var_dict["Sigma"].value,
         dual=partial(_dual, scaled, program),
         constraints=("privacy", "accuracy"),
-        optimum=lambda: float("nan") if program.value is None else float(program.value),
     )
-    answer = attempts.solve(reading, request)
-    return replace(answer, solver=f"{answer.solver}:{formulation}")
 
 
 def schur(moves: Array, queries: Array, smoothing: Smoothing) -> cp.Problem:
@@ -114,14 +94,9 @@ def _smoothed(
     ]
 
 
-def _named(formulation: str) -> str:
-    if not isinstance(formulation, str) or formulation not in FORMULATIONS:
-        raise InvalidInputError(f"formulation must be one of {', '.join(FORMULATIONS)}, got {formulation!r}")
-    return formulation
+STATEMENTS = {"schur": schur, "matrix_frac": matrix_frac}
 
-
-def _state(formulation: str, moves: Array, queries: Array, smoothing: Smoothing) -> cp.Problem:
-    return (matrix_frac if formulation == "matrix_frac" else schur)(moves, queries, smoothing)
+STATEMENT = attempts.Statement(lambda _: dict.fromkeys(STATEMENTS, CONES), _write, _read)
 
 
 def _scaled(problem: SoftmaxFitness, formulation: str) -> tuple[Scaled, cp.Problem]:
@@ -139,7 +114,7 @@ def _scaled(problem: SoftmaxFitness, formulation: str) -> tuple[Scaled, cp.Probl
     queries[scaled.kept_queries] = scaled.queries
     queries *= np.sqrt(problem.targets)[:, None]
     smoothing = Smoothing(problem.targets, problem.t1 * unit, problem.t2 * unit, problem.total_weight)
-    return scaled, _state(formulation, moves, queries, smoothing)
+    return scaled, STATEMENTS[formulation](moves, queries, smoothing)
 
 
 def _dual(scaled: Scaled, program: cp.Problem, privacy: Array, accuracy: Array) -> SoftmaxDual:

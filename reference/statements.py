@@ -17,21 +17,11 @@ from dualmech.validate import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aim:
-    """What is minimised, and what the two sides of the trade may not exceed.
+    """What is minimised, and what the two sides of the trade may not exceed."""
 
-    Attributes
-    ----------
-    minimise : cvxpy.Expression
-        The objective.
-    cost_limit : cvxpy.Expression
-        Upper limit on ``(B u_i)' Σ⁻¹ (B u_i)`` for every pair of neighbours.
-    variance_limits : cvxpy.Expression
-        Upper limits on ``v_j Σ v_j'``, (m,).
-    """
-
-    minimise: cp.Expression
-    cost_limit: cp.Expression
-    variance_limits: cp.Expression
+    minimise: cp.Expression  # the objective
+    cost_limit: cp.Expression  # upper limit on ``(B u_i)' Σ⁻¹ (B u_i)`` for every pair of neighbours
+    variance_limits: cp.Expression  # upper limits on ``v_j Σ v_j'``, (m,)
 
     @property
     def optimum(self) -> float:

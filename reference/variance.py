@@ -7,75 +7,42 @@ cost matrix of the strategy; ``BU`` (k, s) holds the moves between neighbouring 
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-from typing import Any
-
 import cvxpy as cp
 import numpy as np
 import scipy.linalg
 
 from dualmech import linalg
-from dualmech.errors import BackendError, InvalidInputError
+from dualmech.errors import BackendError
 from dualmech.problems.variance import TotalVariance, VarianceDual
-from dualmech.reference.engine import attempts
-from dualmech.reference.engine.scaling import Scaled, definite
+from dualmech.reference.engine import attempts, backends
+from dualmech.reference.engine.scaling import Scaled, definite, returned
 from dualmech.reference.statements import named, variances
-from dualmech.solution import Solution
 from dualmech.validate import Array
 
 FORMULATIONS = ("gram", "schur", "matrix_frac")
 """The statements by name; all need the semidefinite cone."""
 
 
-def formulate(problem: TotalVariance, formulation: str = "gram") -> cp.Problem:
-    """State the problem over its own arrays; see `dualmech.reference.formulate`."""
-    _named(formulation)
+def _write(problem: TotalVariance, formulation: str) -> cp.Problem:
     geometry, weights = problem.geometry, problem.weights[problem.asked]
     moves, queries = geometry.moves, geometry.representation * np.sqrt(weights)[:, None]
     if len(geometry.unmoved):
         # X would be infinite on what no neighbour moves: it is released exactly, and left out here.
         moved = scipy.linalg.null_space(geometry.unmoved)
         moves, queries = moved.T @ moves, queries @ moved
-    return _state(formulation, moves, queries)
+    return STATEMENTS[formulation](moves, queries)
 
 
-def solve(
-    problem: TotalVariance,
-    *,
-    backend: str = "CLARABEL",
-    formulation: str = "gram",
-    tol: float | None = None,
-    time_limit: float | None = None,
-    **options: Any,
-) -> Solution:
-    """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
-    _named(formulation)
-    request = attempts.Request.of(backend, frozenset({"PSD"}), tol, time_limit, options)
+def _read(problem: TotalVariance, formulation: str, request: attempts.Request) -> attempts.Reading:
     scaled = Scaled.of_sum(problem)
-    program = _state(formulation, scaled.moves, scaled.queries)
-    reading = attempts.Reading(
+    program = STATEMENTS[formulation](scaled.moves, scaled.queries)
+    return attempts.Reading(
         program,
         scaled,
         covariance=lambda: _inverse(program.var_dict["X"].value),
         dual=lambda privacy: VarianceDual(scaled.neighbour_weights(privacy)),
         constraints=("privacy",),
-        optimum=lambda: math.nan if program.value is None else float(program.value),
     )
-    answer = attempts.solve(reading, request)
-    return replace(answer, solver=f"{answer.solver}:{formulation}")
-
-
-def _named(formulation: str) -> str:
-    if not isinstance(formulation, str) or formulation not in FORMULATIONS:
-        raise InvalidInputError(f"formulation must be one of {', '.join(FORMULATIONS)}, got {formulation!r}")
-    return formulation
-
-
-def _state(formulation: str, moves: Array, queries: Array) -> cp.Problem:
-    if formulation == "matrix_frac":
-        return matrix_frac(moves, queries)
-    return schur(moves, queries) if formulation == "schur" else gram(moves, queries)
 
 
 def schur(moves: Array, queries: Array) -> cp.Problem:
@@ -117,11 +84,14 @@ def matrix_frac(moves: Array, queries: Array) -> cp.Problem:
     )
 
 
+STATEMENTS = {"gram": gram, "schur": schur, "matrix_frac": matrix_frac}
+
+STATEMENT = attempts.Statement(lambda _: dict.fromkeys(FORMULATIONS, backends.SEMIDEFINITE), _write, _read)
+
+
 def _inverse(cost: Array | None) -> Array:
     """Return ``Σ = X⁻¹``, X moved towards the identity where a backend left it indefinite."""
-    if cost is None or not np.all(np.isfinite(cost)):
-        raise BackendError("the backend returned no covariance to judge")
-    factor = linalg.cholesky(definite(np.asarray(cost, dtype=np.float64)))
+    factor = linalg.cholesky(definite(returned(cost)))
     if factor is None:
         raise BackendError("the backend returned no covariance to judge")
     half = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), check_finite=False)

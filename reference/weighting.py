@@ -7,20 +7,17 @@ default, or ``|Q U|`` for pure privacy.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
 
-from dualmech.errors import BackendError, InvalidInputError
+from dualmech.errors import BackendError
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.reference.engine import attempts
-from dualmech.reference.engine.scaling import shares
+from dualmech.reference.engine.scaling import entries, shares
 from dualmech.reference.statements import named
-from dualmech.solution import Solution
 from dualmech.validate import Array
 
 FORMULATIONS = {
@@ -33,38 +30,22 @@ FLOOR = 1e-9
 """Least weight that a repair leaves, relative to the largest, in units in which the optimal ones are near 1."""
 
 
-def formulate(problem: QueryWeighting, formulation: str | None = None) -> cp.Problem:
-    """State the problem over its own arrays; see `dualmech.reference.formulate`."""
-    name, kept = _named(problem, formulation), _Units.of(problem)
+def _write(problem: QueryWeighting, formulation: str) -> cp.Problem:
+    kept = _Units.of(problem)
     rows = problem.sensitivities[np.ix_(kept.queries, kept.neighbours)]
-    return _state(name, problem.costs[kept.queries], rows)
+    return STATEMENTS[formulation](problem.costs[kept.queries], rows)
 
 
-def solve(
-    problem: QueryWeighting,
-    *,
-    backend: str = "CLARABEL",
-    formulation: str | None = None,
-    tol: float | None = None,
-    time_limit: float | None = None,
-    **options: Any,
-) -> Solution:
-    """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
-    name = _named(problem, formulation)
-    cones = FORMULATIONS[problem.privacy][name]
-    request = attempts.Request.of(backend, cones, tol, time_limit, options)
+def _read(problem: QueryWeighting, formulation: str, request: attempts.Request) -> attempts.Reading:
     scaled = _Units.of(problem)
-    program = _state(name, scaled.costs, scaled.sensitivities)
-    reading = attempts.Reading(
+    program = STATEMENTS[formulation](scaled.costs, scaled.sensitivities)
+    return attempts.Reading(
         program,
         scaled,
         covariance=lambda: program.var_dict["u"].value,
         dual=scaled.dual,
         constraints=("privacy",),
-        optimum=lambda: math.nan if program.value is None else float(program.value),
     )
-    answer = attempts.solve(reading, request)
-    return replace(answer, solver=f"{answer.solver}:{name}")
 
 
 def inv_pos(costs: Array, sensitivities: Array) -> cp.Problem:
@@ -128,25 +109,14 @@ class _Units:
     """A problem with the weights in units in which all 1 is feasible, and the best for equal multipliers.
 
     Left out are design queries that are not needed, or that no neighbour changes, and neighbours that change none.
-
-    Attributes
-    ----------
-    costs, sensitivities : (k',), (k', s') arrays
-        c and N of what is kept, in scaled units.
-    weights : (k',) array
-        The weights that are called 1.
-    objective_unit : float
-        The objective that is called 1.
-    queries, neighbours : index arrays
-        What was kept.
     """
 
     problem: QueryWeighting
-    costs: Array
+    costs: Array  # costs, sensitivities: (k',), (k', s') c and N of what is kept, in scaled units
     sensitivities: Array
-    weights: Array
-    objective_unit: float
-    queries: npt.NDArray[np.intp]
+    weights: Array  # (k',) the weights that are called 1
+    objective_unit: float  # the objective that is called 1
+    queries: npt.NDArray[np.intp]  # queries, neighbours: what was kept
     neighbours: npt.NDArray[np.intp]
 
     @classmethod
@@ -171,10 +141,7 @@ class _Units:
 
         A matrix stands for its diagonal: the identity for the weights that are called 1.
         """
-        if inner is None or not np.all(np.isfinite(np.asarray(inner, dtype=np.float64))):
-            raise BackendError("the backend returned no weights to judge")
-        weights = np.asarray(inner, dtype=np.float64)
-        weights = np.diagonal(weights) if weights.ndim == 2 else weights
+        weights = entries(inner, "weights")
         if weights.max() <= 0:
             raise BackendError("the backend returned no weights to judge: none is positive")
         repaired = np.maximum(weights, FLOOR * weights.max()) * self.weights
@@ -187,16 +154,4 @@ class _Units:
         return WeightingDual(whole)
 
 
-def _named(problem: QueryWeighting, formulation: str | None) -> str:
-    known = FORMULATIONS[problem.privacy]
-    if formulation is None:
-        return next(iter(known))
-    if not isinstance(formulation, str) or formulation not in known:
-        raise InvalidInputError(
-            f"formulation must be one of {', '.join(known)} for {problem.privacy} privacy, got {formulation!r}"
-        )
-    return formulation
-
-
-def _state(formulation: str, costs: Array, sensitivities: Array) -> cp.Problem:
-    return STATEMENTS[formulation](costs, sensitivities)
+STATEMENT = attempts.Statement(lambda problem: FORMULATIONS[problem.privacy], _write, _read)

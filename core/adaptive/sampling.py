@@ -23,15 +23,9 @@ EVERY = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """Points of a region, as several walks through it drew them.
+    """Points of a region, as several walks through it drew them."""
 
-    Attributes
-    ----------
-    draws : (n, c, d) array
-        The n points kept of each of c walks, in order.
-    """
-
-    draws: Array
+    draws: Array  # (n, c, d) the n points kept of each of c walks, in order
 
     @property
     def points(self) -> Array:

@@ -34,6 +34,8 @@ class Answerability:
     direction : (d,) array or None
         A difference x of data sets that costs more under b than under a, ``x'C_b x > x'C_a x``, largest entry 1;
         None where b is answerable.
+    attributes : tuple of str or None
+        Of mechanisms on blocks, in the place of matrices, the attributes of the worst block.
     """
 
     answerable: bool
@@ -41,6 +43,7 @@ class Answerability:
     transform: Array | None = None
     noise: Array | None = None
     direction: Array | None = None
+    attributes: tuple[str, ...] | None = None
 
     def __bool__(self) -> bool:
         return self.answerable

@@ -1,35 +1,37 @@
-"""The mechanism of a union of tables: noise on the blocks that its symmetry leaves, measured from low-order tables."""
+"""The mechanism of tables: noise on the blocks that their symmetry leaves, measured from low-order tables."""
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Mapping
+from os import PathLike
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 
-from dualmech import linalg, validate
-from dualmech.errors import InvalidInputError
+from dualmech import files, linalg, validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.files import domains
 from dualmech.geometry.block_forms import BlockPoint
 from dualmech.geometry.block_rows import Key
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.choice import tabular
-from dualmech.mechanisms.block_noise import Piece
-from dualmech.mechanisms.block_tables import BlockTables
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms import components
+from dualmech.mechanisms.block_order import OrderedBlocks, same_symmetry
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
+from dualmech.mechanisms.pieces import Piece
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
-from dualmech.workloads.domain import rounded
+from dualmech.workloads.domain import Domain, rounded
+from dualmech.workloads.lattice import Axes
 from dualmech.workloads.marginals import MarginalWorkload
-from dualmech.workloads.stacking import structured
 
-MAX_WRITTEN = 2**24
-"""Largest number of entries of a query matrix that is written out."""
+SCHEMA, VERSION = "dualmech.marginal_mechanism", 1
 
 
-class BlockMechanism(BlockTables, GaussianPrivacy):
-    """Noise on the blocks of a union of tables, on a domain that no vector need hold.
+class BlockMechanism(OrderedBlocks, GaussianPrivacy):
+    """Noise on the blocks of tables, on a domain that no vector need hold.
 
     For every block and each of its copies the mechanism releases ``moves @ s`` with noise of covariance K_b, all
     independent. The entry s_o is the sum of the data times one orthonormal function of each attribute of the block's
@@ -37,7 +39,11 @@ class BlockMechanism(BlockTables, GaussianPrivacy):
     ``Π √(n_i / mult_i)``. With these units ``(K_b⁻¹)_oo`` is what the block's copies cost a record in the orbit o,
     together, and ``v K_b v'`` the variance that they give a query (`dualmech.geometry.blocks`).
 
-    Problems on geometry ``blocks`` find such noise; `of_tables` is the plain one.
+    Of marginal tables every block is the residual subspace of a set T of attributes and has a level ``τ_T``, mult times
+    K_T: the table on T, centred along every axis, is released with noise of covariance ``τ_T / cells_T`` times the
+    projector on such tables. Any table whose blocks are all measured is recombined, without bias, and all tables agree.
+
+    Problems on geometry ``blocks`` find such noise; `of_tables` is the plain one, `of_levels` any on marginal tables.
 
     Parameters
     ----------
@@ -53,7 +59,7 @@ class BlockMechanism(BlockTables, GaussianPrivacy):
 
     Notes
     -----
-    One record added or removed.
+    One record added or removed. Of marginal tables: Xiao, He, Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
 
     Examples
     --------
@@ -72,12 +78,56 @@ class BlockMechanism(BlockTables, GaussianPrivacy):
     __slots__ = ()
 
     @classmethod
+    def of_levels(cls, domain: Domain, noise: Mapping[Axes, float]) -> BlockMechanism:
+        """Return the mechanism of marginal tables with these levels.
+
+        Parameters
+        ----------
+        domain : Domain
+            The attributes.
+        noise : mapping of axes to float
+            ``τ_T > 0`` for each measured set T, by the positions of its attributes. Sets with an attribute of one value
+            have no residual, and are left out; with no others the mechanism releases nothing.
+
+        Raises
+        ------
+        InvalidInputError, InputTypeError
+            A set with attributes that are not in the domain, or a level that is not positive.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> mechanism = dm.BlockMechanism.of_levels(dm.Domain({"age": 4, "sex": 2}), {(): 8.0, (1,): 8.0})
+        >>> mechanism.rho, mechanism.variance(["sex"]), round(mechanism.variance_of({"sex": [1, -1]}), 9)
+        (0.125, 4.0, 8.0)
+        """
+        if not isinstance(domain, Domain):
+            raise InputTypeError(f"domain must be a dualmech.Domain, got {type(domain).__name__}")
+        if not isinstance(noise, Mapping):
+            raise InputTypeError(
+                f"noise must map sets of attributes to positive levels, got {type(noise).__name__}"
+            )
+        count, sizes, levels = len(domain.names), domain.shape, {}
+        for axes, level in noise.items():
+            whole = isinstance(axes, tuple) and all(isinstance(axis, int) for axis in axes)
+            if not whole or list(axes) != sorted(set(axes)) or not all(0 <= axis < count for axis in axes):
+                raise InvalidInputError(
+                    f"noise must be given for increasing positions below {count}, got {axes}"
+                )
+            checked = validate.positive_number(**{f"noise[{axes}]": level})
+            if all(sizes[axis] > 1 for axis in axes):
+                levels[tuple((axis, 0) for axis in axes)] = checked
+        found = object.__new__(cls)
+        found._hold(domain, components.whole(sizes), (), {})
+        return found._with_levels(levels)
+
+    @classmethod
     def of_tables(cls, workload: Workload, variances: Any = 1.0) -> BlockMechanism:
         """Return what independent noise on every query of some tables reveals, the plain Gaussian mechanism.
 
         Queries v_j of variance σ_j² tell ``Σ_j m_j v_j'v_j / (σ_j² mult)`` about a copy of a block, one of its mult
-        copies, with m_j of them in orbit j: the inverse of the noise. Its variances are those of the consistent
-        estimates.
+        copies, with m_j of them in orbit j: the inverse of the noise. So a marginal table S tells ``1 / (σ² cells_S)``
+        about every subspace T ⊆ S, in units of ``1/τ_T``. Its variances are those of the consistent estimates.
 
         Parameters
         ----------
@@ -99,10 +149,8 @@ class BlockMechanism(BlockTables, GaussianPrivacy):
         >>> round(plain.squared_privacy_cost, 6)       # a record is in 277 of the 553 runs
         277.0
         """
-        tables = tabular(workload)
-        asked = structured([tables]) if isinstance(tables, MarginalWorkload) else tables
-        assert asked is not None
-        blocks = Blocks.of(asked)
+        asked = tabular(workload)
+        blocks = Blocks.of_marginals(asked) if isinstance(asked, MarginalWorkload) else Blocks.of(asked)
         told = blocks.counts / asked.per_table(variances, "variances")[blocks.tables]
         covariances = []
         for block in blocks.matrix_blocks:
@@ -115,7 +163,8 @@ class BlockMechanism(BlockTables, GaussianPrivacy):
 
     def scaled(self, factor: float) -> BlockMechanism:
         """Return the mechanism with the covariance of all noise times a factor > 0: its cost is divided by that."""
-        return BlockMechanism(self.blocks, self.point.scaled(validate.positive_number(factor=factor)))
+        times = validate.positive_number(factor=factor)
+        return self._with({key: piece.scaled(times) for key, piece in self.pieces.items()})
 
     def point_on(self, geometry: Any) -> BlockPoint:
         """Return the noise on blocks that may stand in another order, or on other bases.
@@ -125,25 +174,29 @@ class BlockMechanism(BlockTables, GaussianPrivacy):
         InvalidInputError
             Another domain or another symmetry, noise on more or on fewer blocks.
         """
-        if not isinstance(geometry, Blocks) or not geometry.frames:
+        if not isinstance(geometry, Blocks):
+            raise InvalidInputError("a BlockMechanism answers problems on geometry 'blocks'")
+        if geometry.workload.domain != self.domain or not same_symmetry(
+            geometry.frames or components.whole(self.domain.shape), self.frames
+        ):
             raise InvalidInputError(
-                "a BlockMechanism answers problems on geometry 'blocks', not of marginals"
+                "mechanism must be on the domain of the problem's workload, with the same symmetry"
             )
-        same = geometry.workload.domain == self.workload.domain and all(
-            one.turning == two.turning and np.array_equal(one.labels, two.labels)
-            for one, two in zip(geometry.frames, self.blocks.frames, strict=True)
-        )
-        if not same:
-            raise InvalidInputError("mechanism must be on the problem's domain, with the same symmetry")
-        if {*geometry.keys, *(block.key for block in geometry.matrix_blocks)} != {*self.pieces}:
+        needed = [*geometry.keys, *(block.key for block in geometry.matrix_blocks)]
+        missing = next((key for key in needed if key not in self.pieces), None)
+        if missing is not None:
             raise InvalidInputError(
-                "mechanism must have noise on the blocks that the problem's tables need, and no other"
+                f"mechanism must measure all that the tables need, it does not measure {self._named(missing)}"
             )
-        found = [
-            block.restated(self.pieces[block.key].covariance, self.pieces[block.key].moves)
-            for block in geometry.matrix_blocks
-        ]
-        levels = np.array([self.pieces[key].covariance[0, 0] for key in geometry.keys])
+        if further := len(self.pieces) - len(needed):
+            raise InvalidInputError(
+                f"mechanism measures {further} blocks that no table needs, at a cost; leave them out"
+            )
+        found = []
+        for block in geometry.matrix_blocks:
+            piece = self.pieces[block.key]
+            found.append(block.restated(piece.covariance / piece.copies, piece.moves))
+        levels = np.array([self.pieces[key].covariance[0, 0] for key in geometry.keys]) / geometry.copies
         return BlockPoint(levels, tuple(found))
 
     def dense(self) -> LinearGaussianMechanism:
@@ -152,43 +205,65 @@ class BlockMechanism(BlockTables, GaussianPrivacy):
         Raises
         ------
         InvalidInputError
-            More than 2^24 entries of a matrix on the cells.
+            A query matrix of more than 2^24 entries.
 
         Examples
         --------
         >>> import dualmech as dm
-        >>> asked = dm.workloads.union({"age": 3, "sex": 2}, {"ages": ["age"], "sexes": ["sex"]})
-        >>> dm.BlockMechanism.of_tables(asked).dense().query_matrix.shape
-        (4, 6)
+        >>> small = dm.BlockMechanism.of_levels(dm.Domain({"age": 3, "sex": 2}), {(): 6.0, (1,): 6.0})
+        >>> small.dense().query_matrix.shape, abs(small.dense().rho - small.rho) < 1e-12
+        ((2, 6), True)
         """
-        assert self.workload.domain is not None
-        cells = self.workload.domain.cells
-        if cells**2 > MAX_WRITTEN:
-            raise InvalidInputError(
-                f"a query matrix of {rounded(cells)} cells is too large to write out (limit {MAX_WRITTEN} entries)"
-            )
-        rows, covariances = [], []
+        cells = self.domain.cells
+        count = sum(piece.copies * len(piece.moves) for piece in self.pieces.values())
+        check_written(max(count, 1) * cells, f"a query matrix of {count:.6g} rows and {rounded(cells)} cells")
+        rows, covariances = [np.zeros((0, cells))], [np.zeros((0, 0))]
         for key, piece in self.pieces.items():
-            written = self._written(key, piece)
-            rows += written
-            covariances += [piece.covariance] * len(written)
+            rows.append(self._written(key, piece))
+            covariances += [piece.covariance] * round(piece.copies)
         return LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*covariances))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a mechanism of marginal tables to an ``.npz`` file, whole or not at all (``docs/formats.md``).
+
+        Raises
+        ------
+        InvalidInputError
+            Blocks of another kind: they are kept in the file of a solution.
+        """
+        levels = np.array(list(self.noise.values()), dtype=np.float64)
+        files.write_npz(path, SCHEMA, VERSION, levels=levels, **domains.arrays(self.domain, self.noise))
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> BlockMechanism:
+        """Read a mechanism of marginal tables back; its privacy is computed anew from its noise.
+
+        Raises
+        ------
+        FileFormatError
+            The file cannot be read, follows another schema, or its arrays do not fit together.
+        """
+        arrays = files.read_npz(path, SCHEMA, (VERSION,))
+        files.require(path, arrays, "levels", *domains.KEYS)
+        with files.reading(path):
+            domain, sets = domains.from_arrays(arrays)
+            levels = arrays["levels"]
+            if levels.shape != (len(sets),):
+                raise InvalidInputError(f"levels must be {len(sets)} numbers, got shape {levels.shape}")
+            return cls.of_levels(domain, dict(zip(sets, levels.tolist(), strict=True)))
 
     def __repr__(self) -> str:
         return f"BlockMechanism({len(self.pieces)} blocks, rho={self.rho:.6g})"
 
-    def _written(self, key: Key, piece: Piece) -> list[Array]:
-        """Return the released rows of every copy of a block."""
-        frames, inside = self.blocks.frames, dict(key)
-        directions = {axis: frames[axis].directions(component).T for axis, component in key}
-        summed = {
-            axis: (frame.labels == np.arange(len(frame.sizes))[:, None]).astype(np.float64)
-            for axis, frame in enumerate(frames)
-            if axis not in inside
-        }
-        found = []
-        for copy in itertools.product(*(range(len(each)) for each in directions.values())):
-            chosen = {axis: directions[axis][[index]] for axis, index in zip(directions, copy, strict=True)}
-            factors = [chosen[axis] if axis in chosen else summed[axis] for axis in range(len(frames))]
-            found.append(piece.moves @ linalg.kronecker(factors) / piece.weight)
-        return found
+    def _written(self, key: Key, piece: Piece) -> Array:
+        """Return the released rows of every copy of a block, one copy after another."""
+        factors, inside = [], dict(key)
+        for axis, frame in enumerate(self.frames):
+            classes = frame.labels == np.arange(len(frame.sizes))[:, None]
+            own = frame.directions(inside[axis]).T if axis in inside else classes.astype(np.float64)
+            factors.append(own)
+        extents = [len(each) for each in factors]
+        order = [*inside, *(axis for axis in range(len(factors)) if axis not in inside)]
+        written = linalg.kronecker(factors).reshape(*extents, -1).transpose(*order, len(order))
+        copies = written.reshape(-1, piece.moves.shape[1], written.shape[-1])
+        return np.asarray(piece.moves @ copies / piece.weight).reshape(-1, written.shape[-1])

@@ -1,103 +1,87 @@
-"""Noise on the blocks of a union of tables: what it costs, and how accurate it makes any product query."""
+"""Noise on the blocks of tables: what it costs, and how accurate it makes any table or product query."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import linalg
+from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.block_forms import BlockForms, BlockPoint
-from dualmech.geometry.block_rows import Block, Key
+from dualmech.geometry.attribute_symmetry import Frame, Parts
+from dualmech.geometry.block_rows import BlockRows, Key
 from dualmech.geometry.blocks import Blocks
 from dualmech.mechanisms import components, records
 from dualmech.mechanisms.noise import TRIFLE
-from dualmech.mechanisms.subspace_noise import factors_of
+from dualmech.mechanisms.pieces import Piece, axes_of
 from dualmech.validate import Array
-from dualmech.workloads.domain import rounded
+from dualmech.workloads.base import Workload
+from dualmech.workloads.domain import Domain, rounded
 from dualmech.workloads.lattice import Axes
+from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
-
-EVEN = 1e-12
-"""What rounding may make a basis differ over classes that it does not tell apart, relative to its largest entry."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Piece:
-    """Noise on a block.
-
-    A copy of the block is a choice of an orthonormal function u_i in the component of every attribute of the key. Its
-    coordinate o is the sum of the data times ``Π u_i`` over the cells of the wide attributes' classes that o names,
-    divided by ``weight = √(Π mult_i / n_i)``, n_i the size of the class on which the component lives. In every copy
-    ``moves`` times the coordinates are released with noise of covariance K.
-
-    Attributes
-    ----------
-    moves : (r, b) array
-        The basis, in coordinates.
-    covariance, root : (r, r) arrays
-        K and R with ``R'R = K``.
-    weight : float
-    classed : tuple of int
-        The wide attributes outside the key whose classes `moves` tells apart: it is even over the others'.
-    """
-
-    moves: Array
-    covariance: Array
-    root: Array
-    weight: float
-    classed: Axes = ()
-
-    @property
-    def partial(self) -> bool:
-        """Whether some combination of the coordinates is not released."""
-        return len(self.moves) < self.moves.shape[1]
-
 
 Look = Mapping[int, tuple[Array, Array]]
 """Of a product query: the class means and the parts of each attribute's factor, by position."""
 
 
 class BlockNoise:
-    """Noise on the blocks of a union of tables; the parameters are those of `BlockMechanism`."""
+    """Noise on the blocks of tables; the parameters are those of `BlockMechanism`."""
 
-    __slots__ = ("blocks", "forms", "groups", "pieces", "point", "workload")
+    __slots__ = ("costs", "domain", "frames", "known", "pieces", "rounding", "wide", "workload")
 
-    workload: UnionWorkload
-    blocks: Blocks
-    point: BlockPoint
-    forms: BlockForms
+    domain: Domain
+    frames: tuple[Frame, ...]
+    wide: Axes
     pieces: dict[Key, Piece]
-    groups: dict[Axes, list[Key]]
+    costs: Array  # of a record in each orbit of cells
+    workload: UnionWorkload | MarginalWorkload | None
+    known: Mapping[str, tuple[Parts, ...]]  # what the tables of a union ask of each attribute, by name
 
-    def __init__(self, blocks: Blocks, point: BlockPoint) -> None:
+    def __init__(self, blocks: Blocks, point: Any) -> None:
         if not isinstance(blocks, Blocks):
             raise InputTypeError(f"blocks must be Blocks, got {type(blocks).__name__}")
-        workload = blocks.workload
-        if not isinstance(workload, UnionWorkload):
-            raise InputTypeError("blocks of marginal tables have a mechanism of their own, MarginalMechanism")
-        checked = blocks.point(point)
-        forms = blocks.forms(checked)
-        if forms is None:
-            raise InvalidInputError("point must have positive levels and positive definite covariances")
-        self.workload, self.blocks, self.point, self.forms = workload, blocks, checked, forms
+        workload, checked = blocks.workload, blocks.point(point)
+        assert workload.domain is not None
+        frames = blocks.frames or components.whole(workload.domain.shape)
         one = np.ones((1, 1))
-        self.pieces = {
-            key: Piece(one, one * level, one * math.sqrt(level), _weight(blocks, key, copies))
-            for key, level, copies in zip(
-                blocks.keys, checked.levels.tolist(), blocks.copies.tolist(), strict=True
-            )
-        }
+        levels = zip(blocks.keys, (checked.levels * blocks.copies).tolist(), strict=True)
+        pieces = {key: Piece.of(frames, blocks.wide, key, one, one * level) for key, level in levels}
         for block, covariance in zip(blocks.matrix_blocks, checked.covariances, strict=True):
-            self.pieces[block.key] = _piece(blocks, block, covariance)
-        self.groups = {}
-        for key in self.pieces:
-            self.groups.setdefault(tuple(axis for axis, _ in key), []).append(key)
+            noise = covariance * block.copies
+            pieces[block.key] = Piece.of(frames, blocks.wide, block.key, block.moves, noise)
+        known = dict(zip(workload.table_names, blocks.parts, strict=True)) if blocks.frames else {}
+        self._hold(workload.domain, frames, blocks.wide, pieces, workload, known)
+
+    def _hold(
+        self,
+        domain: Domain,
+        frames: tuple[Frame, ...],
+        wide: Axes,
+        pieces: dict[Key, Piece],
+        workload: UnionWorkload | MarginalWorkload | None = None,
+        known: Mapping[str, tuple[Parts, ...]] | None = None,
+    ) -> None:
+        self.domain, self.frames, self.wide, self.pieces = domain, frames, wide, pieces
+        self.workload, self.known = workload, known or {}
+        rows = BlockRows(frames, wide)
+        self.costs = np.zeros(math.prod(len(frames[axis].sizes) for axis in wide))
+        self.rounding = np.zeros_like(self.costs)
+        for key, piece in pieces.items():
+            orbits = rows.cells_of(key)
+            self.costs[orbits] += piece.costs
+            self.rounding[orbits] += piece.rounding + len(pieces) * linalg.EPS * piece.costs
+
+    def _with(self, pieces: dict[Key, Piece]) -> Self:
+        """Return other noise with the same symmetry."""
+        found = object.__new__(type(self))
+        kept = self.workload if isinstance(self.workload, UnionWorkload) else None
+        found._hold(self.domain, self.frames, self.wide, pieces, kept, self.known)
+        return found
 
     @property
     def squared_privacy_cost(self) -> float:
@@ -105,19 +89,50 @@ class BlockNoise:
 
         Where its rounding may exceed 1e-9 of it, the allowance is added: privacy errs on the safe side.
         """
-        rounding = self.forms.cost_rounding
-        return self.forms.cost * (1 + rounding if rounding > TRIFLE else 1.0)
+        cost, safe = float(self.costs.max()), float((self.costs + self.rounding).max())
+        return safe if safe > cost * (1 + TRIFLE) else cost
 
-    def variances(self, table: str) -> Array:
-        """Return the variance of every query of a table, an axis an attribute.
+    @property
+    def noise(self) -> dict[Axes, float]:
+        """Of marginal tables, the level τ_T of each measured set T of attributes; refused where symmetry is less.
+
+        With d cells, ``τ_T / d`` is the variance of the noise on the residual subspace of T.
+        """
+        if self.wide or any(frame.turning for frame in self.frames):
+            raise InvalidInputError(
+                "noise is one level a set of attributes, which takes blocks of marginal tables"
+            )
+        return {axes_of(key): float(piece.covariance[0, 0]) for key, piece in self.pieces.items()}
+
+    def variance(self, table: str | Iterable[str]) -> float:
+        """Return the largest variance of a query of a table; all cells of a marginal table have the same.
+
+        Parameters
+        ----------
+        table : str or names of attributes
+            A table of the union that was asked for, or the attributes of a marginal table.
 
         Raises
         ------
         InvalidInputError
-            No table of that name, or one of too many queries to write out.
+            No table of that name, unknown attributes, a part that is not measured.
         """
-        self._asked(table)
-        return self.blocks.spread(self.workload.table_names.index(table), self.forms.variances)
+        return float(self._orbit_variances(self._rows(self._table(table))[1]).max())
+
+    def variances(self, table: str | Iterable[str] | Workload) -> Array:
+        """Return the variance of every query of a table, an axis an attribute; of a workload, one a table.
+
+        Raises
+        ------
+        InvalidInputError
+            As `variance`; a table of too many queries to write out.
+        """
+        if isinstance(table, MarginalWorkload | UnionWorkload):
+            each = table.sets if isinstance(table, MarginalWorkload) else table.table_names
+            return np.array([self.variance(one) for one in each])
+        parts, rows = self._rows(self._few(self._table(table)))
+        own = self._orbit_variances(rows).reshape(tuple(len(each.means) for each in parts))
+        return np.asarray(own[np.ix_(*(each.orbits for each in parts))])
 
     def variance_of(self, query: Mapping[str, npt.ArrayLike]) -> float:
         """Return the variance of a product query: one factor an attribute, ones for those that are not named."""
@@ -141,43 +156,84 @@ class BlockNoise:
         """
         return self._covariance(self._look(first), self._look(second))
 
-    def _asked(self, table: str) -> Table:
-        """Return a table by name, once its queries are known to be few enough to write out."""
-        found = self.workload.table(table)
-        if (queries := math.prod(self.workload.table_shape(found))) > records.LARGEST_TABLE:
+    def _table(self, asked: str | Iterable[str]) -> Table:
+        """Return a table of the union by name, or a marginal table by its attributes."""
+        if isinstance(asked, str) and isinstance(self.workload, UnionWorkload):
+            return self.workload.table(asked)
+        axes = self.domain.axes(asked)
+        return Table(self._shown(axes), tuple((axis, None) for axis in axes))
+
+    def _few(self, table: Table) -> Table:
+        """Refuse a table of too many queries to write out."""
+        sizes = (
+            self.domain.shape[axis] if asked is None else asked.shape[0] for axis, asked in table.queries
+        )
+        if (queries := math.prod(sizes)) > records.LARGEST_TABLE:
             raise InvalidInputError(
-                f"table {table!r} of {rounded(queries)} queries is too large to write out "
+                f"table {table.name!r} of {rounded(queries)} queries is too large to write out "
                 f"(limit {records.LARGEST_TABLE})"
             )
+        return table
+
+    def _rows(self, table: Table) -> tuple[tuple[Parts, ...], dict[Key, tuple[npt.NDArray[np.intp], Array]]]:
+        """Return the parts of a table, and its rows in each block: their orbits, and what they are on the basis."""
+        parts = self.known.get(table.name) or tuple(
+            self.frames[axis].parts(asked) for axis, asked in table.queries
+        )
+        rows, found = BlockRows(self.frames, self.wide), {}
+        if self.wide or any(asked is not None or self.frames[axis].turning for axis, asked in table.queries):
+            rows.add(table.axes, parts, np.arange(math.prod(len(each.means) for each in parts)))
+        else:
+            self._add_marginal(rows, table.axes)
+        for key, (values,) in rows.values.items():
+            piece = self.pieces.get(key)
+            moved = values if piece is None else values @ piece.moves.T
+            if piece is None or not piece.covers(values, moved):
+                raise InvalidInputError(f"{table.name} is not answered: {self._named(key)} is not measured")
+            found[key] = rows.rows[key][0], moved
+        return parts, found
+
+    def _add_marginal(self, rows: BlockRows, axes: Axes) -> None:
+        """Add the cells of a marginal table to blocks of one coordinate, mult of ``T ⊆ S`` over the cells of S each."""
+        sizes = {axis: float(self.domain.shape[axis]) for axis in axes}
+        cells, varying = math.prod(sizes.values()), [axis for axis, size in sizes.items() if size > 1]
+        for count in range(len(varying) + 1):
+            for inside in itertools.combinations(varying, count):
+                key = tuple((axis, 0) for axis in inside)
+                rows.rows[key] = [np.zeros(1, dtype=np.intp)]
+                rows.values[key] = [np.full((1, 1), math.prod(sizes[axis] - 1 for axis in inside) / cells)]
+
+    def _orbit_variances(self, rows: Mapping[Key, tuple[npt.NDArray[np.intp], Array]]) -> Array:
+        found = np.zeros(1 + max((int(orbits.max()) for orbits, _ in rows.values()), default=0))
+        for key, (orbits, moved) in rows.items():
+            piece = self.pieces[key]
+            found[orbits] += np.einsum("jk,jk->j", moved @ piece.covariance, moved) / piece.copies
         return found
 
     def _look(self, query: Mapping[str, npt.ArrayLike]) -> Look:
         """Return what a query is made of; refuse it where a part is not measured."""
-        assert self.workload.domain is not None
-        factors = factors_of(self.workload.domain, query)
-        frames = self.blocks.frames
-        look = {axis: components.of_query(frames[axis], factor) for axis, factor in factors.items()}
-        shown = " x ".join(self.workload.domain.names[axis] for axis in sorted(look)) or "the total"
+        factors = _factors(self.domain, query)
+        look = {axis: components.of_query(self.frames[axis], factor) for axis, factor in factors.items()}
+        shown = self._shown(sorted(look))
         for key in self._sought(look):
             piece = self.pieces.get(key)
             if piece is None:
                 raise InvalidInputError(
                     f"query of {shown} is not answered: no table asks for {self._named(key)}"
                 )
-            if piece.partial:
-                vector = self._vector(look, key)
-                missed = np.linalg.norm(vector - (piece.moves @ vector) @ piece.moves)
-                if missed > linalg.SPAN_TOLERANCE * np.linalg.norm(vector):
-                    raise InvalidInputError(
-                        f"query of {shown} is not answered: of {self._named(key)} only other sums over "
-                        f"{self._wide_outside(key)} are asked for"
-                    )
+            vector = self._vector(look, key)
+            if not piece.covers(vector, piece.moves @ vector):
+                others = self._shown(axis for axis in self.wide if axis not in dict(key))
+                raise InvalidInputError(
+                    f"query of {shown} is not answered: of {self._named(key)} only other sums over {others} are "
+                    f"asked for"
+                )
         return look
 
     def _covariance(self, first: Look, second: Look) -> float:
-        frames, total = self.blocks.frames, 0.0
+        total = 0.0
         products = {
-            axis: components.inner_products(frames[axis], first[axis][1], second[axis][1])
+            axis: components.inner_products(self.frames[axis], first[axis][1], second[axis][1])
             for axis in first
             if axis in second
         }
@@ -195,59 +251,50 @@ class BlockNoise:
         """Yield the blocks in which a query has a part."""
         choices: list[list[Key]] = []
         for axis, (means, parts) in sorted(look.items()):
-            frame = self.blocks.frames[axis]
-            own: list[Key] = [()] if np.any(means) else []
+            frame = self.frames[axis]
             found = (
                 each for each in range(len(frame.classes)) if np.any(parts[components.places(frame, each)])
             )
-            choices.append([*own, *(((axis, each),) for each in found)])
+            choices.append([*([()] if np.any(means) else []), *(((axis, each),) for each in found)])
         for chosen in itertools.product(*choices):
             yield tuple(pair for own in chosen for pair in own)
 
     def _vector(self, look: Look, key: Key) -> Array:
         """Return a query's coordinates in a block, but for what it has in the components of the key."""
-        inside, vector = {axis for axis, _ in key}, np.ones((1, 1))
-        for axis in sorted({*look, *self.blocks.wide} - inside):
-            means = look[axis][0] if axis in look else np.ones(len(self.blocks.frames[axis].sizes))
+        vector = np.ones((1, 1))
+        for axis in sorted({*look, *self.wide} - dict(key).keys()):
+            means = look[axis][0] if axis in look else np.ones(len(self.frames[axis].sizes))
             vector = linalg.kronecker([vector, means[None, :]])
         return vector[0]
 
     def _named(self, key: Key) -> str:
         """Say in words where a block lives."""
-        assert self.workload.domain is not None
         words = []
         for axis, component in key:
-            frame, name = self.blocks.frames[axis], self.workload.domain.names[axis]
+            frame, name = self.frames[axis], self.domain.names[axis]
             if frame.turning:
                 words.append(f"{name} at frequency {component + 1}")
+            elif len(frame.sizes) == 1:
+                words.append(f"differences of {name}")
             else:
                 members = components.places(frame, component)
-                within = f" among its values {members[0]} … {members[-1]}" if len(frame.sizes) > 1 else ""
-                words.append(f"differences of {name}{within}")
-        return " x ".join(words) or "sums over whole classes"
+                words.append(f"differences of {name} among its values {members[0]} … {members[-1]}")
+        return " x ".join(words) or ("sums over whole classes" if self.wide else "the total")
 
-    def _wide_outside(self, key: Key) -> str:
-        assert self.workload.domain is not None
-        inside = {axis for axis, _ in key}
-        return " x ".join(self.workload.domain.names[axis] for axis in self.blocks.wide if axis not in inside)
+    def _shown(self, axes: Iterable[int]) -> str:
+        return " x ".join(self.domain.names[axis] for axis in axes) or "the total"
 
 
-def _weight(blocks: Blocks, key: Key, copies: float) -> float:
-    sizes = (blocks.frames[axis].sizes[blocks.frames[axis].classes[component]] for axis, component in key)
-    return math.sqrt(copies / math.prod(map(float, sizes)))
-
-
-def _piece(blocks: Blocks, block: Block, covariance: Array) -> Piece:
-    judged = linalg.regularised_covariance((covariance + covariance.T) / 2)
-    root = None if judged is None else linalg.cholesky(judged)
-    if judged is None or root is None:
-        raise InvalidInputError("point must have positive definite covariances")
-    inside = {axis for axis, _ in block.key}
-    outside = [axis for axis in blocks.wide if axis not in inside]
-    moves = block.moves.reshape(len(block.moves), *(len(blocks.frames[axis].sizes) for axis in outside))
-    classed = tuple(
-        axis
-        for position, axis in enumerate(outside, start=1)
-        if np.ptp(moves, axis=position).max() > EVEN * np.abs(moves).max()
-    )
-    return Piece(block.moves, judged, root, _weight(blocks, block.key, block.copies), classed)
+def _factors(domain: Domain, query: Mapping[str, npt.ArrayLike]) -> dict[int, Array]:
+    """Return the factors of a product query by the positions of their attributes."""
+    if not isinstance(query, Mapping):
+        raise InputTypeError(f"query must map attributes to factors, got {type(query).__name__}")
+    factors = {}
+    for name, factor in query.items():
+        (axis,) = domain.axes([name])
+        factors[axis] = validate.finite(1, **{f"query[{name!r}]": factor})
+        if len(factors[axis]) != domain.shape[axis]:
+            raise InvalidInputError(
+                f"query[{name!r}] must have {domain.shape[axis]} entries, got {len(factors[axis])}"
+            )
+    return factors

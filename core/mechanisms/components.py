@@ -8,6 +8,8 @@ those of a component are `places`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
@@ -17,6 +19,28 @@ from dualmech.linalg import EPS
 from dualmech.validate import Array
 
 Index = npt.NDArray[np.intp]
+
+
+class WholeAttribute(Frame):
+    """The symmetry of an attribute all of whose values are exchanged; it takes no room, whatever their number."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", np.array([float(len(self.labels))]))
+
+
+def whole(sizes: Iterable[int]) -> tuple[Frame, ...]:
+    """Return the symmetry of attributes that marginal tables alone are asked of."""
+    return tuple(
+        WholeAttribute(
+            np.broadcast_to(np.intp(0), size),
+            np.zeros(int(size > 1), dtype=np.intp),
+            np.full(int(size > 1), size - 1.0),
+            False,
+        )
+        for size in sizes
+    )
 
 
 def places(frame: Frame, component: int) -> Index:

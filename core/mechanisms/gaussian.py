@@ -21,6 +21,9 @@ from dualmech.workloads.base import Workload
 
 SCHEMA, VERSION = "dualmech.mechanism", 1
 
+MAX_WRITTEN = 2**24
+"""Largest number of entries of a query matrix that is written out."""
+
 SPENT = 1e-9
 """A free budget of at most this, relative to the cost allowed, is none; a cost allowed may lie this far below."""
 
@@ -280,3 +283,9 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
     def __repr__(self) -> str:
         rows, cells = self.query_matrix.shape
         return f"LinearGaussianMechanism({rows} queries x {cells} cells, rho={self.rho:.6g})"
+
+
+def check_written(entries: float, what: str) -> None:
+    """Refuse a query matrix that is too large to write out."""
+    if entries > MAX_WRITTEN:
+        raise InvalidInputError(f"{what} is too large to write out (limit {MAX_WRITTEN} entries)")

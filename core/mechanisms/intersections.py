@@ -16,19 +16,12 @@ MEETING = linalg.SPAN_TOLERANCE
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intersection:
-    """The intersection of several row spaces.
+    """The intersection of several row spaces."""
 
-    Attributes
-    ----------
-    rows : (r, d) array
-        Orthonormal rows that span it; none where the spaces meet in 0 alone.
-    angles : (k,) array
-        In increasing order, k the least of the dimensions, in radians. For two spaces they are the principal
-        angles; for more, each is the root mean square of the angles' sines between a direction of the smallest
-        space and the others. The first r are 0, up to 1e-9.
-    """
-
-    rows: Array
+    rows: Array  # (r, d) orthonormal rows that span it; none where the spaces meet in 0 alone
+    # (k,) in increasing order, k the least of the dimensions, in radians. For two spaces they are the principal
+    # angles; for more, each is the root mean square of the angles' sines between a direction of the smallest space
+    # and the others. The first r are 0, up to 1e-9
     angles: Array
 
 

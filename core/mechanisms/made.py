@@ -12,11 +12,9 @@ from dualmech.geometry.product import Product
 from dualmech.geometry.split import Split, SplitPoint
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.mechanisms.marginal import MarginalMechanism
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.validate import Array
-from dualmech.workloads.marginals import MarginalWorkload
 
 
 @singledispatch
@@ -31,13 +29,8 @@ def _dense(geometry: Dense, point: Array) -> LinearGaussianMechanism:
 
 
 @mechanism_of.register
-def _blocks(geometry: Blocks, point: BlockPoint) -> MarginalMechanism | BlockMechanism:
-    if not isinstance(geometry.workload, MarginalWorkload):
-        return BlockMechanism(geometry, point)
-    lattice = geometry.workload.lattice
-    assert geometry.workload.domain is not None
-    levels = (point.levels * geometry.copies).tolist()
-    return MarginalMechanism(geometry.workload.domain, dict(zip(lattice.axes, levels, strict=True)))
+def _blocks(geometry: Blocks, point: BlockPoint) -> BlockMechanism:
+    return BlockMechanism(geometry, point)
 
 
 @mechanism_of.register

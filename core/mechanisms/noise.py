@@ -25,20 +25,11 @@ class StandardForm:
 
     The answers y to B x are worth exactly as much as ``G y``, which is ``S x`` with unit noise: the part of the
     noise that G drops only says where dependent rows of B contradict each other.
-
-    Attributes
-    ----------
-    queries : (k, d) array
-        S, of full row rank k = rank B; ``S'S`` is the cost matrix.
-    lift : (m, k) array
-        L, from S x back to the rows of B.
-    estimate : (k, m) array
-        G = L' Σ⁻¹, the best unbiased estimate of S x from the answers.
     """
 
-    queries: Array
-    lift: Array
-    estimate: Array
+    queries: Array  # (k, d) S, of full row rank k = rank B; ``S'S`` is the cost matrix
+    lift: Array  # (m, k) L, from S x back to the rows of B
+    estimate: Array  # (k, m) G = L' Σ⁻¹, the best unbiased estimate of S x from the answers
 
     @classmethod
     def of_independent(cls, queries: Array, covariance: Array) -> StandardForm:

@@ -12,17 +12,16 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.product import Product
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.mechanisms.marginal import MAX_WRITTEN, MarginalMechanism
+from dualmech.mechanisms.block import BlockMechanism
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.validate import Array
 from dualmech.workloads import products
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import rounded
-from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.products import ProductWorkload
 
-FactorMechanism: TypeAlias = LinearGaussianMechanism | MarginalMechanism
+FactorMechanism: TypeAlias = LinearGaussianMechanism | BlockMechanism
 
 
 class ProductMechanism(GaussianPrivacy):
@@ -33,7 +32,7 @@ class ProductMechanism(GaussianPrivacy):
 
     Parameters
     ----------
-    factors : sequence of LinearGaussianMechanism or MarginalMechanism
+    factors : sequence of LinearGaussianMechanism or BlockMechanism
         Two or more, with the default neighbours, none releasing anything exactly.
 
     Raises
@@ -62,11 +61,11 @@ class ProductMechanism(GaussianPrivacy):
         if len(factors) < 2:
             raise InvalidInputError(f"factors must be two or more mechanisms, got {len(factors)}")
         for index, factor in enumerate(factors):
-            if isinstance(factor, MarginalMechanism):
+            if isinstance(factor, BlockMechanism):
                 continue
             if not isinstance(factor, LinearGaussianMechanism):
                 raise InputTypeError(
-                    f"factors[{index}] must be a LinearGaussianMechanism or a MarginalMechanism, "
+                    f"factors[{index}] must be a LinearGaussianMechanism or a BlockMechanism, "
                     f"got {type(factor).__name__}"
                 )
             if factor.neighbours is not None or factor.releases_exactly:
@@ -99,8 +98,8 @@ class ProductMechanism(GaussianPrivacy):
 
         Parameters
         ----------
-        queries : (d_i,) array, or mapping for a factor of marginals
-            As `Workload` rows, or as `MarginalMechanism.variance_of` takes them.
+        queries : (d_i,) array, or mapping for a factor on blocks
+            As `Workload` rows, or as `BlockMechanism.variance_of` takes them.
 
         Raises
         ------
@@ -113,7 +112,7 @@ class ProductMechanism(GaussianPrivacy):
     def variances(self, workload: ProductWorkload) -> tuple[Array, ...]:
         """Return the factors' variances, (m_i,) each: that of a query is the product of one of each.
 
-        Of a factor of marginals there is one a table.
+        Of a factor on blocks there is one a table.
         """
         parts = self._parts(workload)
         return tuple(factor.variances(part) for factor, part in zip(self.factors, parts, strict=True))
@@ -159,10 +158,7 @@ class ProductMechanism(GaussianPrivacy):
         """Return the same mechanism with its Kronecker products written out; refused where they are too large."""
         forms = [_written(factor) for factor in self.factors]
         entries = math.prod(form.query_matrix.size for form in forms)
-        if entries > MAX_WRITTEN:
-            raise InvalidInputError(
-                f"a product of {rounded(entries)} entries is too large to write out (limit {MAX_WRITTEN})"
-            )
+        check_written(entries, f"a product of {rounded(entries)} entries")
         return LinearGaussianMechanism(
             linalg.kronecker([form.query_matrix for form in forms]),
             linalg.kronecker([form.covariance() for form in forms]),
@@ -178,11 +174,9 @@ class ProductMechanism(GaussianPrivacy):
             )
         parts = self._each("workload", workload.factors)
         for index, (factor, part) in enumerate(zip(self.factors, parts, strict=True)):
-            if isinstance(factor, MarginalMechanism) and (
-                not isinstance(part, MarginalWorkload) or part.domain != factor.domain
-            ):
+            if isinstance(factor, BlockMechanism) and part.domain != factor.domain:
                 raise InvalidInputError(
-                    f"workload must have marginals of the mechanism's domain at factors[{index}]"
+                    f"workload must have tables of the mechanism's domain at factors[{index}]"
                 )
         return parts
 
@@ -193,12 +187,12 @@ class ProductMechanism(GaussianPrivacy):
 
 
 def _variance(factor: FactorMechanism, query: Any) -> float:
-    if isinstance(factor, MarginalMechanism):
+    if isinstance(factor, BlockMechanism):
         if not isinstance(query, Mapping):
-            raise InputTypeError(f"a query of marginals must map attributes to factors, got {query!r}")
+            raise InputTypeError(f"a query of tables must map attributes to factors, got {query!r}")
         return factor.variance_of(query)
     return float(factor.variances(Workload(validate.finite(1, query=query)[None, :]))[0])
 
 
 def _written(factor: FactorMechanism) -> LinearGaussianMechanism:
-    return factor.dense() if isinstance(factor, MarginalMechanism) else factor
+    return factor.dense() if isinstance(factor, BlockMechanism) else factor

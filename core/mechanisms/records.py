@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from typing import TextIO
 
@@ -16,7 +16,7 @@ from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
-from dualmech.workloads.marginals import Axes, MarginalWorkload, check_marginal
+from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
 
 CHUNK = 65536
 """Records that are read at a time."""
@@ -25,6 +25,9 @@ LARGEST_TABLE = 2**27
 """Largest number of cells of a table that is counted (1 GiB)."""
 
 Codes = npt.NDArray[np.int64]
+
+Tables = Mapping[Axes, Array]
+"""Marginal tables by the positions of their attributes, each with one axis an attribute."""
 
 
 def count(
@@ -87,6 +90,26 @@ def count(
             )
             counts[axes] += np.bincount(cells, minlength=len(counts[axes]))
     return {axes: validate.read_only(table.reshape(shapes[axes])) for axes, table in counts.items()}
+
+
+def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
+    """Return the marginal on a set of attributes from the smallest given table that covers it.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        No table that covers it, or one of another shape.
+    """
+    covering = [given for given in tables if set(axes) <= set(given)]
+    if not covering:
+        shown = " x ".join(domain.names[axis] for axis in axes) or "the total"
+        raise InvalidInputError(f"tables must cover {shown}, which is measured; none does")
+    best = min(covering, key=lambda given: cells_of(domain, given))
+    table = validate.finite(**{f"tables[{best}]": tables[best]})
+    shape = tuple(domain.shape[axis] for axis in best)
+    if table.shape != shape:
+        raise InvalidInputError(f"tables[{best}] must have shape {shape}, got {table.shape}")
+    return np.asarray(table.sum(axis=tuple(i for i, axis in enumerate(best) if axis not in axes)))
 
 
 def largest(chosen: Iterable[Axes]) -> list[Axes]:

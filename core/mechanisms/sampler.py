@@ -14,11 +14,11 @@ from dualmech.validate import Array
 class Sampler(Protocol):
     """Independent noise of mean 0 and a given standard deviation, as many draws as an array has entries.
 
-    `MarginalMechanism.measure` adds the draws to whole numbers: n times each count less the counts along its line, for
-    every attribute of n values. It does nothing further but work on the sum. So where counts are whole, and all numbers
-    below 2^53, the release has the privacy that the sampler's noise gives to integers. Discrete Gaussian noise gives
-    them ``½ ‖differences‖² / deviation²`` zCDP (Canonne, Kamath and Steinke, "The discrete Gaussian for differential
-    privacy", NeurIPS 2020, section 2), which makes the mechanism's own ``rho``.
+    Of marginal tables `BlockMechanism.measure` adds the draws to whole numbers: n times each count less the counts
+    along its line, for every attribute of n values. It does nothing further but work on the sum. So where counts
+    are whole, and all numbers below 2^53, the release has the privacy that the sampler's noise gives to integers.
+    Discrete Gaussian noise gives them ``½ ‖differences‖² / deviation²`` zCDP (Canonne, Kamath and Steinke, "The
+    discrete Gaussian for differential privacy", NeurIPS 2020, section 2), which makes the mechanism's own ``rho``.
     """
 
     def __call__(self, deviation: float, shape: tuple[int, ...], /) -> Array:

@@ -13,16 +13,13 @@ import scipy.linalg
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.split import Split, SplitPoint
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.mechanisms.residual_tables import Tables, marginal_of
+from dualmech.mechanisms.records import Tables, marginal_of
 from dualmech.validate import Array
 from dualmech.workloads.domain import rounded
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.query_tables import TableWorkload
-
-MAX_WRITTEN = 2**24
-"""Largest number of entries of a query matrix that is written out."""
 
 
 class SplitMechanism(GaussianPrivacy):
@@ -95,6 +92,10 @@ class SplitMechanism(GaussianPrivacy):
         levels = self.point.levels * validate.positive_number(factor=factor)
         return SplitMechanism(self.workload, self.point.shapes, levels)
 
+    def variance(self, attributes: Iterable[str]) -> float:
+        """Return the largest variance of a query of a table."""
+        return float(self.variances(attributes).max())
+
     def variances(self, attributes: Iterable[str]) -> Array:
         """Return the variance of every query of a table, an axis an attribute in the domain's order."""
         axes = self._axes(attributes)
@@ -153,8 +154,7 @@ class SplitMechanism(GaussianPrivacy):
     def dense(self) -> LinearGaussianMechanism:
         """Return the equivalent mechanism on the cells; refused where its matrix is too large to write out."""
         sizes, cells = self.workload.sizes, self.workload.shape[1]
-        if cells**2 > MAX_WRITTEN:
-            raise InvalidInputError(f"a query matrix of {rounded(cells)} cells is too large to write out")
+        check_written(cells**2, f"a query matrix of {rounded(cells)} cells")
         rows, blocks = [], []
         for axes, level in self.noise.items():
             contrasts = {axis: scipy.linalg.helmert(sizes[axis]) for axis in axes}

@@ -25,34 +25,19 @@ ORTHONORMAL = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DesignGeometry:
-    """``W = L Q`` with ``L = W Q⁺``, and the moves ``Q U`` between neighbours.
+    """``W = L Q`` with ``L = W Q⁺``, and the moves ``Q U`` between neighbours."""
 
-    Attributes
-    ----------
-    workload : Workload
-        W, (m, d).
-    design : (k, d) array
-        Q.
-    neighbours : (d, s) matrix or None
-        U, differences of neighbouring data sets up to sign; None stands for the identity.
-    roots : (k,) array
-        Euclidean norms of the columns of L, exactly 0 where no entry of a column is more than rounding.
-    moves : (k, s) array
-        |Q U|.
-    root_rounding, move_rounding : (k,) arrays
-        Allowances for the rounding of `roots`, and of the entries of a row of `moves`, absolute.
-    independent : bool
-        Whether the rows of Q that are not all zero are linearly independent.
-    """
-
-    workload: Workload
-    design: Array
+    workload: Workload  # W, (m, d)
+    design: Array  # (k, d) Q
+    # (d, s) U, differences of neighbouring data sets up to sign; None stands for the identity
     neighbours: Matrix | None
-    roots: Array
-    moves: Array
+    roots: Array  # (k,) euclidean norms of the columns of L, exactly 0 where no entry of a column is more than rounding
+    moves: Array  # (k, s) |Q U|
+    # root_rounding, move_rounding: (k,) allowances for the rounding of `roots`, and of the entries of a row of
+    # `moves`, absolute
     root_rounding: Array
     move_rounding: Array
-    independent: bool
+    independent: bool  # whether the rows of Q that are not all zero are linearly independent
 
     @classmethod
     def of(
@@ -124,24 +109,12 @@ class DesignGeometry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PseudoInverse:
-    """``Q⁺`` (d, k), with what it takes to tell an entry of ``w Q⁺`` from rounding.
+    """``Q⁺`` (d, k), with what it takes to tell an entry of ``w Q⁺`` from rounding."""
 
-    Attributes
-    ----------
-    matrix : (d, k) array
-        Q⁺, with a zero column for an all-zero row of Q.
-    rounding : (k,) array
-        Allowance for the rounding of each entry of ``w Q⁺``, relative to ``‖w‖``.
-    basis : (r, d) array
-        Orthonormal rows that span the rows of Q.
-    independent : bool
-        Whether the rows of Q that are not all zero are linearly independent.
-    """
-
-    matrix: Array
-    rounding: Array
-    basis: Array
-    independent: bool
+    matrix: Array  # (d, k) Q⁺, with a zero column for an all-zero row of Q
+    rounding: Array  # (k,) allowance for the rounding of each entry of ``w Q⁺``, relative to ``‖w‖``
+    basis: Array  # (r, d) orthonormal rows that span the rows of Q
+    independent: bool  # whether the rows of Q that are not all zero are linearly independent
 
     @classmethod
     def of(cls, design: Array) -> PseudoInverse:

@@ -27,20 +27,11 @@ class Lattice:
     The functions of the cells that depend on the attributes T alone, and add up to 0 over each of them, form the
     residual subspace of T, of dimension ``Π_{i in T} (n_i - 1)``. They are orthogonal, and the queries of the table S
     span those of all ``T ⊆ S``.
-
-    Attributes
-    ----------
-    axes : tuple of tuples of int
-        The attributes T of each subspace, those of dimension 0 left out.
-    dimensions : (t,) array
-        mult_T.
-    incidence : (t, tables) sparse array
-        1 where ``T ⊆ S``.
     """
 
-    axes: tuple[Axes, ...]
-    dimensions: Array
-    incidence: sp.csr_array
+    axes: tuple[Axes, ...]  # the attributes T of each subspace, those of dimension 0 left out
+    dimensions: Array  # (t,) mult_T
+    incidence: sp.csr_array  # (t, tables) 1 where ``T ⊆ S``
 
     @classmethod
     def under(cls, domain: Domain, tables: Iterable[Axes]) -> Lattice:

@@ -15,7 +15,7 @@ from dualmech.crosscheck.judging import OfCovariance, covariance_of_strategy
 from dualmech.crosscheck.rivals.central.products import domain_of
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.linalg import is_identity
-from dualmech.mechanisms import marginal
+from dualmech.mechanisms import block
 from dualmech.neighbours import Relation
 from dualmech.problems import designs
 from dualmech.problems.variance import TotalVariance
@@ -81,8 +81,8 @@ def read_solution(text: str) -> Solution | None:
 def read_mechanism(path: str) -> Any:
     """Return the mechanism of tables in a file, or that of a solution by table or factor; None of any other file."""
     schema = _schema(path)
-    if schema == marginal.SCHEMA:
-        return marginal.MarginalMechanism.load(path)
+    if schema == block.SCHEMA:
+        return block.BlockMechanism.load(path)
     if schema != solutions.SCHEMA or "basis" in files.read_archive(path, {"basis"}):
         return None
     solution = read_solution(path)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-import numpy as np
 import typer
 
 from dualmech import files
@@ -19,11 +18,10 @@ from dualmech.crosscheck.command import answers, table_inputs
 from dualmech.crosscheck.command.request import REPORTED_DELTA
 from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms import records
-from dualmech.mechanisms.block import BlockMechanism
-from dualmech.mechanisms.marginal import SCHEMA, MarginalMechanism
+from dualmech.mechanisms.block import SCHEMA, BlockMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.storage import solutions
-from dualmech.workloads.marginals import MarginalWorkload, marginals
+from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.query_tables import TableWorkload
 from dualmech.workloads.unions import Queries, UnionWorkload
 
@@ -35,7 +33,7 @@ INDEX = "tables.csv"
 LONGEST = 60
 """Most letters of a table's name that the name of its file holds."""
 
-Mechanism: TypeAlias = MarginalMechanism | SplitMechanism | BlockMechanism
+Mechanism: TypeAlias = SplitMechanism | BlockMechanism
 
 Asked: TypeAlias = MarginalWorkload | TableWorkload | UnionWorkload
 
@@ -62,7 +60,7 @@ def simulate(
     mechanism, workload = read_mechanism(source)
     with files.atomic_folder(output) as folder:
         # Before the records are read: a table that is not answered is refused here.
-        variances = [float(np.max(_variances(mechanism, names))) for names in _asked(workload)]
+        variances = [mechanism.variance(names) for names in _asked(workload)]
         noisy: Any = mechanism.measure(records.count(data, _counted(mechanism, workload)), rng)
         labels = table_inputs.labels(workload) or []
         listed = [_file_name(number, label, len(labels)) for number, label in enumerate(labels, start=1)]
@@ -89,14 +87,10 @@ def read_mechanism(path: str) -> tuple[Mechanism, Asked]:
     head = files.read_archive(path, {"schema"})
     files.require(path, head, "schema")
     if str(head["schema"]) == SCHEMA:
-        mechanism = MarginalMechanism.load(path)
-        if not mechanism.noise:
+        loaded = BlockMechanism.load(path)
+        if not loaded.pieces:
             raise InvalidInputError(f"{path}: holds a mechanism that measures nothing")
-        names = mechanism.domain.names
-        largest = sorted(records.largest(mechanism.noise), key=lambda axes: (len(axes), axes))
-        return mechanism, marginals(
-            mechanism.domain, sets=[[names[axis] for axis in axes] for axes in largest]
-        )
+        return loaded, loaded.needed
     if str(head["schema"]) != solutions.SCHEMA:
         raise FileFormatError(
             f"{path}: must follow the schema {SCHEMA!r} or {solutions.SCHEMA!r}, got {str(head['schema'])!r}"
@@ -107,7 +101,7 @@ def read_mechanism(path: str) -> tuple[Mechanism, Asked]:
         )  # the promise is that of the mechanism, optimal or not
         solution = solutions.load_solution(path)
     mechanism, workload = solution.mechanism, solution.problem.workload
-    if isinstance(mechanism, BlockMechanism):
+    if isinstance(mechanism, BlockMechanism) and mechanism.workload is not None:
         workload = mechanism.workload
     if not isinstance(mechanism, Mechanism) or not isinstance(workload, Asked):
         raise InvalidInputError(
@@ -130,12 +124,6 @@ def _counted(mechanism: Mechanism, workload: Asked) -> MarginalWorkload:
         return mechanism.needed
     assert not isinstance(workload, UnionWorkload)
     return workload.tables if isinstance(workload, TableWorkload) else workload
-
-
-def _variances(mechanism: Mechanism, asked: Any) -> np.ndarray | float:
-    return (
-        mechanism.variance(asked) if isinstance(mechanism, MarginalMechanism) else mechanism.variances(asked)
-    )
 
 
 def _sides(workload: Asked) -> Iterator[dict[str, Sequence[object]]]:

@@ -45,21 +45,11 @@ WARM_SHARE = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """The bounds in units of order one, less what they have in common.
+    """The bounds in units of order one, less what they have in common."""
 
-    Attributes
-    ----------
-    bounds : (p, r, r) array
-        ``(P_i - shift) / unit``, positive definite but for rounding.
-    shift : (r, r) array
-        A common lower bound of the P_i, less a small multiple of the identity.
-    unit : float
-        Mean variance of the ``P_i - shift``.
-    """
-
-    bounds: Array
-    shift: Array
-    unit: float
+    bounds: Array  # (p, r, r) ``(P_i - shift) / unit``, positive definite but for rounding
+    shift: Array  # (r, r) a common lower bound of the P_i, less a small multiple of the identity
+    unit: float  # mean variance of the ``P_i - shift``
 
     @classmethod
     def of(cls, bounds: Array) -> Program:
@@ -92,26 +82,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """Where the fixed point stands.
+    """Where the fixed point stands."""
 
-    Attributes
-    ----------
-    spectrum : Point
-        What is proven here.
-    factors, pulled, last_pulled : (p, r, r) arrays
-        V_i, ``P_i V_i``, and the same one step earlier.
-    age : int
-        Steps since the momentum last started.
-    decompositions : int
-        Eigendecompositions so far.
-    """
-
-    spectrum: Point
-    factors: Array
+    spectrum: Point  # what is proven here
+    factors: Array  # factors, pulled, last_pulled: (p, r, r) V_i, ``P_i V_i``, and the same one step earlier
     pulled: Array
     last_pulled: Array
-    age: int
-    decompositions: int
+    age: int  # steps since the momentum last started
+    decompositions: int  # eigendecompositions so far
 
     @property
     def weights(self) -> Array:

@@ -18,9 +18,6 @@ from dualmech.validate import Array
 
 METHODS = ("auto", "closed_form", "fixed_point")
 
-MARGIN = 0.5
-"""Share of the tolerance that the solver aims at; the rest is for the judge's own rounding."""
-
 TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
 
 
@@ -80,10 +77,7 @@ def _ascend(bounds: Array, limits: loop.Limits, weights: Array | None) -> loop.O
     return loop.run(
         fixed_point.start(program, weights),
         partial(fixed_point.step, program),
-        tol=MARGIN * limits.tol,
-        max_iterations=limits.max_iterations,
-        time_limit=limits.time_limit,
-        callback=limits.callback,
+        limits,
     )
 
 

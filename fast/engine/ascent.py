@@ -47,29 +47,18 @@ TRIAL_STEPS = 3
 MOST_FIXED_POINT_STEPS = 40
 """Steps that the fixed point may be expected to need while Newton's method is possible."""
 
-MARGIN = 0.5
-"""Share of the tolerance that the solver aims at; the rest is for the judge's own rounding."""
-
-
 WARM_FLOOR = 1e-3
 """Least weight of a warm start, relative to a uniform one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """A problem, what it reduces to, and how weights of the program and of the problem become each other.
-
-    Attributes
-    ----------
-    dual : callable
-        Takes the program's weights to the problem's dual weights.
-    gather : callable
-        Takes those of an earlier solution back; None where they are of another kind or size.
-    """
+    """A problem, what it reduces to, and how weights of the program and of the problem become each other."""
 
     problem: Any
     reduction: Any
-    dual: Callable[[Array], Any]
+    dual: Callable[[Array], Any]  # takes the program's weights to the problem's dual weights
+    # takes those of an earlier solution back; None where they are of another kind or size
     gather: Callable[[Any], Array | None]
 
 
@@ -116,22 +105,11 @@ def _run(task: Task, limits: loop.Limits, method: str, weights: Array) -> Soluti
     first = program.at(weights)
     outcome = loop.run(
         Ascent(_begin(method, first), first.decompositions),
-        partial(_step, program, method, MARGIN * tol),
-        tol=MARGIN * tol,
-        max_iterations=limits.max_iterations,
-        time_limit=limits.time_limit,
-        callback=limits.callback,
+        partial(_step, program, method, loop.MARGIN * tol),
+        limits,
     )
-    return judged(
-        problem,
-        problem.feasible(task.reduction.covariance(outcome.primal.spectrum.covariance())),
-        task.dual(outcome.dual.spectrum.weights),
-        tol=tol,
-        otherwise=outcome.reason or Status.STALLED,
-        iterations=outcome.iterations,
-        seconds=outcome.seconds,
-        history=outcome.history,
-    )
+    primal = problem.feasible(task.reduction.covariance(outcome.primal.spectrum.covariance()))
+    return outcome.judged(problem, primal, task.dual(outcome.dual.spectrum.weights), limits)
 
 
 def _second_try(program: Evaluable, answer: Solution) -> bool:

@@ -17,21 +17,12 @@ from dualmech.validate import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiagonalProgram:
-    """The data of such blocks.
+    """The data of such blocks."""
 
-    Attributes
-    ----------
-    squares : (m, t) sparse array
-        ``v²`` over targets; where the queries' weights are given, (1, t), with these in them.
-    reach : (s, t) sparse array
-        ``d²``.
-    fixed : bool
-        Whether the weights of the queries are given.
-    """
-
+    # (m, t) ``v²`` over targets; where the queries' weights are given, (1, t), with these in them
     squares: sp.csr_array
-    reach: sp.csr_array
-    fixed: bool = False
+    reach: sp.csr_array  # (s, t) ``d²``
+    fixed: bool = False  # whether the weights of the queries are given
 
     @property
     def sizes(self) -> tuple[int, int, int]:

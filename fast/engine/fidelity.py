@@ -80,42 +80,18 @@ class Program:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spectrum:
-    """Everything that one decomposition tells at given weights.
+    """Everything that one decomposition tells at given weights."""
 
-    Attributes
-    ----------
-    weights : (s + m,) array
-        λ, then μ; where Q is fixed, there is no μ, here and below.
-    values : (k,) array
-        Singular values s, ascending; their sum is F.
-    mean : (k,) array
-        The n of the module's docstring; equal to `values` where nothing is smoothed.
-    smoothing : float
-        τ.
-    factors : (s + m, k) array
-        Rows t_i, then u_j.
-    root : (k, k) array
-        ``Σ = root diag(1/n) root'``.
-    neighbours : int
-        s, where the queries begin.
-    decompositions : int
-        How many it took.
-    offsets : (s,) array or None
-        o, costs that come on top.
-    gains : (s + m,) array
-        ``d_i' Σ⁻¹ d_i``, then ``v_j Σ v_j'``.
-    """
-
-    weights: Array
-    values: Array
-    mean: Array
-    smoothing: float
-    factors: Array
-    root: Array
-    neighbours: int
-    decompositions: int = 1
-    offsets: Array | None = None
-    gains: Array = field(init=False)
+    weights: Array  # (s + m,) λ, then μ; where Q is fixed, there is no μ, here and below
+    values: Array  # (k,) singular values s, ascending; their sum is F
+    mean: Array  # (k,) the n of the module's docstring; equal to `values` where nothing is smoothed
+    smoothing: float  # τ
+    factors: Array  # (s + m, k) rows t_i, then u_j
+    root: Array  # (k, k) ``Σ = root diag(1/n) root'``
+    neighbours: int  # s, where the queries begin
+    decompositions: int = 1  # how many it took
+    offsets: Array | None = None  # (s,) o, costs that come on top
+    gains: Array = field(init=False)  # (s + m,) ``d_i' Σ⁻¹ d_i``, then ``v_j Σ v_j'``
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gains", (self.factors**2 @ self.mean) / self.weights)

@@ -40,24 +40,13 @@ Solver = Callable[[Array], tuple[Array, Array]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """The reduced data: all costs positive, no row or column of the sensitivities all zero.
+    """The reduced data: all costs positive, no row or column of the sensitivities all zero."""
 
-    Attributes
-    ----------
-    costs : (k,) array
-        c, in units in which they sum to 1.
-    sensitivities : (k, s) array or sparse array
-        N, in units in which x = 1 is feasible, tight somewhere, and the best for equal dual weights.
-    power : int
-        p.
-    units : (k,) array
-        The weights that are called 1.
-    """
-
-    costs: Array
+    costs: Array  # (k,) c, in units in which they sum to 1
+    # (k, s) N, in units in which x = 1 is feasible, tight somewhere, and the best for equal dual weights
     sensitivities: Matrix
-    power: int
-    units: Array
+    power: int  # p
+    units: Array  # (k,) the weights that are called 1
 
     @classmethod
     def of(cls, costs: Array, sensitivities: Matrix, power: int) -> Program:
@@ -89,20 +78,13 @@ class Point:
         return self
 
 
-def minimise(program: Program, limits: loop.Limits, tol: float) -> loop.Outcome[Point]:
-    """Step until the gap is at most `tol`; the answer is ``outcome.primal.answer`` times the program's units."""
+def minimise(program: Program, limits: loop.Limits, margin: float = loop.MARGIN) -> loop.Outcome[Point]:
+    """Step until the gap is small enough; the answer is ``outcome.primal.answer`` times the program's units."""
     queries, neighbours = program.sensitivities.shape
     weights = np.full(queries, INSIDE)
     slack = 1 - program.sensitivities.T @ weights
     first = _seen(program, weights, slack, np.full(neighbours, program.power / neighbours))
-    return loop.run(
-        first,
-        partial(_step, program),
-        tol=tol,
-        max_iterations=limits.max_iterations,
-        time_limit=limits.time_limit,
-        callback=limits.callback,
-    )
+    return loop.run(first, partial(_step, program), limits, margin)
 
 
 def _seen(program: Program, weights: Array, slack: Array, dual: Array) -> Point:

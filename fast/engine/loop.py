@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InputTypeError
-from dualmech.solution import Callback, Progress, Status
+from dualmech.solution import Callback, Progress, Solution, Status, judged
 
 MOST_STEPS = 1000
 """Steps of a run whose user does not say how many."""
@@ -21,6 +21,10 @@ PATIENCE = 30
 
 WORTHWHILE = 0.9
 """A gap counts as smaller when it is below this share of the last one that did."""
+
+
+MARGIN = 0.5
+"""Share of the tolerance that a solver aims at; the rest is for the judge's own rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,21 +95,29 @@ class Outcome(Generic[S]):
     seconds: float
     history: tuple[Progress, ...]
 
+    def judged(self, problem: Any, primal: Any, dual: Any, limits: Limits, **more: Any) -> Solution:
+        """Let the problem judge what the run found; `more` overrules what is said of the run."""
+        said: dict[str, Any] = {
+            "otherwise": self.reason or Status.STALLED,
+            "iterations": self.iterations,
+            "seconds": self.seconds,
+            "history": self.history,
+        }
+        return judged(problem, primal, dual, tol=limits.tol, **(said | more))
+
 
 def run(
     start: S,
     step: Callable[[S], S],
-    *,
-    tol: float,
-    max_iterations: int,
-    time_limit: float | None = None,
-    callback: Callback | None = None,
+    limits: Limits,
+    margin: float = MARGIN,
     patience: int = PATIENCE,
 ) -> Outcome[S]:
-    """Step from `start` until the gap between the best primal and the best dual state is at most `tol`.
+    """Step from `start` until the gap between the best primal and the best dual state is small enough.
 
-    The two sides are kept apart: the best covariance and the best weights rarely come from the same step. A
-    small step is never a reason to stop; only a gap that stops shrinking is.
+    That is at most `margin` times the tolerance. The two sides are kept apart: the best covariance and the best
+    weights rarely come from the same step. A small step is never a reason to stop; only a gap that stops shrinking
+    is.
     """
     begun = time.perf_counter()
     state = primal = dual = start
@@ -121,17 +133,17 @@ def run(
         best, bound = primal.spectrum.objective, dual.spectrum.lower_bound
         gap = (best - bound) / bound if bound > 0 else np.inf
         history.append(Progress(iteration, best, bound, gap, time.perf_counter() - begun))
-        if callback is not None:
-            callback(history[-1])
-        if gap <= tol:
+        if limits.callback is not None:
+            limits.callback(history[-1])
+        if gap <= margin * limits.tol:
             break
         if gap < WORTHWHILE * mark:
             mark, last_gain = gap, len(history)
         if len(history) - last_gain >= patience:
             reason = Status.STALLED
             break
-        out_of_time = time_limit is not None and history[-1].seconds >= time_limit
-        if iteration >= max_iterations or out_of_time:
+        out_of_time = limits.time_limit is not None and history[-1].seconds >= limits.time_limit
+        if iteration >= limits.max_iterations or out_of_time:
             reason = Status.STEPS_EXHAUSTED
             break
         try:

@@ -42,19 +42,13 @@ NEAR = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """The variables' vectors, and what stands in M without any of them.
+    """The variables' vectors, and what stands in M without any of them."""
 
-    Attributes
-    ----------
-    first, second : (n + 1, m) arrays
-        a_i and c_i, those of the costs first, then of the squares, which have no sign, then of the others.
-    constant : (n + 1, n + 1) array
-        ``-T' Z Z' T``.
-    """
-
+    # first, second: (n + 1, m) a_i and c_i, those of the costs first, then of the squares, which have no sign, then
+    # of the others
     first: Array
     second: Array
-    constant: Array
+    constant: Array  # (n + 1, n + 1) ``-T' Z Z' T``
 
     @classmethod
     def of(cls, matrix: Array, share: Array, epsilon: float) -> Program:

@@ -62,10 +62,8 @@ def generate(frame: Frame, limits: loop.Limits, begin: Columns | None = None) ->
     return loop.run(
         begin,
         partial(_step, frame, limits.tol),
-        tol=limits.tol,
-        max_iterations=limits.max_iterations,
-        time_limit=limits.time_limit,
-        callback=limits.callback,
+        limits,
+        margin=1.0,
     )
 
 

@@ -9,7 +9,7 @@ non-negative t is found in a multiple of the same s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,13 +20,10 @@ from dualmech import validate
 from dualmech.fast.engine import loop, threads
 from dualmech.linalg import EPS
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, Status
 from dualmech.validate import Array
 
 METHODS = ("auto",)
-
-MARGIN = 0.5
-"""Share of the tolerance that the solver aims at; the rest is for the judge's own rounding."""
 
 LIFTED = 1e-9
 """Value in a cell, where 1 was wanted, from which a combination of queries counts as positive there."""
@@ -50,55 +47,30 @@ def solve(
         outcome = loop.run(
             _State.start(program),
             _enter,
-            tol=MARGIN * limits.tol,
-            max_iterations=steps,
-            time_limit=limits.time_limit,
-            callback=limits.callback,
+            replace(limits, max_iterations=steps),
             # A cell may enter for next to nothing many times before it pays.
             patience=steps + 1,
         )
         data = problem.feasible(outcome.primal.data)
     residual = np.asarray(problem.workload.matrix @ data) - problem.answers
-    answer = judged(
-        problem,
-        data,
-        EstimateDual(residual),
-        tol=limits.tol,
-        otherwise=outcome.reason or Status.ROUNDING,
-        iterations=outcome.iterations,
-        seconds=outcome.seconds,
-        solver="fast:active_set",
-        history=outcome.history,
-    )
-    return answer
+    ending = outcome.reason or Status.ROUNDING
+    dual = EstimateDual(residual)
+    return outcome.judged(problem, data, dual, limits, otherwise=ending, solver="fast:active_set")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Program:
-    """Plain non-negative least squares ``‖A t - b‖`` with columns of norm 1, and what its solutions stand for.
+    """Plain non-negative least squares ``‖A t - b‖`` with columns of norm 1, and what its solutions stand for."""
 
-    Attributes
-    ----------
-    root, target : (r, n), (r,) arrays
-        The workload and the answers, rotated into as few rows as they need.
-    units : (n,) array
-        Data for one of t, up to the scaling to a total.
-    total : float or None
-    scale : float
-        What is added to both sides of the gap, as the judge does.
-    columns, aim : (q, n), (q,) arrays
-        A and b.
-    lift, gain : (r,), (n,) arrays
-        A combination of rows of the root, and what it is in each cell: 1 in all, or as near to that as can be.
-    """
-
-    root: Array
+    root: Array  # root, target: (r, n), (r,) the workload and the answers, rotated into as few rows as they need
     target: Array
-    units: Array
+    units: Array  # (n,) data for one of t, up to the scaling to a total
     total: float | None
-    scale: float
-    columns: Array
+    scale: float  # what is added to both sides of the gap, as the judge does
+    columns: Array  # columns, aim: (q, n), (q,) a and b
     aim: Array
+    # lift, gain: (r,), (n,) a combination of rows of the root, and what it is in each cell: 1 in all, or as near to
+    # that as can be
     lift: Array
     gain: Array
 
@@ -130,22 +102,12 @@ class _Program:
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """The cells that are not 0, the factors of their columns, and the solution of least squares on them.
-
-    Attributes
-    ----------
-    solution : (n,) array
-        t, not negative.
-    inside : (k,) index array
-        The cells, in the order of the factors' columns.
-    orthonormal, triangle : (q, q), (q, k) arrays
-        Factors of their columns.
-    """
+    """The cells that are not 0, the factors of their columns, and the solution of least squares on them."""
 
     program: _Program
-    solution: Array
-    inside: npt.NDArray[np.intp]
-    orthonormal: Array
+    solution: Array  # (n,) t, not negative
+    inside: npt.NDArray[np.intp]  # (k,) the cells, in the order of the factors' columns
+    orthonormal: Array  # orthonormal, triangle: (q, q), (q, k) factors of their columns
     triangle: Array
     decompositions: int = 0
 

@@ -49,23 +49,12 @@ MESSAGE = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """What is minimised: ``tr(G⁻¹ W'W)``, ``G = Q' diag(Q share)⁻¹ Q``, in units in which W'W has trace n.
+    """What is minimised: ``tr(G⁻¹ W'W)``, ``G = Q' diag(Q share)⁻¹ Q``, in units in which W'W has trace n."""
 
-    Attributes
-    ----------
-    gram : (n, n) array
-        W'W.
-    share : (n,) array
-        n times the prior.
-    growth : float
-        e^ε.
-    published : bool
-        Whether the floor's derivative leaves out how the projection makes up for its change, as the authors' code does.
-    """
-
-    gram: Array
-    share: Array
-    growth: float
+    gram: Array  # (n, n) W'W
+    share: Array  # (n,) n times the prior
+    growth: float  # e^ε
+    # whether the floor's derivative leaves out how the projection makes up for its change, as the authors' code does
     published: bool = False
 
 

@@ -26,33 +26,15 @@ OFF_CENTRE = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """A problem in coordinates in which G is near the identity whatever ε: along the ones, and across them.
+    """A problem in coordinates in which G is near the identity whatever ε: along the ones, and across them."""
 
-    Attributes
-    ----------
-    epsilon : float
-        ε.
-    root : (k, n) array
-        R in these coordinates, in units in which the optimum is near n.
-    lengths : (n,) array
-        ``‖W_u‖²`` in the same units.
-    basis : (n, n) array
-        Takes a pattern to these coordinates.
-    share : (n,) array
-        n times the prior; in the worst case, of the first point.
-    adversary : bool
-        Whether the prior is chosen by an adversary.
-    unit : float
-        What the root was divided by.
-    """
-
-    epsilon: float
-    root: Array
-    lengths: Array
-    basis: Array
-    share: Array
-    adversary: bool
-    unit: float
+    epsilon: float  # ε
+    root: Array  # (k, n) R in these coordinates, in units in which the optimum is near n
+    lengths: Array  # (n,) ``‖W_u‖²`` in the same units
+    basis: Array  # (n, n) takes a pattern to these coordinates
+    share: Array  # (n,) n times the prior; in the worst case, of the first point
+    adversary: bool  # whether the prior is chosen by an adversary
+    unit: float  # what the root was divided by
 
     @classmethod
     def of(cls, root: Array, epsilon: float, prior: Array, adversary: bool) -> Frame:
@@ -77,31 +59,15 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Point:
-    """Where the method stands: weights and slacks on the patterns of some sets, costs, and the adversary's side.
+    """Where the method stands: weights and slacks on the patterns of some sets, costs, and the adversary's side."""
 
-    Attributes
-    ----------
-    sets : Sets
-        S, one a row (s, n).
-    weights, slacks : (s,) arrays
-        w and s.
-    costs : (n,) array
-        y.
-    share : (n,) array
-        n π.
-    spare : (n,) array
-        ``t - T_u``; ones where there is no adversary.
-    level : float
-        t.
-    """
-
-    sets: Sets
-    weights: Array
+    sets: Sets  # S, one a row (s, n)
+    weights: Array  # weights, slacks: (s,) w and s
     slacks: Array
-    costs: Array
-    share: Array
-    spare: Array
-    level: float
+    costs: Array  # (n,) y
+    share: Array  # (n,) n π
+    spare: Array  # (n,) ``t - T_u``; ones where there is no adversary
+    level: float  # t
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,9 +22,6 @@ from dualmech.validate import Array
 
 METHODS = ("auto",)
 
-MARGIN = 0.5
-"""Share of the tolerance that the solver aims at; the rest is for the judge's own rounding."""
-
 LEAST_DAMPING = 1e-14
 """What is added to the Hessian at least, relative to the number of outputs."""
 
@@ -61,25 +58,12 @@ def solve(
         outcome = loop.run(
             _start(problem),
             lambda state: _step(problem, state),
-            tol=MARGIN * limits.tol,
-            max_iterations=limits.max_iterations,
-            time_limit=limits.time_limit,
-            callback=limits.callback,
+            limits,
             patience=PATIENCE,
         )
     best = outcome.dual.point
-    answer = judged(
-        problem,
-        outcome.primal.point.strategy,
-        ProjectionDual(best.sums, best.nearest - problem.matrix - best.sums),
-        tol=limits.tol,
-        otherwise=outcome.reason or Status.STALLED,
-        iterations=outcome.iterations,
-        seconds=outcome.seconds,
-        solver="fast:newton",
-        history=outcome.history,
-    )
-    return answer
+    dual = ProjectionDual(best.sums, best.nearest - problem.matrix - best.sums)
+    return outcome.judged(problem, outcome.primal.point.strategy, dual, limits, solver="fast:newton")
 
 
 def columns_within(matrix: Array, least: Array, most: Array) -> Array:
@@ -139,23 +123,13 @@ def rows_within(matrix: Array, growth: float) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Point:
-    """Multipliers λ with the projected rows and a strategy close by; both sides of the gap, moved by the scale.
-
-    Attributes
-    ----------
-    nearest, least : (m, n), (m,) arrays
-        The rows ``P(r_o + λ)`` and their least entries.
-    strategy : (m, n) array
-        These, mended so that columns sum to 1.
-    value : float
-        The dual function at λ.
-    """
+    """Multipliers λ with the projected rows and a strategy close by; both sides of the gap, moved by the scale."""
 
     sums: Array
-    nearest: Array
+    nearest: Array  # nearest, least: (m, n), (m,) the rows ``P(r_o + λ)`` and their least entries
     least: Array
-    strategy: Array
-    value: float
+    strategy: Array  # (m, n) these, mended so that columns sum to 1
+    value: float  # the dual function at λ
     objective: float
     lower_bound: float
 

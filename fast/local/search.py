@@ -80,10 +80,8 @@ def search(
     return loop.run(
         _seen(frame, known, rng, points.start(frame, sets, weights), COARSE, np.inf, 0),
         partial(_step, frame, known, rng),
-        tol=limits.tol,
-        max_iterations=limits.max_iterations,
-        time_limit=left,
-        callback=limits.callback,
+        replace(limits, time_limit=left),
+        margin=1.0,
     )
 
 

@@ -33,7 +33,7 @@ from dualmech.geometry.block_rows import Block
 from dualmech.geometry.blocks import Blocks
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution
 from dualmech.validate import Array
 
 Index = npt.NDArray[np.intp]
@@ -50,7 +50,7 @@ MARGIN = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockReduction:
-    """A problem on blocks without the orbits that constrain nothing.
+    """A problem on blocks without the orbits that constrain nothing."""
 
     Attributes
     ----------
@@ -73,7 +73,8 @@ class BlockReduction:
     program: OrbitProgram
     cells: Index
     queries: Index
-    shape: tuple[int, int]
+    shape: tuple[int, int]  # (orbits of cells, orbits of queries) of the problem
+    # which of the blocks of several coordinates have rank one, and went with those of one coordinate
     thin: tuple[bool, ...]
     live: Index
     moved: tuple[Array | None, ...]
@@ -259,16 +260,9 @@ def _as_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution:
         program = interior_point.Program.of(
             costs, sensitivities.toarray() if filled > 0.2 else sensitivities, 1
         )
-        outcome = interior_point.minimise(program, limits, MARGIN * limits.tol)
+        outcome = interior_point.minimise(program, limits, MARGIN)
     weights = np.zeros(len(targets))
     weights[asked] = outcome.dual.dual / targets[asked] / outcome.dual.dual.sum()
-    return judged(
-        problem,
-        problem.feasible(BlockPoint(outcome.primal.answer * program.units)),
-        FitnessDual(np.ones(1), weights),
-        tol=limits.tol,
-        otherwise=outcome.reason or Status.STALLED,
-        iterations=outcome.iterations,
-        seconds=time.perf_counter() - began,
-        history=outcome.history,
-    )
+    primal, dual = problem.feasible(BlockPoint(outcome.primal.answer * program.units)), np.ones(1)
+    seconds = time.perf_counter() - began
+    return outcome.judged(problem, primal, FitnessDual(dual, weights), limits, seconds=seconds)

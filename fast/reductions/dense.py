@@ -31,25 +31,15 @@ UNMOVED = 1e-13
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """A problem without what constrains nothing, on a well-conditioned basis.
+    """A problem without what constrains nothing, on a well-conditioned basis."""
 
-    Attributes
-    ----------
-    program : Program
-        Queries over √targets and moves, in the coordinates of the inner basis.
-    neighbours, queries : index arrays
-        Which neighbours and queries the program kept: the others move nothing, or are never moved.
-    lift : (k, r) array or None
-        Takes a covariance of the program to the problem's basis, ``lift M lift'``; None is the identity.
-    shape : (s, m)
-        Numbers of neighbours and queries of the problem.
-    """
-
-    program: Program
+    program: Program  # queries over √targets and moves, in the coordinates of the inner basis
+    # neighbours, queries: which neighbours and queries the program kept: the others move nothing, or are never moved
     neighbours: npt.NDArray[np.intp]
     queries: npt.NDArray[np.intp]
+    # (k, r) takes a covariance of the program to the problem's basis, ``lift M lift'``; None is the identity
     lift: Array | None
-    shape: tuple[int, int]
+    shape: tuple[int, int]  # (s, m) numbers of neighbours and queries of the problem
 
     @classmethod
     def of(cls, geometry: Dense, targets: Array) -> Reduction:

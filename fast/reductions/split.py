@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def solve(
 
     def balanced(costs: Array, sensitivities: Matrix) -> tuple[Array, Array, int]:
         program = interior_point.Program.of(costs, sensitivities.tocsr(), 1)
-        outcome = interior_point.minimise(program, limits, min(MARGIN * limits.tol, ALONE))
+        outcome = interior_point.minimise(program, replace(limits, tol=min(MARGIN * limits.tol, ALONE)), 1.0)
         weights = np.maximum(outcome.dual.dual, 0.0)
         return outcome.primal.answer * program.units, weights / weights.sum(), outcome.iterations
 

@@ -40,30 +40,14 @@ ENTRIES = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Equations:
-    """The equations at one point; unknowns stand in one vector, y (s + m,) and then Y (q, q) row by row.
+    """The equations at one point; unknowns stand in one vector, y (s + m,) and then Y (q, q) row by row."""
 
-    Attributes
-    ----------
-    factors : (s + m + q, k) array
-        Rows t_i, u_j and r_a.
-    mean : (k,) array
-        The n of `dualmech.fast.engine.fidelity`, ``K_ab = n_a n_b / (n_a + n_b + τ)``.
-    smoothing : float
-        τ.
-    sides : (s, m)
-        Numbers of weights on neighbours and on queries.
-    products : (s + m,) array
-        w z.
-    spread : (q,) array
-        The diagonal of D.
-    """
-
-    factors: Array
-    mean: Array
-    smoothing: float
-    sides: tuple[int, int]
-    products: Array
-    spread: Array
+    factors: Array  # (s + m + q, k) rows t_i, u_j and r_a
+    mean: Array  # (k,) the n of `dualmech.fast.engine.fidelity`, ``K_ab = n_a n_b / (n_a + n_b + τ)``
+    smoothing: float  # τ
+    sides: tuple[int, int]  # (s, m) numbers of weights on neighbours and on queries
+    products: Array  # (s + m,) w z
+    spread: Array  # (q,) the diagonal of D
 
     @property
     def kernel(self) -> Array:

@@ -58,36 +58,20 @@ class Task:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """Where the solver stands.
+    """Where the solver stands."""
 
-    Attributes
-    ----------
-    point : Spectrum
-        The decomposition at these weights, its factors ending in rows r_a for the columns of L.
-    weights, slacks : (s + m,) arrays
-        λ then μ, and their z.
-    factor, cross : (q, q) arrays
-        L with ``Ω = L L'``, and ``N'L`` with ``S = N N'``.
-    multipliers : (2,) array
-        a, of the two sums.
-    objective, lower_bound : float
-        What both sides of the gap are here (the judge recomputes them).
-    reach : float
-        How far the last step could go.
-    decompositions : int
-        How many so far.
-    """
-
-    point: Spectrum
-    weights: Array
+    point: Spectrum  # the decomposition at these weights, its factors ending in rows r_a for the columns of L
+    weights: Array  # weights, slacks: (s + m,) λ then μ, and their z
     slacks: Array
-    factor: Array
+    factor: Array  # factor, cross: (q, q) L with ``Ω = L L'``, and ``N'L`` with ``S = N N'``
     cross: Array
-    multipliers: Array
-    objective: float
+    multipliers: Array  # (2,) a, of the two sums
+    objective: (
+        float  # objective, lower_bound: what both sides of the gap are here (the judge recomputes them)
+    )
     lower_bound: float
-    reach: float
-    decompositions: int
+    reach: float  # how far the last step could go
+    decompositions: int  # how many so far
 
     @property
     def spectrum(self) -> State:

@@ -23,9 +23,6 @@ from dualmech.validate import Array
 METHODS = ("auto", "newton")
 """Both are Newton's method, but where the problem is fitness for use: there they are that solver's."""
 
-MARGIN = 0.5
-"""Share of the tolerance that the solver aims at; the rest is for the judge's own rounding."""
-
 SPARE = 0.1
 """Share of the tolerance that may be spent on a covariance that doubles can judge."""
 
@@ -42,7 +39,7 @@ def solve(
     validate.choice(METHODS, method=method)
     known = problem.release_alone()
     if known is not None:
-        answer = judged(
+        return judged(
             problem,
             *known,
             tol=limits.tol,
@@ -50,7 +47,6 @@ def solve(
             message=NOTHING_FURTHER,
             solver="fast:released",
         )
-        return answer
     reduction = Reduction.of(problem.geometry, problem.row_by_row.targets)
     released = reduction.queries >= len(problem.targets)
     if released.sum() > 1:
@@ -72,11 +68,8 @@ def _by_newton(
     task = newton.Task(rows[~released], rows[released], reduction.program.moves)
     outcome = loop.run(
         newton.start(task),
-        partial(newton.step, task, MARGIN * tol),
-        tol=MARGIN * tol,
-        max_iterations=limits.max_iterations,
-        time_limit=limits.time_limit,
-        callback=limits.callback,
+        partial(newton.step, task, loop.MARGIN * tol),
+        limits,
     )
     count = len(problem.targets)
     kept = reduction.queries[released] - count
@@ -87,17 +80,8 @@ def _by_newton(
     matrix[np.ix_(kept, kept)] = best.release_weights
     dual = _dual(reduction.spread_neighbours(best.weights[:neighbours]), queries, matrix, problem.targets)
     covariances = map(reduction.covariance, _covariances(task, outcome.primal, SPARE * tol))
-    return judged(
-        problem,
-        _first_certified(problem, covariances, dual, tol),
-        dual,
-        tol=tol,
-        otherwise=outcome.reason or Status.STALLED,
-        iterations=outcome.iterations,
-        seconds=outcome.seconds,
-        solver="fast:newton",
-        history=outcome.history,
-    )
+    primal = _first_certified(problem, covariances, dual, tol)
+    return outcome.judged(problem, primal, dual, limits, solver="fast:newton")
 
 
 def _covariances(task: newton.Task, state: newton.State, spare: float) -> Iterator[Array]:

@@ -37,25 +37,13 @@ from dualmech.validate import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Objective:
-    """F over bare arrays.
+    """F over bare arrays."""
 
-    Attributes
-    ----------
-    moves : (k, s) array
-        The b_i in its columns.
-    queries : (m, k) array
-        The v_j over √targets in its rows.
-    t1, t2 : float
-        Sharpness of the two soft maxima.
-    extra : (m,) array
-        The w_j: total weight times targets.
-    """
-
-    moves: Array
-    queries: Array
-    t1: float
+    moves: Array  # (k, s) the b_i in its columns
+    queries: Array  # (m, k) the v_j over √targets in its rows
+    t1: float  # t1, t2: sharpness of the two soft maxima
     t2: float
-    extra: Array
+    extra: Array  # (m,) the w_j: total weight times targets
 
     @classmethod
     def over(cls, reduction: Reduction, t1: float, t2: float, extra: Array) -> Objective:
@@ -99,31 +87,17 @@ class Objective:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Point:
-    """F at one covariance, with what its derivatives need.
-
-    Attributes
-    ----------
-    factor : (k, k) array
-        Upper triangular R with ``R'R = Σ``.
-    half : (k, s) array
-        ``R'⁻¹ b_i`` in its columns.
-    profile, ratios : (s,) and (m,) arrays
-        The g_i and the h_j.
-    neighbour_shares, query_shares : (s,) and (m,) arrays
-        p and q.
-    value : float
-        F.
-    """
+    """F at one covariance, with what its derivatives need."""
 
     objective: Objective
     covariance: Array
-    factor: Array
-    half: Array
-    profile: Array
+    factor: Array  # (k, k) upper triangular R with ``R'R = Σ``
+    half: Array  # (k, s) ``R'⁻¹ b_i`` in its columns
+    profile: Array  # profile, ratios: (s,) and (m,) the g_i and the h_j
     ratios: Array
-    neighbour_shares: Array
+    neighbour_shares: Array  # neighbour_shares, query_shares: (s,) and (m,) p and q
     query_shares: Array
-    value: float
+    value: float  # F
 
     def derivatives(self) -> Derivatives:
         """Return the gradient, and what Hessian products are made of."""
@@ -138,23 +112,13 @@ class Point:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Derivatives:
-    """First and second derivatives of F at a point; the second act on symmetric directions (k, k).
-
-    Attributes
-    ----------
-    solved : (k, s) array
-        The a_i in its columns.
-    privacy, accuracy : (k, k) arrays
-        G and Q.
-    gradient : (k, k) array
-        ``∇F``.
-    """
+    """First and second derivatives of F at a point; the second act on symmetric directions (k, k)."""
 
     point: Point
-    solved: Array
-    privacy: Array
+    solved: Array  # (k, s) the a_i in its columns
+    privacy: Array  # privacy, accuracy: (k, k) G and Q
     accuracy: Array
-    gradient: Array
+    gradient: Array  # (k, k) ``∇F``
 
     def exact_product(self, direction: Array) -> Array:
         """Return the Hessian of F times a direction."""

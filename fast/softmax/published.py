@@ -54,29 +54,6 @@ class SoftmaxOptions:
     Where the paper gives no value (TOL, NTTOL) or a choice (MU from 2, 5, 10), the default is that of its authors'
     published code. MAXITER is `max_iterations` of `fast.solve`.
 
-    Attributes
-    ----------
-    conjugate_gradients : int, default 5
-        MAXCG, the most steps of Algorithm 2.
-    residual : float, default 1e-10
-        TOL2, the squared residual of t₁F at which Algorithm 2 stops.
-    decrease : float, default 0.01
-        σ of Algorithm 3, between 0 and 1.
-    shrink : float, default 0.5
-        β of Algorithm 3, between 0 and 1.
-    growth : float, default 2
-        MU > 1, the factor on t₁ and t₂.
-    sharpness : float, default 1
-        t₁ = t₂ at the start.
-    path_tolerance : float, default 1e-3
-        TOL: the algorithm ends where ``(s + m)/t₁`` is less.
-    newton_tolerance : float, default 1e-3
-        NTTOL: a sub-problem ends where ``t₁ |⟨s, ∇F⟩|`` is less.
-    hessian : {"exact", "printed"}
-        The Hessian of Equation 8, or Equation 14 as printed.
-    strategy : (p, d) array, optional
-        Q of section 6.3: rows to which independent noise would be added, as a first approximation. By default I.
-
     Raises
     ------
     InvalidInputError, InputTypeError
@@ -93,15 +70,16 @@ class SoftmaxOptions:
     ('CERTIFIED', 1.7586)
     """
 
-    conjugate_gradients: int = 5
-    residual: float = 1e-10
-    decrease: float = 0.01
-    shrink: float = 0.5
-    growth: float = 2.0
-    sharpness: float = 1.0
-    path_tolerance: float = 1e-3
-    newton_tolerance: float = 1e-3
-    hessian: str = "exact"
+    conjugate_gradients: int = 5  # MAXCG, the most steps of Algorithm 2
+    residual: float = 1e-10  # TOL2, the squared residual of t₁F at which Algorithm 2 stops
+    decrease: float = 0.01  # σ of Algorithm 3, between 0 and 1
+    shrink: float = 0.5  # β of Algorithm 3, between 0 and 1
+    growth: float = 2.0  # MU > 1, the factor on t₁ and t₂
+    sharpness: float = 1.0  # t₁ = t₂ at the start
+    path_tolerance: float = 1e-3  # TOL: the algorithm ends where ``(s + m)/t₁`` is less
+    newton_tolerance: float = 1e-3  # NTTOL: a sub-problem ends where ``t₁ |⟨s, ∇F⟩|`` is less
+    hessian: str = "exact"  # the Hessian of Equation 8, or Equation 14 as printed
+    # (p, d) Q of section 6.3: rows to which independent noise would be added, as a first approximation. By default I
     strategy: npt.ArrayLike | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

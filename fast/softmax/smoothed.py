@@ -33,9 +33,6 @@ from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
 
-MARGIN = 0.5
-"""Share of the tolerance that the solver aims at; the rest is for the judge's own rounding."""
-
 NEAR = 1.0
 """Where both sides of the gap are within this over t, the sharpness that is asked can be used at once."""
 
@@ -63,30 +60,14 @@ WARM_FLOOR = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Descent:
-    """Where the solver stands.
+    """Where the solver stands."""
 
-    Attributes
-    ----------
-    root : (k, k) array
-        Lower triangular R with ``Σ = R R'``.
-    cap : float
-        The sharpness that is used where more is asked.
-    point : Point
-        F at the sharpness in use and X = I.
-    objective : float
-        F at the sharpness that is asked.
-    lower_bound : float
-        The bound that the soft max weights of `point` prove on it.
-    decompositions : int
-        Newton steps so far: what a run is counted in.
-    """
-
-    root: Array
-    cap: float
-    point: Point
-    objective: float
-    lower_bound: float
-    decompositions: int = 0
+    root: Array  # (k, k) lower triangular R with ``Σ = R R'``
+    cap: float  # the sharpness that is used where more is asked
+    point: Point  # F at the sharpness in use and X = I
+    objective: float  # F at the sharpness that is asked
+    lower_bound: float  # the bound that the soft max weights of `point` prove on it
+    decompositions: int = 0  # Newton steps so far: what a run is counted in
 
     @property
     def spectrum(self) -> Descent:
@@ -126,22 +107,11 @@ def _run(
     outcome = loop.run(
         first,
         partial(_step, program),
-        tol=MARGIN * limits.tol,
-        max_iterations=limits.max_iterations,
-        time_limit=limits.time_limit,
-        callback=limits.callback,
+        limits,
     )
     best = outcome.dual.point
-    return judged(
-        problem,
-        problem.feasible(reduction.covariance(outcome.primal.root @ outcome.primal.root.T)),
-        SoftmaxDual(best.neighbour_shares, best.query_shares),
-        tol=limits.tol,
-        otherwise=outcome.reason or Status.STALLED,
-        iterations=outcome.iterations,
-        seconds=outcome.seconds,
-        history=outcome.history,
-    )
+    primal = problem.feasible(reduction.covariance(outcome.primal.root @ outcome.primal.root.T))
+    return outcome.judged(problem, primal, SoftmaxDual(best.neighbour_shares, best.query_shares), limits)
 
 
 def _first_root(problem: SoftmaxFitness, reduction: Reduction, start: Solution | None) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -49,8 +49,6 @@ class Request:
         options: dict[str, Any],
     ) -> Request:
         """Check what was asked; the time counts from here."""
-        if "orbits" in options:
-            raise InvalidInputError("orbits are for FitnessForUse and PrivacyFirst; unions find their own")
         name = backends.checked(backend, cones)
         tol = backends.tolerance(name) if tol is None else validate.positive_number(tol=tol)
         if time_limit is not None:
@@ -90,32 +88,79 @@ class Units(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """How to read a solved program, in scaled units.
-
-    Attributes
-    ----------
-    covariance : callable
-        Returns Σ as the backend left it, or None.
-    dual : callable
-        Takes the multipliers of the constraints of each name in `constraints`, as one argument each, to the
-        problem's dual weights.
-    constraints : texts
-        Names of the constraints whose multipliers are weights.
-    optimum : callable
-        Returns what the backend takes for the optimum.
-    """
+    """How to read a solved program, in scaled units."""
 
     program: cp.Problem
     scaled: Units
-    covariance: Callable[[], Array | None]
-    dual: Callable[..., Any]
-    constraints: tuple[str, ...]
-    optimum: Callable[[], float]
+    covariance: Callable[[], Array | None]  # returns Σ as the backend left it, or None
+    dual: Callable[
+        ..., Any
+    ]  # takes multipliers, an argument for each of `constraints`, to the problem's dual weights
+    constraints: tuple[str, ...] = ()  # names of those whose multipliers are weights
+    optimum: Callable[[float], float] = (
+        float  # takes the program's value to what the backend takes for the optimum
+    )
+    steps: Iterable[Step] | None = None  # by default ever more accurate
+
+    @property
+    def value(self) -> float:
+        """What the backend takes for the optimum; NaN before it has an answer."""
+        value = self.program.value
+        return self.optimum(math.nan if value is None else float(value))
 
 
-def solve(reading: Reading, request: Request, steps: Iterable[Step] | None = None) -> Solution:
-    """Run a program step by step, by default ever more accurately, and let the judge have the last word."""
-    name, tol, options = request.backend, request.tol, request.options
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """The programs of one kind of problem: which there are, how each is written, and how its answer is read."""
+
+    cones: Callable[[Any], Mapping[str, frozenset[str]]]  # what each needs, by name and the default first
+    write: Callable[..., cp.Problem]  # of a problem and a name
+    read: Callable[..., Reading | Solution] | None  # of a problem, a name and a request, in scaled units
+    symmetries: bool = False  # whether both take orbits
+
+    def formulate(self, problem: Any, formulation: str | None = None, **options: Any) -> cp.Problem:
+        """State the problem over its own arrays; see `dualmech.reference.formulate`."""
+        return self.write(problem, self._named(problem, formulation), **self._with_orbits(options))
+
+    def solve(
+        self,
+        problem: Any,
+        *,
+        backend: str = "CLARABEL",
+        formulation: str | None = None,
+        tol: float | None = None,
+        time_limit: float | None = None,
+        orbits: Any = None,
+        **options: Any,
+    ) -> Solution:
+        """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
+        assert self.read is not None
+        name = self._named(problem, formulation)
+        own = self._with_orbits({} if orbits is None else {"orbits": orbits})
+        request = Request.of(backend, self.cones(problem)[name], tol, time_limit, options)
+        found = self.read(problem, name, request, **own)
+        if isinstance(found, Solution):
+            return found
+        answer = solve(found, request)
+        return replace(answer, solver=f"{answer.solver}:{name}")
+
+    def _named(self, problem: Any, formulation: str | None) -> str:
+        known = self.cones(problem)
+        return (
+            next(iter(known)) if formulation is None else validate.choice([*known], formulation=formulation)
+        )
+
+    def _with_orbits(self, options: dict[str, Any]) -> dict[str, Any]:
+        if options.get("orbits") is not None and not self.symmetries:
+            raise InvalidInputError(
+                "orbits are for FitnessForUse and PrivacyFirst with geometry 'dense'; blocks find their own"
+            )
+        return options
+
+
+def solve(reading: Reading, request: Request) -> Solution:
+    """Run a program step by step, and let the judge have the last word."""
+    name, tol, options, steps = request.backend, request.tol, request.options, reading.steps
     if steps is None:
         steps = _accuracies(tol, fixed=not backends.accuracy(name, tol).keys() - options.keys())
     run = partial(backends.run, reading.program, name, options=options)
@@ -137,7 +182,7 @@ def _read(reading: Reading, backend: str, tol: float, outcome: backends.Outcome)
     """Read a program's variables and multipliers, repair both, and ask the judge."""
     scaled = reading.scaled
     # What the backend takes for the optimum, in the problem's own units.
-    reported = reading.optimum() * scaled.objective_unit
+    reported = reading.value * scaled.objective_unit
     message = f"{backend}: {outcome.status}, reported optimum {reported:.10g}"
     try:
         inner = reading.covariance()

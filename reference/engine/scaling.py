@@ -27,27 +27,14 @@ class Scaled:
 
     Left out is what constrains nothing: neighbours that move no query, and queries that no neighbour moves,
     which are released exactly.
-
-    Attributes
-    ----------
-    moves : (r, s') array
-        What the kept neighbours move, in the coordinates of the new basis.
-    queries : (m', r) array
-        The kept queries over √targets, or times √weights.
-    lift : (k, r) array
-        Takes a covariance back to the problem's basis, ``lift Σ lift'``.
-    unit : float
-        What the product of squared cost and variance is that is called 1.
-    kept_moves, kept_queries : index arrays
-        Which neighbours and queries were kept.
     """
 
     problem: Any
-    moves: Array
-    queries: Array
-    lift: Array
-    unit: float
-    kept_moves: npt.NDArray[np.intp]
+    moves: Array  # (r, s') what the kept neighbours move, in the coordinates of the new basis
+    queries: Array  # (m', r) the kept queries over √targets, or times √weights
+    lift: Array  # (k, r) takes a covariance back to the problem's basis, ``lift Σ lift'``
+    unit: float  # what the product of squared cost and variance is that is called 1
+    kept_moves: npt.NDArray[np.intp]  # kept_moves, kept_queries: which neighbours and queries were kept
     kept_queries: npt.NDArray[np.intp]
 
     @classmethod
@@ -122,9 +109,7 @@ class Scaled:
         BackendError
             There is no Σ, or it is not finite, or it is zero.
         """
-        if inner is None or not np.all(np.isfinite(np.asarray(inner, dtype=np.float64))):
-            raise BackendError("the backend returned no covariance to judge")
-        noise = definite(np.asarray(inner, dtype=np.float64))
+        noise = definite(returned(inner))
         if spare > 0:
             share = self.moves @ self.moves.T / spare
             noise = noise @ np.linalg.solve(noise + share, share)
@@ -155,6 +140,20 @@ class Scaled:
         weights = np.zeros(self.problem.geometry.moves.shape[1])
         weights[self.kept_moves] = shares(privacy)
         return weights
+
+
+def returned(inner: npt.ArrayLike | None, what: str = "covariance") -> Array:
+    """Return what a backend left, as numbers; `BackendError` where it left none, or some that are not finite."""
+    given = np.asarray(np.nan if inner is None else inner, dtype=np.float64)
+    if not np.all(np.isfinite(given)):
+        raise BackendError(f"the backend returned no {what} to judge")
+    return given
+
+
+def entries(inner: npt.ArrayLike | None, what: str) -> Array:
+    """Return the same as a vector; a matrix, such as the identity for where a backend began, is its diagonal."""
+    given = returned(inner, what)
+    return np.diagonal(given) if given.ndim == 2 else given
 
 
 def shares(multipliers: Array) -> Array:

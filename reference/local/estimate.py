@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
 
-from dualmech.errors import BackendError, InvalidInputError
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
 from dualmech.reference.engine import attempts
+from dualmech.reference.engine.scaling import entries
 from dualmech.reference.statements import named
-from dualmech.solution import Solution
 from dualmech.validate import Array
-
-FORMULATIONS = ("qp",)
-"""The statements by name."""
 
 CONES = frozenset({"SOC"})
 """What a backend must be able to do where it cannot take a square as it is."""
@@ -27,40 +23,23 @@ ORTHOGONAL = 1e-4
 """Cosine between a column and the residual below which it is taken for 0: the cell need not be empty."""
 
 
-def formulate(problem: NonnegativeEstimate, formulation: str = "qp") -> cp.Problem:
-    """State the problem over its own arrays; see `dualmech.reference.formulate`."""
-    _named(formulation)
+def _write(problem: NonnegativeEstimate, formulation: str) -> cp.Problem:
     return quadratic(problem.workload.matrix, problem.answers, problem.total)
 
 
-def solve(
-    problem: NonnegativeEstimate,
-    *,
-    backend: str = "CLARABEL",
-    formulation: str = "qp",
-    tol: float | None = None,
-    time_limit: float | None = None,
-    **options: Any,
-) -> Solution:
-    """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
-    _named(formulation)
-    request = attempts.Request.of(backend, CONES, tol, time_limit, options)
+def _read(problem: NonnegativeEstimate, formulation: str, request: attempts.Request) -> attempts.Reading:
     scaled = _Units.of(problem)
     program = quadratic(
         problem.workload.matrix * (scaled.cell / scaled.answer),
         problem.answers / scaled.answer,
         None if problem.total is None else problem.total / scaled.cell,
     )
-    reading = attempts.Reading(
+    return attempts.Reading(
         program,
         scaled,
         covariance=lambda: program.var_dict["x"].value,
         dual=lambda: scaled.dual(program.constraints[0].dual_value, program.var_dict["x"].value),
-        constraints=(),
-        optimum=lambda: math.nan if program.value is None else float(program.value),
     )
-    answer = attempts.solve(reading, request)
-    return replace(answer, solver=f"{answer.solver}:{formulation}")
 
 
 def quadratic(queries: Any, answers: Array, total: float | None) -> cp.Problem:
@@ -80,16 +59,10 @@ def quadratic(queries: Any, answers: Array, total: float | None) -> cp.Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Units:
-    """A problem with answers and cells in units in which both are of order one.
-
-    Attributes
-    ----------
-    answer, cell : float
-        The answer, and the number of users in a cell, that are called 1.
-    """
+    """A problem with answers and cells in units in which both are of order one."""
 
     problem: NonnegativeEstimate
-    answer: float
+    answer: float  # answer, cell: the answer, and the number of users in a cell, that are called 1
     cell: float
 
     @classmethod
@@ -111,10 +84,7 @@ class _Units:
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
         """Return an estimate, exactly feasible; a matrix stands for its diagonal, the identity for equal cells."""
-        if inner is None or not np.all(np.isfinite(np.asarray(inner, dtype=np.float64))):
-            raise BackendError("the backend returned no estimate to judge")
-        given = np.asarray(inner, dtype=np.float64)
-        return self.problem.feasible(self.cell * (np.diagonal(given) if given.ndim == 2 else given))
+        return self.problem.feasible(self.cell * entries(inner, "estimate"))
 
     def dual(self, residual: Array | None, estimate: Array | None) -> EstimateDual:
         """Return the multiplier of the residual, or what is left by least squares on the cells that it leaves free.
@@ -136,6 +106,4 @@ class _Units:
         return max(candidates, key=lambda each: problem.certify(data, each).lower_bound)
 
 
-def _named(formulation: str) -> None:
-    if not isinstance(formulation, str) or formulation not in FORMULATIONS:
-        raise InvalidInputError(f"formulation must be one of {', '.join(FORMULATIONS)}, got {formulation!r}")
+STATEMENT = attempts.Statement(lambda _: {"qp": CONES}, _write, _read)

@@ -2,58 +2,35 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
 
-from dualmech.errors import BackendError, InvalidInputError
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
 from dualmech.reference.engine import attempts
+from dualmech.reference.engine.scaling import returned
 from dualmech.reference.statements import named
-from dualmech.solution import Solution
 from dualmech.validate import Array
-
-FORMULATIONS = ("qp",)
-"""The statements by name."""
 
 CONES = frozenset({"SOC"})
 """What a backend must be able to do where it cannot take a square as it is."""
 
 
-def formulate(problem: LocalProjection, formulation: str = "qp") -> cp.Problem:
-    """State the problem over its own arrays; see `dualmech.reference.formulate`."""
-    _named(formulation)
+def _write(problem: LocalProjection, formulation: str) -> cp.Problem:
     return quadratic(problem.matrix, problem.growth, problem.floor)
 
 
-def solve(
-    problem: LocalProjection,
-    *,
-    backend: str = "CLARABEL",
-    formulation: str = "qp",
-    tol: float | None = None,
-    time_limit: float | None = None,
-    **options: Any,
-) -> Solution:
-    """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
-    _named(formulation)
-    request = attempts.Request.of(backend, CONES, tol, time_limit, options)
+def _read(problem: LocalProjection, formulation: str, request: attempts.Request) -> attempts.Reading:
     scaled = _Units.of(problem)
     program = quadratic(scaled.matrix, problem.growth, scaled.floor, len(problem.matrix), scaled.weight)
-    reading = attempts.Reading(
+    return attempts.Reading(
         program,
         scaled,
         covariance=lambda: program.var_dict["Q"].value,
         dual=lambda: _multipliers(program, scaled),
-        constraints=(),
-        optimum=lambda: math.nan if program.value is None else float(program.value),
     )
-    answer = attempts.solve(reading, request)
-    return replace(answer, solver=f"{answer.solver}:{formulation}")
 
 
 def quadratic(
@@ -115,9 +92,7 @@ class _Units:
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
         """Return a strategy, exactly feasible, there being no use for what may be spared."""
-        if inner is None or not np.all(np.isfinite(np.asarray(inner, dtype=np.float64))):
-            raise BackendError("the backend returned no strategy to judge")
-        given = np.asarray(inner, dtype=np.float64)
+        given = returned(inner, "strategy")
         if given.shape != self.matrix.shape:
             given = np.ones(self.matrix.shape)
         return self.problem.feasible(given / len(self.matrix))
@@ -132,6 +107,4 @@ def _multipliers(program: cp.Problem, scaled: _Units) -> ProjectionDual:
     return ProjectionDual(-unit * columns, unit * (least - most))
 
 
-def _named(formulation: str) -> None:
-    if not isinstance(formulation, str) or formulation not in FORMULATIONS:
-        raise InvalidInputError(f"formulation must be one of {', '.join(FORMULATIONS)}, got {formulation!r}")
+STATEMENT = attempts.Statement(lambda _: {"qp": CONES}, _write, _read)

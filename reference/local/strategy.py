@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -17,8 +16,8 @@ from dualmech.errors import BackendError, InvalidInputError
 from dualmech.geometry.local import patterns
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
 from dualmech.reference.engine import attempts
+from dualmech.reference.engine.scaling import entries
 from dualmech.reference.local.statements import STATEMENTS, sdp
-from dualmech.solution import Solution
 from dualmech.validate import Array
 
 FORMULATIONS = {
@@ -37,59 +36,30 @@ NEGLIGIBLE = 1e-9
 """Weight of a pattern, relative to the largest, below which it is left out of a strategy."""
 
 
-def formulate(problem: LocalStrategy, formulation: str | None = None) -> cp.Problem:
-    """State the problem over its own arrays; see `dualmech.reference.formulate`."""
-    name = _named(problem, formulation)
+def _write(problem: LocalStrategy, name: str) -> cp.Problem:
     rows, share = _patterns(problem), problem.user_types * problem.prior
     if name == "sdp":
         return sdp(rows, rows / np.sqrt(rows @ share)[:, None], problem.root)
     return STATEMENTS[problem.criterion, name](rows, problem.root, share)
 
 
-def solve(
-    problem: LocalStrategy,
-    *,
-    backend: str = "CLARABEL",
-    formulation: str | None = None,
-    tol: float | None = None,
-    time_limit: float | None = None,
-    **options: Any,
-) -> Solution:
-    """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
-    name = _named(problem, formulation)
-    request = attempts.Request.of(backend, FORMULATIONS[problem.criterion][name], tol, time_limit, options)
-    reading = _READINGS[problem.criterion, name](Units.of(problem, _patterns(problem)))
-    steps = None
-    if problem.criterion == "worst":
-        steps = [(accuracy * request.tol, "") for accuracy in WORST_ACCURACIES]
-    answer = attempts.solve(reading, request, steps)
-    return replace(answer, solver=f"{answer.solver}:{name}")
+def _read(problem: LocalStrategy, formulation: str, request: attempts.Request) -> attempts.Reading:
+    reading = _READINGS[problem.criterion, formulation](Units.of(problem, _patterns(problem)))
+    if problem.criterion == "average":
+        return reading
+    return replace(reading, steps=[(accuracy * request.tol, "") for accuracy in WORST_ACCURACIES])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
-    """A problem with a root that is centred, which costs a constant, and scaled so that the optimum is near 1.
-
-    Attributes
-    ----------
-    patterns : (s, n) array
-        P.
-    root : (k, n) array
-        ``(R - a 1') / √unit``.
-    centre : (k,) array
-        a, the mean of the columns of R under the prior; their plain mean in the worst case.
-    basis : (n, n - 1) array
-        Orthogonal directions, with sum 0, in which the G of a good strategy is near the identity.
-    unit : float
-        The objective of the average case that is called 1.
-    """
+    """A problem with a root that is centred, which costs a constant, and scaled so that the optimum is near 1."""
 
     problem: LocalStrategy
-    patterns: Array
-    root: Array
-    centre: Array
-    basis: Array
-    unit: float
+    patterns: Array  # (s, n) P
+    root: Array  # (k, n) ``(R - a 1') / √unit``
+    centre: Array  # (k,) a, the mean of the columns of R under the prior; their plain mean in the worst case
+    basis: Array  # (n, n - 1) orthogonal directions, with sum 0, in which the G of a good strategy is near the identity
+    unit: float  # the objective of the average case that is called 1
 
     @classmethod
     def of(cls, problem: LocalStrategy, rows: Array) -> Units:
@@ -134,10 +104,7 @@ class Units:
         A matrix stands for its diagonal: the identity for equal weights. `spare` is the share of all reports that goes
         to equal weights, should rounding hide what a strategy that is all but singular can answer.
         """
-        if inner is None or not np.all(np.isfinite(np.asarray(inner, dtype=np.float64))):
-            raise BackendError("the backend returned no weights to judge")
-        given = np.asarray(inner, dtype=np.float64)
-        given = np.maximum(np.diagonal(given) if given.ndim == 2 else given, 0.0)
+        given = np.maximum(entries(inner, "weights"), 0.0)
         weights, prior = given[: len(self.patterns)], given[len(self.patterns) :]
         if not weights.any() or (prior.size and not prior.any()):
             raise BackendError("the backend returned no weights to judge: none is positive")
@@ -244,8 +211,7 @@ def _reading(
         scaled,
         covariance=weights,
         dual=multipliers,
-        constraints=(),
-        optimum=lambda: math.nan if program.value is None else float(program.value) + constant,
+        optimum=lambda value: value + constant,
     )
 
 
@@ -266,12 +232,4 @@ def _patterns(problem: LocalStrategy) -> Array:
     return patterns.rows(patterns.all_sets(problem.user_types), problem.epsilon)
 
 
-def _named(problem: LocalStrategy, formulation: str | None) -> str:
-    known = FORMULATIONS[problem.criterion]
-    if formulation is None:
-        return next(iter(known))
-    if not isinstance(formulation, str) or formulation not in known:
-        raise InvalidInputError(
-            f"formulation must be one of {', '.join(known)} for the {problem.criterion} case, got {formulation!r}"
-        )
-    return formulation
+STATEMENT = attempts.Statement(lambda problem: FORMULATIONS[problem.criterion], _write, _read)

@@ -52,7 +52,7 @@ class TestTables:
         assert header == ["file", "table", "variance"]
         assert [row[0] for row in listed[:2]] == ["1_total.csv", "2_age.csv"] and len(contents(folder)) == 8
         np.testing.assert_allclose([float(row[2]) for row in listed], [1, *[4] * 3, *[9] * 3], rtol=1e-6)
-        noisy = answer.mechanism.simulate(dm.records.count(records, ASKED), ASKED, 7)
+        noisy = answer.mechanism.simulate(dm.records.count(records, ASKED), 7)
         for (name, *_), (names, table) in zip(listed, noisy.items(), strict=True):
             header, rows = read(folder / name)
             assert header == [*names, "estimate"]
@@ -63,7 +63,7 @@ class TestTables:
         assert again.exit_code == 0 and contents(folder) == contents(tmp_path / "again")
 
     def test_a_mechanism_gives_the_largest_that_it_answers(self, records: Path, tmp_path: Path) -> None:
-        dm.MarginalMechanism.of_tables(ASKED, 1e-18).save(tmp_path / "cells.npz")
+        dm.BlockMechanism.of_tables(ASKED, 1e-18).save(tmp_path / "cells.npz")
         assert run(records, tmp_path / "cells.npz", "-o", tmp_path / "out").exit_code == 0
         found = sorted(contents(tmp_path / "out"))
         assert found == [
@@ -122,7 +122,7 @@ class TestTables:
 class TestRefused:
     @pytest.fixture
     def mechanism(self, tmp_path: Path) -> Path:
-        dm.MarginalMechanism.of_tables(ASKED).save(tmp_path / "cells.npz")
+        dm.BlockMechanism.of_tables(ASKED).save(tmp_path / "cells.npz")
         return tmp_path / "cells.npz"
 
     def refused(self, message: str, *arguments: object) -> None:
@@ -145,9 +145,9 @@ class TestRefused:
         self.refused("a solution of marginal or query tables or of a union", records, path, "-o", folder)
         dm.LinearGaussianMechanism(np.eye(2), np.eye(2)).save(path)
         self.refused("must follow the schema 'dualmech.marginal_mechanism' or", records, path, "-o", folder)
-        dm.MarginalMechanism(DOMAIN, {}).save(path)
+        dm.BlockMechanism.of_levels(DOMAIN, {}).save(path)
         self.refused("measures nothing", records, path, "-o", folder)
-        dm.MarginalMechanism(DOMAIN, {(0, 1): 1.0}).save(path)
+        dm.BlockMechanism.of_levels(DOMAIN, {(0, 1): 1.0}).save(path)
         self.refused("is not answered", records, path, "-o", folder)
         self.refused("no zip archive", records, records, "-o", folder)
         assert not folder.exists()

@@ -333,7 +333,7 @@ class TestOtherWays:
                 )
             with pytest.raises(
                 dm.InvalidInputError,
-                match="formulation 'dual' is for fitness for use where all blocks have one",
+                match="formulation must be one of schur, matrix_frac, got 'dual'",
             ):
                 reference.solve(problem, formulation="dual")
         labels = [

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
-from dualmech.mechanisms.residual_tables import marginal_of
+from dualmech.mechanisms.records import marginal_of
 from dualmech.validate import Array
 
 quick = settings(max_examples=15)
@@ -128,7 +128,7 @@ class TestJudge:
         domain, lattice = workload.domain, workload.lattice
         assert domain is not None
         noise = dict(zip(lattice.axes, rng.uniform(0.1, 9, len(lattice.axes)).tolist(), strict=True))
-        mechanism = dm.MarginalMechanism(domain, noise)
+        mechanism = dm.BlockMechanism.of_levels(domain, noise)
         point = dm.BlockPoint([noise[axes] for axes in lattice.axes] / lattice.dimensions)
         assert problem.mechanism(point).noise == pytest.approx(noise, rel=1e-12)
         np.testing.assert_allclose(problem.stated(mechanism).levels, point.levels, rtol=1e-12)
@@ -238,7 +238,7 @@ class TestRelease:
         mechanism = fast.solve(dm.FitnessForUse(self.WORKLOAD, {1: 1.0, 2: 4.0}), tol=1e-9).mechanism
         records = np.random.default_rng(0).integers(0, [2, 3, 2], (40, 3))
         tables, rng, runs = dm.records.count(records, self.WORKLOAD), np.random.default_rng(1), 1000
-        drawn = [mechanism.simulate(tables, self.WORKLOAD, rng) for _ in range(runs)]
+        drawn = [mechanism.simulate(tables, rng) for _ in range(runs)]
         for names, variance in zip(self.WORKLOAD.sets, mechanism.variances(self.WORKLOAD), strict=True):
             axes = self.WORKLOAD.axes[self.WORKLOAD.sets.index(names)]
             truth = mechanism.recombine(mechanism_residuals(mechanism, tables), names)
@@ -332,7 +332,7 @@ class TestRelease:
             dm.records.count([[0.5, 0, 0]], self.WORKLOAD)
 
 
-def mechanism_residuals(mechanism: dm.MarginalMechanism, tables: dict[Any, Array]) -> dict[Any, Array]:
+def mechanism_residuals(mechanism: dm.BlockMechanism, tables: dict[Any, Array]) -> dict[Any, Array]:
     """The residuals without any noise: those of two draws whose noise cancels."""
-    quiet = dm.MarginalMechanism(mechanism.domain, {axes: 1e-24 for axes in mechanism.noise})
+    quiet = dm.BlockMechanism.of_levels(mechanism.domain, {axes: 1e-24 for axes in mechanism.noise})
     return quiet.measure(tables)

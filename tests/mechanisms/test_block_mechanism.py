@@ -108,13 +108,13 @@ def all_tables(mechanism: dm.BlockMechanism, coordinates: Any) -> Array:
 class TestAgainstTheCells:
     def test_costs_and_variances(self, name: str) -> None:
         mechanism = mechanism_of(name)
-        workload, blocks, dense = mechanism.workload, mechanism.blocks, mechanism.dense()
+        workload, dense = mechanism.workload, mechanism.dense()
         assert workload.domain is not None
         orbits = np.zeros(workload.domain.cells, dtype=int)
-        for axis in blocks.wide:
-            frame = blocks.frames[axis]
+        for axis in mechanism.wide:
+            frame = mechanism.frames[axis]
             orbits = orbits * len(frame.sizes) + frame.labels[workload.domain.codes()[axis]]
-        np.testing.assert_allclose(dense.profile, mechanism.forms.costs[orbits], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(dense.profile, mechanism.costs[orbits], rtol=1e-9, atol=1e-12)
         assert mechanism.rho == pytest.approx(dense.rho, rel=1e-9)
         assert mechanism.epsilon(1e-6) == pytest.approx(dense.epsilon(1e-6), rel=1e-9)
         found = [mechanism.variances(table) for table in workload.table_names]
@@ -220,11 +220,15 @@ class TestNoisyTables:
 
         tables = {axes: np.zeros(shape) for axes, shape in shapes_needed(mechanism)}
         measured = mechanism.measure(tables, sampler=sampler)
-        assert asked == [(1.0, each.shape) for each in measured.values()]
-        assert set(measured) == {
-            *mechanism.blocks.keys,
-            *(block.key for block in mechanism.blocks.matrix_blocks),
+        shapes = {
+            key: (
+                *(len(components.places(mechanism.frames[axis], each)) for axis, each in key),
+                len(piece.moves),
+            )
+            for key, piece in mechanism.pieces.items()
         }
+        assert asked == [(1.0, shape) for shape in shapes.values()]
+        assert set(measured) == {tuple(axis for axis, _ in key) for key in shapes}
 
     def test_what_is_missing_or_misshapen_is_refused(self) -> None:
         mechanism = mechanism_of("prefixes")
@@ -238,8 +242,8 @@ class TestNoisyTables:
             ("tables must map tuples", lambda: mechanism.measure(no_tables)),
             ("must have shape", lambda: mechanism.measure({(0, 1, 2): np.zeros((2, 2, 2))})),
             ("sampler must be a function", lambda: mechanism.measure(tables, sampler=no_sampler)),
-            ("coordinates must map tuples", lambda: mechanism.recombine(no_sampler, "both")),
-            ("coordinates must hold the block", lambda: mechanism.recombine({}, "both")),
+            ("measured must map tuples", lambda: mechanism.recombine(no_sampler, "both")),
+            ("measured must hold", lambda: mechanism.recombine({}, "both")),
             ("must have shape", lambda: mechanism.recombine({**measured, key: np.zeros(9)}, "both")),
             ("table must be one of 'ages'", lambda: mechanism.recombine(measured, "age")),
             ("table must be one of 'ages'", lambda: mechanism.variances("age")),
@@ -281,7 +285,7 @@ class TestWhatIsNotAnswered:
             ),
             ("groups", {"age": [0, 0, 1, -1, 0]}, "differences of age among its values 2 … 4"),
             ("runs", {"hour": [1, 0, 0, 0, 0, 0]}, "query of hour is not answered: .* hour at frequency 2"),
-            ("differences", {"hour": [1, 0, 0, 0, 0, 0]}, "no table asks for sums over whole classes"),
+            ("differences", {"hour": [1, 0, 0, 0, 0, 0]}, "no table asks for the total"),
             ("circles", {"hour": [1.0] * 5, "day": [1, -1, 0, 0, 0, 0], "other": [1]}, "attribute 'other'"),
             ("circles", {"hour": [1, 2]}, "must have 5 entries"),
             ("few", {"age": [1, 0, 0, 0]}, "only other sums over age x b are asked for"),
@@ -301,8 +305,8 @@ class TestWhatIsNotAnswered:
     def test_a_query_outside_the_span_alone_is_refused(self) -> None:
         """Of the row space of the only block with no copies, all is answered and nothing else."""
         mechanism = mechanism_of("few")
-        (block,) = mechanism.blocks.matrix_blocks
-        rows, rng = block.moves, np.random.default_rng(8)
+        (piece,) = mechanism.pieces.values()
+        rows, rng = piece.moves, np.random.default_rng(8)
         for factors in ({"age": rng.normal(size=4), "b": rng.normal(size=3)} for _ in range(5)):
             vector = np.kron(factors["age"], factors["b"])
             assert np.linalg.norm(vector - rows.T @ (rows @ vector)) > 1e-3
@@ -334,11 +338,12 @@ class TestAsAnAnswer:
 
     def test_what_is_no_noise_is_refused(self) -> None:
         mechanism = mechanism_of("few")
-        blocks, (covariance,) = mechanism.blocks, mechanism.point.covariances
-        levels = mechanism.point.levels
+        blocks = Blocks.of(mechanism.workload)
+        point = mechanism.point_on(blocks)
+        levels, (covariance,) = point.levels, point.covariances
         for message, arguments in (
-            ("blocks must be", (None, mechanism.point)),
-            ("blocks must be", (mechanism.workload, mechanism.point)),
+            ("blocks must be", (None, point)),
+            ("blocks must be", (mechanism.workload, point)),
             ("primal must be", (blocks, None)),
             ("positive definite", (blocks, dm.BlockPoint(levels, (-covariance,)))),
             ("must have shape", (blocks, dm.BlockPoint(levels, (np.eye(2),)))),
@@ -347,8 +352,8 @@ class TestAsAnAnswer:
                 dm.BlockMechanism(*cast(Any, arguments))
 
     def test_a_matrix_too_large_is_not_written(self) -> None:
-        asked = dm.workloads.union({"a": 100, "b": 100}, {"a": ["a"], "b": ["b"]})
-        with pytest.raises(dm.InvalidInputError, match="1e\\+04 cells is too large to write out"):
+        asked = dm.workloads.union({"a": 1000, "b": 1000}, {"a": ["a"], "b": ["b"]})
+        with pytest.raises(dm.InvalidInputError, match="1e\\+06 cells is too large to write out"):
             dm.BlockMechanism.of_tables(asked).dense()
 
 

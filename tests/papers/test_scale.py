@@ -107,7 +107,7 @@ class TestJudge:
 
     def test_an_outsiders_mechanism_is_judged(self) -> None:
         problem = dm.FitnessForUse(self.TABLES, {1: 1.0, 2: 4.0})
-        plain = dm.MarginalMechanism.of_tables(self.TABLES, problem.targets)
+        plain = dm.BlockMechanism.of_tables(self.TABLES, problem.targets)
         verdict = crosscheck.judge(problem, plain)
         best = fast.solve(problem, tol=1e-9)
         assert verdict.feasible and verdict.objective == pytest.approx(plain.squared_privacy_cost)
@@ -121,13 +121,13 @@ class TestJudge:
     @pytest.mark.parametrize(
         ("message", "noise"),
         [
-            ("does not measure a0$", {(): 1.0}),
+            ("does not measure differences of a0$", {(): 1.0}),
             ("must be positive", [-1.0] * 821),
             ("levels must be 821", [1.0] * 3),
         ],
     )
     def test_what_is_no_answer_is_refused(self, message: str, noise: Any) -> None:
-        given = dm.MarginalMechanism(domain(), noise) if isinstance(noise, dict) else noise
+        given = dm.BlockMechanism.of_levels(domain(), noise) if isinstance(noise, dict) else noise
         with pytest.raises(dm.InvalidInputError, match=message):
             crosscheck.judge(dm.FitnessForUse(self.TABLES), given)
 

@@ -341,7 +341,7 @@ class TestBackends:
         ("options", "named"),
         [
             ({"formulation": "dual"}, "formulation must be one of schur"),
-            ({"formulation": None}, "formulation must be one of schur"),
+            ({"formulation": 3}, "formulation must be one of schur"),
             ({"tol": 0.0}, "tol must be positive"),
             ({"time_limit": -1.0}, "time_limit must be positive"),
         ],

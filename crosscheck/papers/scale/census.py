@@ -75,7 +75,7 @@ def solve(case: Case) -> Row:
             answers["dense"] = fast.solve(written(problem), tol=TOLERANCE)
     noisy = BlockMechanism.of_tables(problem.workload, problem.targets)
     plain = noisy.squared_privacy_cost
-    slack = noisy.forms.excess(problem.targets)[0]
+    slack = problem.geometry.largest_ratio(noisy.point_on(problem.geometry), problem.targets)
     return Row(answers, plain, plain * slack, seconds, case, problem)
 
 

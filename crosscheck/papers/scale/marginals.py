@@ -10,7 +10,7 @@ from dualmech import fast, reference
 from dualmech.crosscheck.agreement import Agreement, meet
 from dualmech.crosscheck.papers.scale.instances import Case
 from dualmech.crosscheck.papers.solving import quietly
-from dualmech.mechanisms.marginal import MarginalMechanism
+from dualmech.mechanisms.block import BlockMechanism
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
 from dualmech.workloads.base import Workload
@@ -75,7 +75,7 @@ def solve(case: Case, others: tuple[str, ...] = ()) -> Reading:
         seconds = time.perf_counter() - begun
         found = {name: _other(problem, name) for name in others}
     plain = float((1 / problem.targets).sum())
-    noisy = MarginalMechanism.of_tables(tables, problem.targets)
+    noisy = BlockMechanism.of_tables(tables, problem.targets)
     slack = float((noisy.variances(tables) / problem.targets).max())
     queries, cells = problem.workload.shape
     counts = (cells, len(problem.targets), queries, len(tables.lattice.axes))

@@ -33,11 +33,6 @@ HALVINGS = 40
 class Thresholds:
     """Choose by head count: choice i where the i-th threshold is reached, and the next one is not.
 
-    Attributes
-    ----------
-    values : (p - 1,) array
-        In increasing order; equal ones leave a choice out.
-
     Examples
     --------
     >>> from dualmech.crosscheck.rivals.central.census import Thresholds
@@ -45,7 +40,7 @@ class Thresholds:
     array([0, 1, 1, 2])
     """
 
-    values: Array
+    values: Array  # (p - 1,) in increasing order; equal ones leave a choice out
 
     def __init__(self, values: npt.ArrayLike) -> None:
         checked = validate.numeric(1, values=values)

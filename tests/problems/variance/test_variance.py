@@ -568,7 +568,7 @@ class TestInput:
         with pytest.raises(dm.DualmechError, match="cost"):
             dm.TotalVariance(self.workload).mechanism(np.eye(3), cost)
 
-    @pytest.mark.parametrize("formulation", ["logdet", "sum", ""])
+    @pytest.mark.parametrize("formulation", ["logdet", "sum", "", 3])
     def test_formulation(self, formulation: Any) -> None:
         for function in (reference.formulate, reference.solve):
             with pytest.raises(dm.InvalidInputError, match="formulation must be one of gram"):
