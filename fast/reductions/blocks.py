@@ -52,33 +52,17 @@ MARGIN = 0.1
 class BlockReduction:
     """A problem on blocks without the orbits that constrain nothing."""
 
-    Attributes
-    ----------
-    program : OrbitProgram
-        Rows over √targets.
-    cells, queries : index arrays
-        The orbits that the program kept.
-    shape : (orbits of cells, orbits of queries)
-        Of the problem.
-    thin : tuple of bool
-        Which of the blocks of several coordinates have rank one, and went with those of one coordinate.
-    live : index array
-        Which of all blocks of rank one some neighbour moves; the others are measured with next to no noise.
-    rank_one : int
-        Number of all blocks of rank one.
-    moved : tuple of (r, k) arrays or None
-        Of each other block, the directions that some neighbour moves; None where these are all.
-    """
-
-    program: OrbitProgram
-    cells: Index
+    program: OrbitProgram  # rows over √targets
+    cells: Index  # cells, queries: the orbits that the program kept
     queries: Index
     shape: tuple[int, int]  # (orbits of cells, orbits of queries) of the problem
     # which of the blocks of several coordinates have rank one, and went with those of one coordinate
     thin: tuple[bool, ...]
-    live: Index
-    moved: tuple[Array | None, ...]
-    rank_one: int
+    live: Index  # which of all blocks of rank one some neighbour moves; the others have next to no noise
+    moved: tuple[
+        Array | None, ...
+    ]  # of each other block, the directions that some neighbour moves; None: all
+    rank_one: int  # number of all blocks of rank one
 
     @classmethod
     def of(cls, blocks: Blocks, scale: Array, fixed: bool = False) -> BlockReduction:
