@@ -21,8 +21,7 @@ class Agreement(Enum):
     DISAGREE = "the intervals are disjoint: one of the certificates is wrong"
 
 
-VERDICTS = {Agreement.AGREE: "yes", Agreement.WIDE: "wide", Agreement.DISAGREE: "NO"}
-"""How a table says it."""
+VERDICTS = {Agreement.AGREE: "yes", Agreement.WIDE: "wide", Agreement.DISAGREE: "NO"}  # how a table says it
 
 
 @dataclass(frozen=True, slots=True)

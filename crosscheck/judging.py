@@ -25,8 +25,7 @@ from dualmech.validate import Array
 OfCovariance: TypeAlias = FitnessForUse | PrivacyFirst | TotalVariance | SoftmaxFitness | ReuseFitness
 """Problems whose answer is a covariance."""
 
-BOUND_TOLERANCE = 1e-9
-"""Gap to which the judge's own bound is solved."""
+BOUND_TOLERANCE = 1e-9  # gap to which the judge's own bound is solved
 
 NONE: npt.NDArray[np.intp] = np.zeros(0, dtype=np.intp)
 

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 METHODS = ("newton", "separation", "principal")
 
-MOST_STEPS = 1000
-"""Steps of the interior-point method after which it gives up; it takes some ten."""
+MOST_STEPS = 1000  # steps of the interior-point method after which it gives up; it takes some ten
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,8 +21,7 @@ from dualmech.problems.refinement import refine as refine_by_stages
 from dualmech.problems.stages import RefinementStage
 from dualmech.validate import Array
 
-STAGE_GAP = 1e-13
-"""Gap to which a stage is solved, in doubles about the least that can be asked."""
+STAGE_GAP = 1e-13  # gap to which a stage is solved, in doubles about the least that can be asked
 
 MOST_STEPS, PATIENCE = 400, 100
 """Decompositions that a stage may take, and steps without a smaller gap: far along the path the weights still

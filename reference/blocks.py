@@ -31,8 +31,7 @@ from dualmech.validate import Array
 
 FORMULATIONS = ("schur", "matrix_frac")
 
-FLOOR = 1e-12
-"""Least noise level that a repair leaves, relative to the largest, in scaled units."""
+FLOOR = 1e-12  # least noise level that a repair leaves, relative to the largest, in scaled units
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -69,6 +69,6 @@ def chain(
         with warnings.catch_warnings():
             # That the tolerance asked for was missed is for the chain to say, not this one.
             warnings.simplefilter("ignore", UncertifiedWarning)
-            return common.solve(problem, backend=name, tol=accuracy, **options)
+            return common.STATEMENT.solve(problem, backend=name, tol=accuracy, **options)
 
     return build(mechanisms, solve, tol=asked, solver=f"reference:{name}:chain")

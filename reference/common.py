@@ -20,8 +20,7 @@ from dualmech.reference.statements import named
 from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
 
-FORMULATIONS = ("primal", "dual")
-"""The statements by name; both need the semidefinite cone."""
+FORMULATIONS = ("primal", "dual")  # the statements by name; both need the semidefinite cone
 
 TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
 

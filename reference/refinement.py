@@ -23,11 +23,8 @@ from dualmech.validate import Array
 STAGE_TOLERANCES = {"CLARABEL": 1e-10, "SCS": 1e-8}
 """Gap that a backend is asked for in a stage: what the next stage inherits."""
 
-OTHER_STAGE_TOLERANCE = 1e-8
-"""The same for other backends."""
-
-PASSES = 3
-"""Times that a stage is solved, each in coordinates in which the answer before is the identity."""
+OTHER_STAGE_TOLERANCE = 1e-8  # the same for other backends
+PASSES = 3  # times that a stage is solved, each in coordinates in which the answer before is the identity
 
 TOLERANCES = {"CLARABEL": 1e-6}
 """Gap to prove in every stage unless another is asked; with others, that of `backends.tolerance`."""

@@ -19,8 +19,7 @@ from dualmech.reference.engine.scaling import Scaled, definite, returned
 from dualmech.reference.statements import named, variances
 from dualmech.validate import Array
 
-FORMULATIONS = ("gram", "schur", "matrix_frac")
-"""The statements by name; all need the semidefinite cone."""
+FORMULATIONS = ("gram", "schur", "matrix_frac")  # the statements by name; all need the semidefinite cone
 
 
 def _write(problem: TotalVariance, formulation: str) -> cp.Problem:

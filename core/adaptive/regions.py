@@ -14,8 +14,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
 
-NEWTON_STEPS = 200
-"""Most steps to the analytic centre; it only has to be well inside."""
+NEWTON_STEPS = 200  # most steps to the analytic centre; it only has to be well inside
 
 INSIDE = 1 - 1e-9
 """Share of the squared radius of the ellipsoid that its nearest non-negative point may use up."""

@@ -17,8 +17,7 @@ from dualmech.workloads.base import Workload
 FEW = 100.0
 """Effective sample size below which a variance is known to no better than some 15 %, and a warning is given."""
 
-EVERY = 4
-"""One direction in so many is normal; only those change the number of records."""
+EVERY = 4  # one direction in so many is normal; only those change the number of records
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,8 +25,7 @@ KINDS = {("coordinate", "real"): 3, ("coordinate", "integer"): 3, ("coordinate",
 MIRRORS = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
 """By what an entry below the diagonal is multiplied to give the one above; 0 where both are written."""
 
-LAST_DIAGONAL = {1: 0, -1: -1}
-"""The last one that an array writes, by mirror; otherwise all."""
+LAST_DIAGONAL = {1: 0, -1: -1}  # the last one that an array writes, by mirror; otherwise all
 
 Listed = tuple[Array, npt.NDArray[np.int64], tuple[int, int]]
 """Entries, their rows and columns (2, n), and the shape."""

@@ -13,8 +13,7 @@ from dualmech.mechanisms.answerability import TOLERANCE, check_comparable, coord
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
 
-NOTHING_LEFT = 1e-9
-"""Share of a direction's information, left over, up to which it is not asked for again."""
+NOTHING_LEFT = 1e-9  # share of a direction's information, left over, up to which it is not asked for again
 
 
 @dataclass(frozen=True, slots=True, eq=False)

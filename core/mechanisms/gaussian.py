@@ -21,8 +21,7 @@ from dualmech.workloads.base import Workload
 
 SCHEMA, VERSION = "dualmech.mechanism", 1
 
-MAX_WRITTEN = 2**24
-"""Largest number of entries of a query matrix that is written out."""
+MAX_WRITTEN = 2**24  # largest number of entries of a query matrix that is written out
 
 SPENT = 1e-9
 """A free budget of at most this, relative to the cost allowed, is none; a cost allowed may lie this far below."""

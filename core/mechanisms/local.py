@@ -27,8 +27,7 @@ NORMALISED_VARIANCE = 0.01
 """The paper's variance for each query and user at which sample complexity is counted, α."""
 
 
-MOST_USERS = 2.0**53
-"""Users of one type whose number a double still holds."""
+MOST_USERS = 2.0**53  # users of one type whose number a double still holds
 
 
 class LocalMechanism:

@@ -15,8 +15,7 @@ from dualmech.geometry.dense import moves_between
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
-TRIFLE = 1e-9
-"""Rounding in a cost, relative to it, above which the cost is stated higher by as much."""
+TRIFLE = 1e-9  # rounding in a cost, relative to it, above which the cost is stated higher by as much
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,11 +18,8 @@ from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
 
-CHUNK = 65536
-"""Records that are read at a time."""
-
-LARGEST_TABLE = 2**27
-"""Largest number of cells of a table that is counted (1 GiB)."""
+CHUNK = 65536  # records that are read at a time
+LARGEST_TABLE = 2**27  # largest number of cells of a table that is counted (1 GiB)
 
 Codes = npt.NDArray[np.int64]
 

@@ -16,8 +16,7 @@ from dualmech.geometry.dense import checked_neighbours, moves_between
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 
-CHUNK = 4096
-"""Queries of the workload that are written over the design at a time."""
+CHUNK = 4096  # queries of the workload that are written over the design at a time
 
 ORTHONORMAL = 1e-12
 """Largest entry of ``Q Q' - I``, for rows Q of unit norm, at which Q' serves as the pseudoinverse."""

@@ -44,11 +44,9 @@ from dualmech.workloads.unions import Table, UnionWorkload
 
 Given: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
-Answer: TypeAlias = tuple[Any, Any, Any]
-"""A problem, a primal point and dual weights."""
+Answer: TypeAlias = tuple[Any, Any, Any]  # a problem, a primal point and dual weights
 
-ABSENT = -1
-"""Index that marks an absent item among those of a tuple."""
+ABSENT = -1  # index that marks an absent item among those of a tuple
 
 PROBLEMS: dict[str, type[Problem]] = {
     kind.__name__: kind

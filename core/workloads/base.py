@@ -17,12 +17,10 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain
 
-MAX_DENSE_ENTRIES = 2**28
-"""Largest number of entries that `Workload.dense` writes out (2 GiB of float64)."""
+MAX_DENSE_ENTRIES = 2**28  # largest number of entries that `Workload.dense` writes out (2 GiB of float64)
 
 
-MAX_COMPARED = 2**32
-"""Largest number of entries, zeros included, of matrices that are compared."""
+MAX_COMPARED = 2**32  # largest number of entries, zeros included, of matrices that are compared
 
 
 @dataclass(frozen=True, slots=True, eq=False)

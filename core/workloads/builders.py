@@ -90,8 +90,7 @@ __all__ = [
 MAX_CELLS = 2**24
 """Largest number of cells that `identity`, `total` and `identity_total` take; each gets a name."""
 
-SPARSE_ENTRIES = 2**16
-"""A sparse piece with more entries than this, zeros included, makes a stack sparse."""
+SPARSE_ENTRIES = 2**16  # a sparse piece with more entries than this, zeros included, makes a stack sparse
 
 
 def identity(d: int) -> Workload:

@@ -16,14 +16,9 @@ from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 
 Index = npt.NDArray[np.intp]
 
-MAX_ENTRIES = 2**26
-"""Largest number of entries of one query of every family."""
-
-FEW_MEMBERS = 8
-"""Values of a set up to which its name lists them."""
-
-MAX_STEPS = 2**26
-"""Largest number of steps that looking for translates among affine images may take."""
+MAX_ENTRIES = 2**26  # largest number of entries of one query of every family
+FEW_MEMBERS = 8  # values of a set up to which its name lists them
+MAX_STEPS = 2**26  # largest number of steps that looking for translates among affine images may take
 
 
 class CircularWorkload(Workload):

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import size
 
-MAX_CELLS = 2**31
-"""Largest number of cells whose indices are ever enumerated."""
+MAX_CELLS = 2**31  # largest number of cells whose indices are ever enumerated
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
 from dualmech.workloads.domain import Domain
 
-Axes = tuple[int, ...]
-"""Positions of a set of attributes in their domain, in increasing order."""
+Axes = tuple[int, ...]  # positions of a set of attributes in their domain, in increasing order
 
 MAX_SUBSPACES = 2**22
 """Largest number of residual subspaces, counted once for every table that they lie under."""

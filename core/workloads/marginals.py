@@ -17,11 +17,8 @@ from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, rounded
 from dualmech.workloads.lattice import Axes, Lattice
 
-MAX_TABLES = 2**20
-"""Largest number of tables of a workload."""
-
-MAX_NAMES = 2**22
-"""Largest number of queries whose names are written out."""
+MAX_TABLES = 2**20  # largest number of tables of a workload
+MAX_NAMES = 2**22  # largest number of queries whose names are written out
 
 
 class MarginalWorkload(Workload):

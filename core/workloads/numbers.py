@@ -14,8 +14,7 @@ from dualmech.workloads.domain import Domain
 
 Axes = tuple[int, ...]
 
-MAX_NAMED = 2**20
-"""Largest number of queries among whose names numbers are looked up."""
+MAX_NAMED = 2**20  # largest number of queries among whose names numbers are looked up
 
 
 def as_mapping(given: Any, name: str) -> Any:

@@ -17,8 +17,7 @@ from dualmech.workloads.base import Workload
 from dualmech.workloads.ranges import limited
 from dualmech.workloads.tabulations import as_domain
 
-MAX_ATTRIBUTES = 24
-"""Largest number of attributes; there are 2^24 cells then."""
+MAX_ATTRIBUTES = 24  # largest number of attributes; there are 2^24 cells then
 
 
 def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workload:

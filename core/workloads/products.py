@@ -17,8 +17,7 @@ from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.domain import Domain, rounded
 
-MAX_NAMES = 2**22
-"""Largest number of queries whose names, or prices, are written out."""
+MAX_NAMES = 2**22  # largest number of queries whose names, or prices, are written out
 
 
 class ProductWorkload(Workload):

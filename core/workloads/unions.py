@@ -17,11 +17,8 @@ from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, rounded
 
-MAX_NAMES = 2**22
-"""Largest number of queries whose names are written out."""
-
-MAX_COMBINATIONS = 2**20
-"""Largest number of combinations of values among which the worst is looked for."""
+MAX_NAMES = 2**22  # largest number of queries whose names are written out
+MAX_COMBINATIONS = 2**20  # largest number of combinations of values among which the worst is looked for
 
 Queries = Workload | None
 

@@ -14,13 +14,11 @@ from dualmech.solution import Solution
 
 SIZES = (2, 4, 8, 16, 32, 64)
 
-LONGEST = 60.0
-"""Seconds after which gradient descent gives up."""
+LONGEST = 60.0  # seconds after which gradient descent gives up
 
 MOST_STEPS = 10**7
 
-FIFTY = 50
-"""Conjugate gradients a step instead of the paper's five: enough to see what the Hessian is worth."""
+FIFTY = 50  # conjugate gradients a step instead of the paper's five: enough to see what the Hessian is worth
 
 DUAL = "dual solver"
 

@@ -24,8 +24,7 @@ STYLE: dict[Any, Any] = {
 COLOURS = ("#1b1b1b", "#0072b2", "#d55e00", "#009e73")
 """Told apart by readers who do not see all colours; the first is that of ink."""
 
-RESOLUTION = 200
-"""Dots per inch of a PNG."""
+RESOLUTION = 200  # dots per inch of a PNG
 
 METADATA: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "png": {}}
 """Without the date, so that the same figure gives the same file."""

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 PAPERS = {"fitness": fitness, "eigen": eigen, "common": common, "local": local, "scale": scale}
 
-EVERYTHING = "all"
-"""What stands behind a paper's slash for all of its tables and figures."""
+EVERYTHING = "all"  # what stands behind a paper's slash for all of its tables and figures
 
 
 class Computed(Protocol):
@@ -73,8 +72,7 @@ class _Registry(Mapping[str, Sheet]):
         return sum(len(folder.SHEETS) for folder in PAPERS.values())
 
 
-SHEETS: Mapping[str, Sheet] = _Registry()
-"""Tables and figures by name; the first is the default."""
+SHEETS: Mapping[str, Sheet] = _Registry()  # tables and figures by name; the first is the default
 
 
 def listed() -> str:

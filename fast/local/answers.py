@@ -18,8 +18,7 @@ from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
 from dualmech.solution import Solution, Status, judged
 
-CHEAP = 20
-"""User types up to which the judge prices all patterns in no time."""
+CHEAP = 20  # user types up to which the judge prices all patterns in no time
 
 
 def strategies(problem: LocalStrategy, frame: Frame, point: Point) -> list[LocalPoint]:

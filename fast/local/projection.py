@@ -22,23 +22,15 @@ from dualmech.validate import Array
 
 METHODS = ("auto",)
 
-LEAST_DAMPING = 1e-14
-"""What is added to the Hessian at least, relative to the number of outputs."""
-
-MOST_DAMPING = 1e12
-"""What is added at most: a step that raises nothing then is one that rounding stops."""
+LEAST_DAMPING = 1e-14  # what is added to the Hessian at least, relative to the number of outputs
+MOST_DAMPING = 1e12  # what is added at most: a step that raises nothing then is one that rounding stops
 
 SUFFICIENT, RELIABLE = 1e-3, 0.75
 """Shares of the gain that the Hessian promises: what a step must achieve, and what calls for less damping."""
 
-FACTOR = 4.0
-"""Factor by which the damping changes."""
-
-ROOT_STEPS = 100
-"""Most Newton steps to the multipliers of columns within fixed limits."""
-
-SUM_TOLERANCE = 1e-12
-"""What a column's sum may miss 1 by before the last of them."""
+FACTOR = 4.0  # factor by which the damping changes
+ROOT_STEPS = 100  # most Newton steps to the multipliers of columns within fixed limits
+SUM_TOLERANCE = 1e-12  # what a column's sum may miss 1 by before the last of them
 
 PATIENCE = 100
 """Steps without a smaller gap after which the solver counts as stalled: outputs come into use one by one."""

@@ -23,8 +23,7 @@ from dualmech.validate import Array
 METHODS = ("auto", "newton")
 """Both are Newton's method, but where the problem is fitness for use: there they are that solver's."""
 
-SPARE = 0.1
-"""Share of the tolerance that may be spent on a covariance that doubles can judge."""
+SPARE = 0.1  # share of the tolerance that may be spent on a covariance that doubles can judge
 
 NOTHING_FURTHER = "The release meets every target: nothing further is run."
 

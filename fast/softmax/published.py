@@ -40,11 +40,8 @@ METHODS = ("softmax_newton", "softmax_gradient")
 
 HESSIANS = {"exact": Derivatives.exact_product, "printed": Derivatives.printed_product}
 
-INSIDE = 0.99
-"""Share of the targets that the first covariance uses."""
-
-ANSWERABLE = 1e-8
-"""Largest part of a basis row that a strategy may miss, relative to the row."""
+INSIDE = 0.99  # share of the targets that the first covariance uses
+ANSWERABLE = 1e-8  # largest part of a basis row that a strategy may miss, relative to the row
 
 
 @dataclass(frozen=True, slots=True, eq=False)

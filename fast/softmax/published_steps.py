@@ -14,8 +14,7 @@ from dualmech.fast.softmax.derivatives import Point
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 
-MOST_TRIALS = 50
-"""Step lengths that a line search tries; with β = 1/2 the last one is 2⁻⁴⁹, next to rounding."""
+MOST_TRIALS = 50  # step lengths that a line search tries; with β = 1/2 the last one is 2⁻⁴⁹, next to rounding
 
 
 def conjugate_gradient(

@@ -36,14 +36,9 @@ METHODS = ("auto", "newton")
 NEAR = 1.0
 """Where both sides of the gap are within this over t, the sharpness that is asked can be used at once."""
 
-FIRST_SPREAD = 3.0
-"""Largest exponent, above the mean one, at the sharpness that the solver begins with."""
-
-GROWTH = 4.0
-"""Factor from one sharpness to the next."""
-
-SETTLED = 0.1
-"""A sharpness t has been used enough where the next step would gain less than this over t."""
+FIRST_SPREAD = 3.0  # largest exponent, above the mean one, at the sharpness that the solver begins with
+GROWTH = 4.0  # factor from one sharpness to the next
+SETTLED = 0.1  # a sharpness t has been used enough where the next step would gain less than this over t
 
 MOST_CONJUGATE_GRADIENTS = 500
 """Conjugate gradients of one step; without rounding s + m of them, and some more, are always enough."""
@@ -54,8 +49,7 @@ FORCING = 0.01
 RIDGE = 1e-8
 """Added to the Hessian, relative to the largest entry of G: what is flatter moves F by rounding alone."""
 
-WARM_FLOOR = 1e-3
-"""Least weight of a warm start, relative to a uniform one."""
+WARM_FLOOR = 1e-3  # least weight of a warm start, relative to a uniform one
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,14 +16,12 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 
 from dualmech.errors import BackendError, InputTypeError
 
-SEMIDEFINITE = frozenset({"PSD"})
-"""The cone that every statement of fitness for use needs."""
+SEMIDEFINITE = frozenset({"PSD"})  # the cone that every statement of fitness for use needs
 
 TOLERANCES = {"CLARABEL": 1e-5, "SCS": 1e-3}
 """Gap to prove unless another is asked: what a backend reaches with ease."""
 
-OTHER_TOLERANCE = 1e-4
-"""Gap to prove with a backend that has no line of its own above."""
+OTHER_TOLERANCE = 1e-4  # gap to prove with a backend that has no line of its own above
 
 TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs"}
 """What a backend calls its limit on seconds."""
@@ -31,8 +29,7 @@ TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs"}
 DISTRIBUTIONS = {"COPT": "coptpy", "SDPA": "sdpa-python"}
 """Packages that are not named as the backend that they bring."""
 
-SCS_INTERRUPTED = -5
-"""The status by which SCS reports that Ctrl-C ended it."""
+SCS_INTERRUPTED = -5  # the status by which SCS reports that Ctrl-C ended it
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
 
-SMALLEST = 1e-13
-"""Least eigenvalue of a covariance in scaled units, relative to the largest."""
+SMALLEST = 1e-13  # least eigenvalue of a covariance in scaled units, relative to the largest
 
 
 @dataclass(frozen=True, slots=True, eq=False)

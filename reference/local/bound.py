@@ -22,8 +22,7 @@ from dualmech.reference.local.strategy import Units
 from dualmech.reference.statements import named
 from dualmech.validate import Array
 
-MOST_USER_TYPES = 32
-"""User types up to which the relaxation is written down."""
+MOST_USER_TYPES = 32  # user types up to which the relaxation is written down
 
 
 def lower_bound(

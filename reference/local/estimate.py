@@ -16,8 +16,7 @@ from dualmech.reference.engine.scaling import entries
 from dualmech.reference.statements import named
 from dualmech.validate import Array
 
-CONES = frozenset({"SOC"})
-"""What a backend must be able to do where it cannot take a square as it is."""
+CONES = frozenset({"SOC"})  # what a backend must be able to do where it cannot take a square as it is
 
 ORTHOGONAL = 1e-4
 """Cosine between a column and the residual below which it is taken for 0: the cell need not be empty."""

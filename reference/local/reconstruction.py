@@ -16,11 +16,8 @@ from dualmech.reference.statements import named
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-CONES = frozenset({"SOC"})
-"""What a backend must be able to do where it cannot take a square as it is."""
-
-ACCURACY = 1e-6
-"""Accuracy at which a backend is run, as that of a gap."""
+CONES = frozenset({"SOC"})  # what a backend must be able to do where it cannot take a square as it is
+ACCURACY = 1e-6  # accuracy at which a backend is run, as that of a gap
 
 
 def reconstruct(

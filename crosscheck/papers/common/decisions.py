@@ -53,11 +53,8 @@ POPULATION = {HISRACE_TABLES: "HisRace", HISRACE_CELLS: "HisRace", BRAZIL: "Braz
 
 QUICK_BLOCKS = 1000
 
-ERRORS = 4.0
-"""Standard errors by which an accuracy on the paper's own data may differ from the printed one."""
-
-HALF_DIGIT = 0.005
-"""Half of the last digit of a printed percentage."""
+ERRORS = 4.0  # standard errors by which an accuracy on the paper's own data may differ from the printed one
+HALF_DIGIT = 0.005  # half of the last digit of a printed percentage
 
 EDGE = 1e-9
 """Part of a level that may be missed: a count that reaches it exactly does so in spite of rounding."""

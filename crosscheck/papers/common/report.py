@@ -26,8 +26,7 @@ from dualmech.crosscheck.papers.report import table, wide, write, yes
 from dualmech.crosscheck.papers.sheets import Sheet, Tasks
 from dualmech.workloads.domain import Domain
 
-PLAIN, SURE = MARGINS
-"""The two margins of a decision: none, and three standard deviations."""
+PLAIN, SURE = MARGINS  # the two margins of a decision: none, and three standard deviations
 
 
 def _layers(outcome: Agreement | None) -> str:

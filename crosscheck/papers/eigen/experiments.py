@@ -24,11 +24,8 @@ from dualmech.problems.variance import TotalVariance
 OPTIMUM_TOLERANCE = 1e-5
 """Gap to which optima of total variance are solved; root errors are known to half of it."""
 
-DESIGN_TOLERANCE = 1e-7
-"""Gap to which Program 1 is solved."""
-
-ROUNDING = 1e-6
-"""Relative allowance for rounding in errors that nothing was optimised for, and in the bound."""
+DESIGN_TOLERANCE = 1e-7  # gap to which Program 1 is solved
+ROUNDING = 1e-6  # relative allowance for rounding in errors that nothing was optimised for, and in the bound
 
 
 @dataclass(frozen=True, slots=True)

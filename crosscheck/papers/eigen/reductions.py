@@ -43,8 +43,7 @@ WAYS: tuple[Way, ...] = (
 )
 """Methods of `fast.eigen_weights` with their options; the first solves Program 1 whole."""
 
-FEWER_WAYS = (WAYS[0], WAYS[2], WAYS[3], WAYS[4], WAYS[6])
-"""Those for the paper's own size."""
+FEWER_WAYS = (WAYS[0], WAYS[2], WAYS[3], WAYS[4], WAYS[6])  # those for the paper's own size
 
 POWER = 1.8
 """Of the gains by which a step of the fixed point of total variance multiplies its weights: near the best of all."""

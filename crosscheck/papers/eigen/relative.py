@@ -29,11 +29,8 @@ from dualmech.workloads.base import Workload
 FIELDS = {"age": 75, "workclass": 9, "education-num": 16, "income>50K": 2}
 """Fields of the Adult table that are counted, and the number of their codes, which start at 0."""
 
-SANITY = 0.001
-"""Least answer that an error is taken relative to, as a share of all records."""
-
-RANGES = 2048
-"""Number of random ranges."""
+SANITY = 0.001  # least answer that an error is taken relative to, as a share of all records
+RANGES = 2048  # number of random ranges
 
 
 @dataclass(frozen=True, slots=True)

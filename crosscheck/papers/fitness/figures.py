@@ -24,16 +24,12 @@ from dualmech.crosscheck.papers.plots import COLOURS
 from dualmech.crosscheck.papers.solving import proven
 from dualmech.workloads.base import Workload
 
-COSTS = (0.1, 0.2, 0.3, 0.4)
-"""Privacy costs of Figure 1; of the paper's, only 0.2 is named in its text."""
+COSTS = (0.1, 0.2, 0.3, 0.4)  # privacy costs of Figure 1; of the paper's, only 0.2 is named in its text
 
 EPSILONS = (0.1, 0.25, 0.5, 1.0)
 
-LARGEST_EPSILON, STEPS = 1.0, 201
-"""Of the curves as drawn."""
-
-ROUNDING = 1e-9
-"""Relative allowance when a closed form is held against a certified interval."""
+LARGEST_EPSILON, STEPS = 1.0, 201  # of the curves as drawn
+ROUNDING = 1e-9  # relative allowance when a closed form is held against a certified interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,8 @@ from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.validate import Array
 
-EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
-"""Section 6.2: from 0.5 to 4."""
-
-SIZES = (8, 16, 32, 64, 128, 256, 512)
-"""Section 6.3, without its 1024 user types."""
+EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)  # section 6.2: from 0.5 to 4
+SIZES = (8, 16, 32, 64, 128, 256, 512)  # section 6.3, without its 1024 user types
 
 PAPER_SIZE = 512
 
@@ -36,8 +33,7 @@ EXACT_SIZE, EXACT_TOLERANCE = 16, 1e-6
 HEURISTIC_SIZE, HEURISTIC_TOLERANCE, HEURISTIC_SECONDS = 64, 0.06, 60.0
 """User types up to which a strategy is searched for, the gap that is hoped for there, and how long."""
 
-ROUNDING = 1e-9
-"""Relative allowance when two sample complexities are compared."""
+ROUNDING = 1e-9  # relative allowance when two sample complexities are compared
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,8 @@ from dualmech.problems.local.estimate import NonnegativeEstimate
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-SIZE, USERS = 64, 1000
-"""User types and users of the synthetic histogram."""
-
-LARGEST = 512
-"""Most user types of a histogram in a file."""
+SIZE, USERS = 64, 1000  # user types and users of the synthetic histogram
+LARGEST = 512  # most user types of a histogram in a file
 
 EPSILON, RUNS, QUICK_RUNS = 1.0, 100, 10
 

@@ -34,11 +34,8 @@ SIZES, QUICK_SIZES = (8, 64, 512), (8, 64)
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 
-PROVEN = 1e-9
-"""Distance from the bound up to which a closed form counts as meeting it, relative."""
-
-LISTED = 8
-"""User types up to which all sets are listed and the judge prices every pattern."""
+PROVEN = 1e-9  # distance from the bound up to which a closed form counts as meeting it, relative
+LISTED = 8  # user types up to which all sets are listed and the judge prices every pattern
 
 OTHERS = (RESPONSE, RAPPOR, HADAMARD, BEST_HADAMARD)
 

@@ -16,11 +16,8 @@ from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
 from dualmech.workloads.base import Workload
 
-TOLERANCE = 1e-9
-"""Gap to which the fast layer solves."""
-
-DENSE = "dense"
-"""The solver that knows nothing of marginals."""
+TOLERANCE = 1e-9  # gap to which the fast layer solves
+DENSE = "dense"  # the solver that knows nothing of marginals
 
 
 @dataclass(frozen=True, slots=True, eq=False)

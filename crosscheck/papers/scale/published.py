@@ -54,23 +54,18 @@ HDMM = {
 }
 """Of HDMM, beside them."""
 
-TOLERANCE = 1e-9
-"""Gap to which optima are solved."""
+TOLERANCE = 1e-9  # gap to which optima are solved
 
 EARLY = 2e-5
 """How far, relative, a printed error may be off because its strategy was itself found by an optimiser."""
 
-CLOSE = 1e-4
-"""Gap to which the least error is solved where it can be."""
-
-FEW = 5000
-"""Combinations of values of numerical attributes up to which it is."""
+CLOSE = 1e-4  # gap to which the least error is solved where it can be
+FEW = 5000  # combinations of values of numerical attributes up to which it is
 
 TOTALS = (1.0, 10.0, 100.0)
 """How much the total counts for among the prefixes of an attribute, where noise is looked for; 1 is the paper's way."""
 
-EVEN = (0.0, 0.5)
-"""Shares of equal weights on values among those that a bound is tried with."""
+EVEN = (0.0, 0.5)  # shares of equal weights on values among those that a bound is tried with
 
 
 @dataclass(frozen=True, slots=True)

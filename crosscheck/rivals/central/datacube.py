@@ -16,11 +16,8 @@ from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.tabulations import DomainLike, chosen_axes
 
-MAX_PAIRS = 2**22
-"""Largest product of the numbers of tables asked for and of tables that may be measured."""
-
-MAX_EXACT = 32
-"""Largest number of tables that may be measured where the best choice is searched for exactly."""
+MAX_PAIRS = 2**22  # largest product of the numbers of tables asked for and of tables that may be measured
+MAX_EXACT = 32  # largest number of tables that may be measured where the best choice is searched for exactly
 
 Axes = tuple[int, ...]
 

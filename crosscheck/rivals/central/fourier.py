@@ -19,8 +19,7 @@ from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.tabulations import DomainLike
 
-CHUNK = 4096
-"""Queries whose products with characters are written out at a time."""
+CHUNK = 4096  # queries whose products with characters are written out at a time
 
 
 def fourier_matrix(domain: int | DomainLike, workload: Workload | None = None) -> Array:

@@ -18,8 +18,7 @@ from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.tabulations import DomainLike, as_domain
 
-MAX_ENTRIES = 2**26
-"""Largest number of non-zero entries of a strategy matrix that is written out."""
+MAX_ENTRIES = 2**26  # largest number of non-zero entries of a strategy matrix that is written out
 
 
 def hierarchical_matrix(domain: int | DomainLike, branching: int = 2) -> sp.csr_array:

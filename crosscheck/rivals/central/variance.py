@@ -12,8 +12,7 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-TOLERANCE = 1e-9
-"""Gap to which the total variance is solved."""
+TOLERANCE = 1e-9  # gap to which the total variance is solved
 
 EXPONENTS = {
     ("wCA-I", "code"): 2.0,

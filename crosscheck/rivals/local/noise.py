@@ -23,14 +23,12 @@ from dualmech.workloads.grams import from_gram
 
 NORMS = ("l1", "l2")
 
-BRANCHINGS = (2, 4, 8, 16)
-"""Branching factors of the trees that the L1 version tries."""
+BRANCHINGS = (2, 4, 8, 16)  # branching factors of the trees that the L1 version tries
 
 EXACT = 64
 """User types up to which the strategy of the L2 version is optimised for what local privacy compares, two types."""
 
-TOLERANCE = 1e-3
-"""Gap to which that strategy is optimised."""
+TOLERANCE = 1e-3  # gap to which that strategy is optimised
 
 
 class NoiseRival(LocalRival):

@@ -23,11 +23,8 @@ from dualmech.mechanisms.local import LocalMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-MAX_OUTPUTS = 2**14
-"""Largest number of sets that `SetRival.listed` writes out."""
-
-CHUNK = 2**21
-"""Random numbers that are drawn at a time."""
+MAX_OUTPUTS = 2**14  # largest number of sets that `SetRival.listed` writes out
+CHUNK = 2**21  # random numbers that are drawn at a time
 
 
 class SetRival(FactorisedRival):
