@@ -38,11 +38,7 @@ def compare(answers: Sequence[Solution]) -> Comparison:
 
     All of them contain the optimum, so they must meet; that alone proves nothing, so each must also be no
     wider than its own tolerance. The comparison's own interval is their intersection.
-
-    Raises
-    ------
-    InvalidInputError
-        No answers, or answers to problems that differ.
+    Raises `InvalidInputError` for no answers, or answers to problems that differ.
 
     Examples
     --------

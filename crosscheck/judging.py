@@ -56,6 +56,8 @@ def judge(
 ) -> Verdict:
     """Judge anybody's answer to a problem, with a bound that the judge finds for itself.
 
+    Raises `InvalidInputError` or `InputTypeError` for what the problem cannot take for an answer.
+
     Parameters
     ----------
     problem : any of the library's problems
@@ -67,11 +69,6 @@ def judge(
         in common; for local privacy the strategy Q, with whose best reconstruction it is judged.
     tol : float
         Gap to which the bound is solved; the verdict's gap is honest whatever was reached.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What the problem cannot take for an answer.
 
     Examples
     --------
@@ -121,10 +118,7 @@ def _listed(find: Callable[[Any, float], npt.NDArray[np.intp]], given: Any) -> n
 def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Array:
     """Return the covariance on B x of a matrix-mechanism strategy A: unit noise on A x, least squares.
 
-    Raises
-    ------
-    InvalidInputError
-        A strategy with another number of cells, or that cannot answer the workload.
+    Raises `InvalidInputError` for a strategy with another number of cells, or that cannot answer the workload.
     """
     queries = to_dense(validate.matrix(strategy=strategy))
     cells = problem.workload.shape[1]

@@ -21,6 +21,8 @@ def chain(mechanisms: Sequence[LinearGaussianMechanism], *, tol: float = 1e-6) -
 
     Stage s releases what is common to mechanisms s, s + 1, … beyond what is released already, so that the choice
     among them can wait for its answer (`dualmech.AdaptiveRelease`).
+    Raises `InvalidInputError` or `InputTypeError` for what `dualmech.CommonMechanism` refuses; a tolerance that is
+    not positive.
 
     Parameters
     ----------
@@ -33,11 +35,6 @@ def chain(mechanisms: Sequence[LinearGaussianMechanism], *, tol: float = 1e-6) -
     -------
     Chain
         With a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `dualmech.CommonMechanism` refuses; a tolerance that is not positive.
 
     Examples
     --------

@@ -81,6 +81,8 @@ def eigen_design(
     """Choose a strategy of weighted eigen-queries for a workload, and certify it against the best strategy.
 
     Neighbours differ by one record added or removed.
+    Raises `InvalidInputError` or `InputTypeError` for what `TotalVariance` and `designs.eigen_queries` refuse,
+    options out of range.
 
     Parameters
     ----------
@@ -110,11 +112,6 @@ def eigen_design(
     EigenDesign
         An `UncertifiedWarning` says where Program 1 was not solved to `tol` (not for the reductions, whose
         `weighting.gap` is their price).
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `TotalVariance` and `designs.eigen_queries` refuse, options out of range.
 
     Notes
     -----
@@ -157,6 +154,7 @@ def eigen_weights(
     """Weigh eigen-queries that are at hand, all at once or by a reduction.
 
     `eigen_design` decomposes a workload anew each time; here one decomposition serves every way of weighing.
+    Raises `InvalidInputError` or `InputTypeError` for not a `QueryWeighting`, options out of range.
 
     Parameters
     ----------
@@ -170,11 +168,6 @@ def eigen_weights(
     Solution
         Of the program, so that its `gap` is what a reduction may have given away. An `UncertifiedWarning` says
         where ``newton`` did not reach `tol`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Not a `QueryWeighting`, options out of range.
 
     Notes
     -----

@@ -33,6 +33,7 @@ def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refin
 
     Among all optimal covariances, the one whose privacy profile, sorted in decreasing order, comes first in
     dictionary order: no neighbour pays more than it must, and what is not spent is left for later queries.
+    Raises `InvalidInputError` or `InputTypeError` for another problem, or a tolerance that is not positive.
 
     Parameters
     ----------
@@ -45,11 +46,6 @@ def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refin
     -------
     Refinement
         With the covariance, its profile, and a certified `Solution` for every stage.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Another problem, or a tolerance that is not positive.
 
     Examples
     --------

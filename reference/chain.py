@@ -26,6 +26,10 @@ def chain(
 ) -> Chain:
     """Return the chain of common mechanisms of two or more, in the order in which they drop out.
 
+    Raises `BackendError` for a backend that is not installed, cannot do the cones, fails, or returns nothing to
+    judge; `InvalidInputError` or `InputTypeError` for what `dualmech.CommonMechanism` refuses; a tolerance that is
+    not positive.
+
     Parameters
     ----------
     mechanisms : sequence of LinearGaussianMechanism
@@ -41,13 +45,6 @@ def chain(
     -------
     Chain
         With a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
-
-    Raises
-    ------
-    BackendError
-        A backend that is not installed, cannot do the cones, fails, or returns nothing to judge.
-    InvalidInputError, InputTypeError
-        What `dualmech.CommonMechanism` refuses; a tolerance that is not positive.
 
     Examples
     --------

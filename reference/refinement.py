@@ -42,6 +42,8 @@ def refine(
     Among all optimal covariances, the one whose privacy profile, sorted in decreasing order, comes first in
     dictionary order (Definition 5). Capping each tight cost at its value and minimising the next would leave no
     strictly feasible point; instead each stage is stated on the face of all optima of the stage before.
+    Raises `BackendError` for a backend that is not installed, cannot do the cones, fails, or returns nothing to
+    judge; `InvalidInputError` or `InputTypeError` for another problem, or a tolerance that is not positive.
 
     Parameters
     ----------
@@ -58,13 +60,6 @@ def refine(
     -------
     Refinement
         With the covariance, its profile, and a judged `Solution` for every stage.
-
-    Raises
-    ------
-    BackendError
-        A backend that is not installed, cannot do the cones, fails, or returns nothing to judge.
-    InvalidInputError, InputTypeError
-        Another problem, or a tolerance that is not positive.
 
     Examples
     --------

@@ -148,6 +148,9 @@ class Chain:
     def simulate(self, blocks: npt.ArrayLike, rule: Rule, rng: np.random.Generator | int = 0) -> ChainOutcome:
         """Simulate adaptive releases of many data sets, for study. NOT a private release.
 
+        Raises `InvalidInputError` or `InputTypeError` for blocks of other cells, decisions that the stage does
+        not offer.
+
         Parameters
         ----------
         blocks : (n, d) array
@@ -157,11 +160,6 @@ class Chain:
             to end with, `GO_ON` (not after the last stage) or `STOP`.
         rng : numpy.random.Generator or int
             Where the noise comes from.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Blocks of other cells, decisions that the stage does not offer.
         """
         data, generator = validate.finite(2, blocks=blocks), validate.generator(rng=rng)
         count, cells = len(self.mechanisms), self.mechanisms[0].query_matrix.shape[1]

@@ -68,6 +68,7 @@ def hit_and_run(
     direction is normal, with the inverse Hessian of the region's barrier at its centre as covariance, so that
     long and thin regions mix as round ones do; the others move records between two cells, rather between cells
     that the queries hardly tell apart. Neither depends on where the walk is, so the limit is uniform.
+    Raises `InvalidInputError` or `InputTypeError` for no region, numbers that are not integers of at least 1.
 
     Parameters
     ----------
@@ -87,11 +88,6 @@ def hit_and_run(
     Samples
         With a `SamplingWarning` where the least effective sample size of a cell is below 100: take more
         points, or a larger `thin`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No region, numbers that are not integers of at least 1.
 
     Notes
     -----

@@ -55,10 +55,8 @@ class VarianceReduction:
     def best(self) -> int:
         """Index of the mechanism with the largest total reduction, the first of equals.
 
-        Raises
-        ------
-        InvalidInputError
-            Two mechanisms or more have infinite reductions, which cannot be compared: a prior bounds them.
+        Raises `InvalidInputError` for two mechanisms or more have infinite reductions, which cannot be
+        compared: a prior bounds them.
         """
         infinite = np.flatnonzero(np.isinf(self.totals))
         if len(infinite) > 1:
@@ -77,6 +75,8 @@ def posterior_variances(
     With the prior ``x ~ N(m, S)``, ``S = F F'``, and N the standardised queries of the mechanism, the posterior
     covariance of x is ``F (I + (NF)'NF)⁻¹ F'``. The flat prior leaves ``q (N'N)⁺ q'`` to a query q in the row
     space of N, and nothing finite to any other.
+    Raises `InvalidInputError` or `InputTypeError` for another number of cells; variances that are not positive; an
+    indefinite covariance; queries released exactly.
 
     Parameters
     ----------
@@ -86,12 +86,6 @@ def posterior_variances(
         What has been released; nothing of it exactly.
     prior : float, (d,) or (d, d) array, optional
         Prior variance of every cell, of each, or their covariance, in squared counts; by default flat.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Another number of cells; variances that are not positive; an indefinite covariance; queries released
-        exactly.
 
     Examples
     --------
@@ -128,6 +122,8 @@ def variance_reduction(
 
     The variances of mechanism i's queries, given the answer of `known` and given that of mechanism i, which
     contains it where `known` is common to all of them.
+    Raises `InvalidInputError` or `InputTypeError` for a mechanism from which `known` is not answerable, by its
+    index; what `posterior_variances` refuses.
 
     Parameters
     ----------
@@ -137,11 +133,6 @@ def variance_reduction(
         What has been released, answerable from each of them.
     prior : float, (d,) or (d, d) array, optional
         As for `posterior_variances`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A mechanism from which `known` is not answerable, by its index; what `posterior_variances` refuses.
 
     Notes
     -----
@@ -183,11 +174,7 @@ def sampled_reduction(mechanisms: Sequence[LinearGaussianMechanism], samples: Sa
 
     What is known now is that the data lie in the region that was sampled; what a mechanism gives is its variances.
     The reduction of a query is negative where the region is narrower than the mechanism is accurate.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Another number of cells.
+    Raises `InvalidInputError` or `InputTypeError` for another number of cells.
 
     Notes
     -----

@@ -42,11 +42,7 @@ class OrderedBlocks(BlockTables):
         the common mechanism of least total variance on an orthonormal basis of what all see (`CommonMechanism` on a
         domain that matrices can hold): all cost matrices are multiples of the same projectors, and on such a basis no
         covariance above theirs has a smaller entry on its diagonal.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            No others, mechanisms that cannot be compared.
+        Raises `InvalidInputError` or `InputTypeError` for no others, mechanisms that cannot be compared.
 
         Notes
         -----
@@ -122,6 +118,8 @@ class OrderedBlocks(BlockTables):
         """Return what noisy parts of this mechanism and of others say together: averages, by their accuracy.
 
         They are distributed as those of `compose`. Algorithm 4 of CMN, block by block.
+        Raises `InvalidInputError` or `InputTypeError` for mechanisms that cannot be compared, measurements that
+        lack a part.
 
         Parameters
         ----------
@@ -129,11 +127,6 @@ class OrderedBlocks(BlockTables):
             What `measure` of this mechanism returned.
         others : pairs of a mechanism and what its `measure` returned
             Run independently, on the same records.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Mechanisms that cannot be compared, measurements that lack a part.
 
         Examples
         --------

@@ -34,10 +34,7 @@ class BlockTables(BlockNoise):
     def needed(self) -> MarginalWorkload:
         """The marginal tables that records are counted in: of each block's attributes, and of those it has classes of.
 
-        Raises
-        ------
-        InvalidInputError
-            A table of more cells than are counted; the message has its attributes.
+        Raises `InvalidInputError` for a table of more cells than are counted; the message has its attributes.
         """
         chosen = records.largest(tuple(sorted(key_axes + classed)) for key_axes, classed in self._views())
         for axes in chosen:
@@ -54,6 +51,8 @@ class BlockTables(BlockNoise):
         variance ``τ_T cells_T`` in every cell. Then the sum is centred and divided by ``cells_T``. Of other blocks the
         noise is a linear map of draws of deviation 1, and what it is added to are no whole numbers: there a sampler of
         integers does not make this a private release.
+        Raises `InvalidInputError` or `InputTypeError` for a table that no given one covers, one of another
+        shape, draws of another shape or not finite.
 
         Parameters
         ----------
@@ -69,11 +68,6 @@ class BlockTables(BlockNoise):
         dict of axes to arrays
             By the attributes of blocks, an axis each for those (their values, or waves where values turn), then one for
             the classes of every other attribute that has several.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A table that no given one covers, one of another shape, draws of another shape or not finite.
 
         Examples
         --------
@@ -113,17 +107,15 @@ class BlockTables(BlockNoise):
     def recombine(self, measured: Tables, table: str | Iterable[str]) -> Array:
         """Return the unbiased estimate of a table from noisy parts, an axis an attribute.
 
+        Raises `InvalidInputError` or `InputTypeError` for what `variance` refuses, a table too large to write
+        out, parts that are missing or have another shape.
+
         Parameters
         ----------
         measured : mapping of axes to arrays
             What `measure` returned.
         table : str or names of attributes
             As `variance` takes it.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            What `variance` refuses, a table too large to write out, parts that are missing or have another shape.
         """
         given, asked = _mapping(measured=measured), self._few(self._table(table))
         self._countable(asked.axes)

@@ -57,6 +57,7 @@ class Recreation:
         """Return the target's answers from those of both parts, which must have noise of their own.
 
         Simulated with one seed each, the parts would share theirs: give both the same generator instead, or two seeds.
+        Raises `InvalidInputError` or `InputTypeError` for answers of other shapes, NaN or infinity.
 
         Parameters
         ----------
@@ -69,11 +70,6 @@ class Recreation:
         Returns
         -------
         (m,) or (n, m) array
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Answers of other shapes, NaN or infinity.
         """
         first = _answers("common_answers", common_answers, self.from_common.shape[1])
         second = _answers("residual_answers", residual_answers, self.from_residual.shape[1])

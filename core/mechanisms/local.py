@@ -148,10 +148,7 @@ class LocalMechanism:
     def respond(self, user: int, rng: np.random.Generator | int = 0) -> int:
         """Draw the report of one user of a type. NOT private against whoever knows the seed, or studies its low bits.
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            No such type.
+        Raises `InvalidInputError` or `InputTypeError` for no such type.
         """
         size = self.strategy.shape[1]
         if isinstance(user, bool) or not isinstance(user, int | np.integer):

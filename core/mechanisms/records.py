@@ -33,6 +33,10 @@ def count(
 ) -> dict[Axes, Array]:
     """Count records into the marginal tables that a workload needs: those that no other table covers.
 
+    Raises `FileFormatError` for a file that lacks an attribute or holds anything but whole numbers, with the line;
+    `InvalidInputError` or `InputTypeError` for a code outside its attribute's size, with the record; an array of
+    another width; a table too large to count.
+
     Parameters
     ----------
     source : path of a CSV file, or (records, attributes) array of integers
@@ -45,13 +49,6 @@ def count(
     -------
     dict of axes to arrays
         What the `measure` of a mechanism takes: one axis an attribute, counts as float64.
-
-    Raises
-    ------
-    FileFormatError
-        A file that lacks an attribute or holds anything but whole numbers, with the line.
-    InvalidInputError, InputTypeError
-        A code outside its attribute's size, with the record; an array of another width; a table too large to count.
 
     Examples
     --------
@@ -92,10 +89,7 @@ def count(
 def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
     """Return the marginal on a set of attributes from the smallest given table that covers it.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No table that covers it, or one of another shape.
+    Raises `InvalidInputError` or `InputTypeError` for no table that covers it, or one of another shape.
     """
     covering = [given for given in tables if set(axes) <= set(given)]
     if not covering:

@@ -78,10 +78,7 @@ class SplitMechanism(GaussianPrivacy):
     def point_on(self, geometry: Any) -> SplitPoint:
         """Return the noise on a geometry that splits the same tables.
 
-        Raises
-        ------
-        InvalidInputError
-            Another geometry, or other tables.
+        Raises `InvalidInputError` for another geometry, or other tables.
         """
         if not isinstance(geometry, Split) or not geometry.workload.same_as(self.workload):
             raise InvalidInputError("a SplitMechanism answers its own tables on geometry 'split'")
@@ -111,6 +108,9 @@ class SplitMechanism(GaussianPrivacy):
     def measure(self, tables: Tables, rng: np.random.Generator | int = 0) -> dict[Axes, Array]:
         """Draw the noisy residuals of all measured sets, for study. NOT a private release.
 
+        Raises `InvalidInputError` or `InputTypeError` for a measured set that no table covers, a table of
+        another shape.
+
         Parameters
         ----------
         tables : mapping of axes to arrays
@@ -118,11 +118,6 @@ class SplitMechanism(GaussianPrivacy):
             ``workload.tables``).
         rng : numpy.random.Generator or int
             Where the noise comes from.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A measured set that no table covers, a table of another shape.
         """
         generator, domain = validate.generator(rng=rng), self.workload.tables.domain
         assert domain is not None

@@ -160,10 +160,8 @@ class CommonMechanism(Problem):
     def stated(self, answer: Any) -> Array:
         """Return anybody's covariance on the common basis, or that of a mechanism that answers just this.
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A mechanism that answers more, or less, than all have in common; no symmetric matrix.
+        Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers more, or less, than all have
+        in common; no symmetric matrix.
         """
         given = self.restated(answer) if isinstance(answer, NoisyQueries) else answer
         if given is None:
@@ -185,17 +183,15 @@ class CommonMechanism(Problem):
     def maximality(self, primal: npt.ArrayLike | NoisyQueries, tol: float = loewner.IMPROVABLE) -> Maximality:
         """Say whether a common mechanism, a rival's included, is maximal, or by how much it could be bettered.
 
+        Raises `InvalidInputError` or `InputTypeError` for a covariance or mechanism that is not common to all;
+        the first mechanism that cannot answer it is named.
+
         Parameters
         ----------
         primal : (r, r) array or LinearGaussianMechanism
             A covariance on B x with ``Σ ⪰ P_i``, or any mechanism that is answerable from all of them.
         tol : float
             `Maximality.improvement` up to which it counts as maximal.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A covariance or mechanism that is not common to all; the first mechanism that cannot answer it is named.
         """
         tol = validate.positive_number(tol=tol)
         covariance = self.restated(primal) if isinstance(primal, NoisyQueries) else self._covariance(primal)
@@ -217,10 +213,8 @@ class CommonMechanism(Problem):
     def restated(self, mechanism: NoisyQueries) -> Array | None:
         """Return the covariance with which any mechanism answers B x; None where it leaves part of B x out.
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A mechanism that answers what is not in all row spaces, or on other cells or neighbours.
+        Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers what is not in all row
+        spaces, or on other cells or neighbours.
         """
         check_comparable((self.mechanisms[0], mechanism), ("mechanisms[0]", "the rival"))
         theirs = mechanism.standard_form.queries

@@ -161,10 +161,8 @@ def least_squares(strategy: Array) -> tuple[Array, Array]:
 def answered(workload: Workload, basis: Array, right: Array, what: str) -> Iterator[tuple[int, Array]]:
     """Yield the rows of ``W · right``, many at a time, each time with the number of the first.
 
-    Raises
-    ------
-    InvalidInputError
-        A query outside the span of the orthonormal rows `basis`, which are the row space of `what`; it is named.
+    Raises `InvalidInputError` for a query outside the span of the orthonormal rows `basis`, which are the row space
+    of `what`; it is named.
     """
     complete = len(basis) == workload.shape[1]
     for start in range(0, workload.shape[0], CHUNK):

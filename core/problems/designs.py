@@ -28,11 +28,8 @@ def eigen_queries(workload: Workload) -> Array:
 
     They stand in the order of falling eigenvalues, and the largest entry of each is positive. Where eigenvalues
     coincide, eigenvectors are not unique, and neither is what weighting them achieves.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Not a workload, an all-zero one, or one that is too large to write out and lacks full column rank.
+    Raises `InvalidInputError` or `InputTypeError` for not a workload, an all-zero one, or one that is too large to
+    write out and lacks full column rank.
 
     Notes
     -----

@@ -154,11 +154,8 @@ class QueryWeighting(Problem):
     def strategy(self, primal: npt.ArrayLike) -> Array:
         """Return A (k, d), ``diag(√u) Q`` or, for pure privacy, ``diag(u) Q``: its answers get unit noise.
 
-        Raises
-        ------
-        InvalidInputError
-            Weights that are no solution (negative, or 0 on a design query that is needed), or infinite ones:
-            what is released exactly is no strategy row.
+        Raises `InvalidInputError` for weights that are no solution (negative, or 0 on a design query that is
+        needed), or infinite ones: what is released exactly is no strategy row.
         """
         weights = self._solution(primal)
         if not np.all(np.isfinite(weights)):
@@ -184,10 +181,8 @@ class QueryWeighting(Problem):
     def stated(self, answer: Any) -> Array:
         """Return anybody's weights u of the design queries (k,), none negative.
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Weights that are negative, NaN or of another number than the design queries.
+        Raises `InvalidInputError` or `InputTypeError` for weights that are negative, NaN or of another number
+        than the design queries.
         """
         given, count = validate.numeric(1, weights=answer), len(self.design)
         if len(given) != count:
@@ -204,10 +199,8 @@ class QueryWeighting(Problem):
     def mechanism(self, primal: npt.ArrayLike, cost: float = 1.0) -> LinearGaussianMechanism:
         """Return the mechanism that answers the strategy at a squared privacy cost.
 
-        Raises
-        ------
-        InvalidInputError
-            Weights that are no solution; a problem of pure privacy, whose noise is not Gaussian.
+        Raises `InvalidInputError` for weights that are no solution; a problem of pure privacy, whose noise is
+        not Gaussian.
         """
         # Imported here so that the judge rests on no module that it does not need.
         from dualmech.mechanisms.gaussian import LinearGaussianMechanism

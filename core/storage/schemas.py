@@ -77,10 +77,8 @@ def described(problem: Any, primal: Any, dual: Any) -> Arrays:
 def answered(given: Given) -> Answer:
     """Return what `described` was given.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A problem of a kind that is not known, a key that is missing, or arrays that do not fit together.
+    Raises `InvalidInputError` or `InputTypeError` for a problem of a kind that is not known, a key that is missing,
+    or arrays that do not fit together.
     """
     name = str(_required(given, "problem"))
     if name not in PROBLEMS:
@@ -169,10 +167,7 @@ def _packed(key: str, value: Any) -> Arrays:
 def _unpacked(given: Given, key: str) -> Any:
     """Return what `_packed` was given, None where there is nothing under the key.
 
-    Raises
-    ------
-    InvalidInputError
-        An unknown kind, and whatever is wrong with an object, by its key.
+    Raises `InvalidInputError` for an unknown kind, and whatever is wrong with an object, by its key.
     """
     if key in given:
         array = given[key]

@@ -200,11 +200,7 @@ def permuted(workload: Workload, rng: Seed) -> Workload:
 
     Nothing changes for a mechanism that looks at the workload alone, everything for one that relies on the order
     of the cells. Names and groups stay; a domain is dropped, as it no longer numbers the cells.
-
-    Raises
-    ------
-    InputTypeError
-        A workload that is none, an `rng` that is neither a seed nor a generator.
+    Raises `InputTypeError` for a workload that is none, an `rng` that is neither a seed nor a generator.
 
     Notes
     -----
@@ -230,6 +226,8 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     Where all pieces keep their structure over one domain (marginals, query tables, unions, products over a domain whose
     first factor alone has several tables), so does the stack: it is a `UnionWorkload`, whose matrix is written out only
     when it is asked for.
+    Raises `InvalidInputError` or `InputTypeError` for no piece, a piece that is no workload, cells or domains that
+    differ, labels of the wrong number.
 
     Parameters
     ----------
@@ -243,11 +241,6 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     Workload
         Queries in the order of the pieces, with their names. Sparse if every piece is, or if one with more than
         `SPARSE_ENTRIES` entries is, or if it keeps its structure; else dense.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No piece, a piece that is no workload, cells or domains that differ, labels of the wrong number.
 
     Examples
     --------

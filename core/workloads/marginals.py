@@ -179,6 +179,8 @@ def marginals(
 
     The marginal on a set of attributes is the Kronecker product, over all attributes in order, of the
     identity for those in the set and of a row of ones for the others.
+    Raises `InvalidInputError` or `InputTypeError` for neither or both of `ways` and `sets`, none asked, one asked
+    twice, an unknown attribute, or more than `MAX_TABLES` tables.
 
     Parameters
     ----------
@@ -195,12 +197,6 @@ def marginals(
     MarginalWorkload
         One query a marginal cell, in row-major order within its table; they are named like ``age=3, sex=1`` and grouped
         like ``age x sex``. The domain may be of any size: the matrix is written out only when it is asked for.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Neither or both of `ways` and `sets`, none asked, one asked twice, an unknown attribute, or more than
-        `MAX_TABLES` tables.
 
     Notes
     -----
@@ -225,6 +221,7 @@ def random_marginals(
     """Count the records in every cell of marginal tables drawn at random.
 
     The sets of attributes are drawn uniformly among all non-empty ones, without repetition.
+    Raises `InvalidInputError` or `InputTypeError` for more tables than there are, or what `marginals` refuses.
 
     Parameters
     ----------
@@ -234,11 +231,6 @@ def random_marginals(
         How many marginal tables, at most ``2^attributes - 1``.
     rng : int or numpy.random.Generator
         Seed.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        More tables than there are, or what `marginals` refuses.
 
     Notes
     -----

@@ -25,6 +25,8 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
 
     The answer to a query is the number of records with an even number of ones among the attributes in S, less the
     number of those with an odd one. All ``2^k`` of them are the characters of k attributes, a Hadamard matrix.
+    Raises `InvalidInputError` or `InputTypeError` for more than `MAX_ATTRIBUTES` attributes, an order that is none
+    from 0 to k or is given twice, a matrix too large to write out.
 
     Parameters
     ----------
@@ -39,12 +41,6 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
     Workload
         Dense, queries named like ``parity of a0, a2`` and grouped like ``order 2``, by order and then as the
         attributes are.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        More than `MAX_ATTRIBUTES` attributes, an order that is none from 0 to k or is given twice, a matrix too large
-        to write out.
 
     Notes
     -----

@@ -105,15 +105,12 @@ class ProductWorkload(Workload):
 def kron(*factors: Workload) -> ProductWorkload:
     """Ask every product of one query of each factor: the Kronecker product of their matrices.
 
+    Raises `InvalidInputError` or `InputTypeError` for fewer than two factors, or one that is no workload.
+
     Parameters
     ----------
     factors : Workload
         Two or more; a factor that is a product itself stands for its own factors.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Fewer than two factors, or one that is no workload.
 
     Examples
     --------

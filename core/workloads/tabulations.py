@@ -95,11 +95,8 @@ def age_pyramid(ages: int = 116, adults: bool = True) -> Workload:
     For each of the three: how many are of age 0 to x, for every x, and, with `adults`, how many are 18 or
     over. Cells are gender (males, females) x age in years; 3 `ages` + 3 queries, or 3 `ages` without
     `adults`. Sparse.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        `ages` below 1, or too few for anybody to be 18 while `adults` are asked for.
+    Raises `InvalidInputError` or `InputTypeError` for `ages` below 1, or too few for anybody to be 18 while
+    `adults` are asked for.
 
     Notes
     -----

@@ -77,10 +77,7 @@ class UnionWorkload(Workload):
     def table(self, name: str) -> Table:
         """Return a table by name.
 
-        Raises
-        ------
-        InvalidInputError
-            No table of that name.
+        Raises `InvalidInputError` for no table of that name.
         """
         for table in self.tables:
             if table.name == name:
@@ -140,10 +137,7 @@ class UnionWorkload(Workload):
     def sensitivity(self) -> float:
         """Largest Euclidean norm of a column, ``√(max Σ_t Π_i s_ti²)`` over a value of each attribute.
 
-        Raises
-        ------
-        InvalidInputError
-            More than 2^20 combinations of values that could be the worst.
+        Raises `InvalidInputError` for more than 2^20 combinations of values that could be the worst.
         """
         combined = np.ones((1, len(self.tables)))
         for axis, size in enumerate(self._domain.shape):
@@ -218,6 +212,9 @@ def union(
 ) -> UnionWorkload:
     """Ask named tables, each a product of one query set for each of its attributes, summed over all others.
 
+    Raises `InvalidInputError` or `InputTypeError` for no tables, an unknown attribute or one named twice, queries
+    over another number of values, no workload.
+
     Parameters
     ----------
     domain : Domain, mapping, or sequence of sizes
@@ -225,11 +222,6 @@ def union(
     tables : mapping
         By name, what a table asks: attribute names mapped to workloads over their values, with None for the values
         themselves, or names alone where all are such; an empty one asks for the total.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No tables, an unknown attribute or one named twice, queries over another number of values, no workload.
 
     Examples
     --------

@@ -81,10 +81,7 @@ CONTEST = Contest("prefix workloads, targets 1", SIZES, _problem, CONTENDERS)
 def draw(entries: list[Entry], folder: str) -> list[Path]:
     """Draw seconds and proven gaps over d into a folder, as SVG and PNG.
 
-    Raises
-    ------
-    BackendError, FileFormatError
-        As `plots.check_drawable`.
+    Raises `BackendError` or `FileFormatError` as `plots.check_drawable`.
     """
     return plots.paint("softmax-prefix", folder, partial(_panels, entries), columns=2)
 

@@ -33,14 +33,8 @@ METADATA: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "png": {}}
 def check_drawable(folder: str) -> Path:
     """Return the folder for pictures, made where it is missing, before anything is computed.
 
-    Raises
-    ------
-    BackendError
-        matplotlib, of the extra ``plots``, is not installed.
-    FileFormatError
-        The folder cannot be made or written to.
-    InvalidInputError
-        An empty path.
+    Raises `BackendError` where matplotlib, of the extra ``plots``, is not installed; `FileFormatError` where the
+    folder cannot be made or written to; `InvalidInputError` for an empty path.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise BackendError(
@@ -60,10 +54,7 @@ def check_drawable(folder: str) -> Path:
 def paint(name: str, folder: str, picture: Callable[[Any], None], columns: int = 1) -> list[Path]:
     """Draw a picture of one or more pairs of axes, side by side, and return its files, each written whole.
 
-    Raises
-    ------
-    BackendError, FileFormatError
-        As `check_drawable`.
+    Raises `BackendError` or `FileFormatError` as `check_drawable`.
     """
     target = check_drawable(folder)
     import matplotlib

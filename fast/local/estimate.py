@@ -157,10 +157,7 @@ class _State:
 def _enter(state: _State) -> _State:
     """Let the cell of steepest descent enter, then let leave whoever would turn negative.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        No cell lowers the distance by more than rounding.
+    Raises `numpy.linalg.LinAlgError` where no cell lowers the distance by more than rounding.
     """
     program = state.program
     slopes = program.columns.T @ (program.aim - program.columns @ state.solution)

@@ -158,10 +158,7 @@ def _start(problem: LocalProjection) -> _State:
 def _step(problem: LocalProjection, state: _State) -> _State:
     """Take one Newton step, damped until the dual function rises by enough of what was promised.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        No step raises it.
+    Raises `numpy.linalg.LinAlgError` where no step raises it.
     """
     point, damping, count = state.point, state.damping, state.decompositions
     hessian, missing = _hessian(problem, point), 1 - point.nearest.sum(axis=0)

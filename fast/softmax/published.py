@@ -50,11 +50,7 @@ class SoftmaxOptions:
 
     Where the paper gives no value (TOL, NTTOL) or a choice (MU from 2, 5, 10), the default is that of its authors'
     published code. MAXITER is `max_iterations` of `fast.solve`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A value out of range.
+    Raises `InvalidInputError` or `InputTypeError` for a value out of range.
 
     Examples
     --------

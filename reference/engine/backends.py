@@ -71,12 +71,7 @@ def installed(cones: frozenset[str] = SEMIDEFINITE) -> dict[str, str]:
 def checked(backend: str, cones: frozenset[str] = SEMIDEFINITE) -> str:
     """Return a backend's name in capitals; refuse one that is not installed or cannot do the cones.
 
-    Raises
-    ------
-    BackendError
-        The message lists the backends that can.
-    InputTypeError
-        `backend` is not text.
+    Raises `BackendError` for the message lists the backends that can; `InputTypeError` where `backend` is not text.
     """
     if not isinstance(backend, str):
         raise InputTypeError(f"backend must be a name such as 'CLARABEL', got {backend!r}")
@@ -115,6 +110,9 @@ def run(
 ) -> Outcome:
     """Solve a program, whatever comes of it; the answer stands in its variables.
 
+    Raises `BackendError` where the backend failed, refused an option, or has no limit on time; `KeyboardInterrupt`
+    for ctrl-C.
+
     Parameters
     ----------
     program : cvxpy.Problem
@@ -127,13 +125,6 @@ def run(
         Seconds, for the backends that have such a limit.
     options : mapping, optional
         The backend's own options; they overrule those that `tol` chose.
-
-    Raises
-    ------
-    BackendError
-        The backend failed, refused an option, or has no limit on time.
-    KeyboardInterrupt
-        Ctrl-C.
     """
     settings = {**accuracy(backend, tol), **_limit(backend, time_limit), **(options or {})}
     began = time.perf_counter()

@@ -40,6 +40,9 @@ def lower_bound(
     place of all sets being 0 or 1, ``[[a, b'], [b, B]] ⪰ 0``, ``diag B = b`` and what products of true inequalities
     say: McCormick's, ``(|S| - j)(|S| - j - 1) ≥ 0``, and ``1 ≤ |S| ≤ n - 1`` times ``s_u`` and ``1 - s_u``. Their
     multipliers prove the bound that comes with the answer, whatever the backend did.
+    Raises `BackendError` for a backend that is not installed, cannot do the cones, refuses its options, fails, or
+    returns no multipliers; `InvalidInputError` or `InputTypeError` for more than 32 user types, a prior for the
+    average case, which has its own, or arguments out of range.
 
     Parameters
     ----------
@@ -60,13 +63,6 @@ def lower_bound(
     -------
     LocalDual
         With a `relaxation`; for ``problem.certify``, together with any strategy.
-
-    Raises
-    ------
-    BackendError
-        A backend that is not installed, cannot do the cones, refuses its options, fails, or returns no multipliers.
-    InvalidInputError, InputTypeError
-        More than 32 user types, a prior for the average case, which has its own, or arguments out of range.
 
     Examples
     --------

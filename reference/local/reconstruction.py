@@ -33,6 +33,10 @@ def reconstruct(
     Minimise ``Σ_o (Q π)_o ‖V_o‖²`` over V (p, m) subject to ``V Q = W``. This is the definition that the closed form of
     `dualmech.LocalMechanism`, ``V = W (Q'D⁻¹Q)⁺ Q'D⁻¹`` with ``D = diag(Q π)``, is checked against.
 
+    Raises `BackendError` for a backend that is not installed, refuses its options, fails, or finds no
+    reconstruction without bias; `InvalidInputError` or `InputTypeError` for a strategy of another width or with
+    negative entries, a prior that is none.
+
     Parameters
     ----------
     workload : Workload
@@ -49,13 +53,6 @@ def reconstruct(
     Returns
     -------
     (p, m) array
-
-    Raises
-    ------
-    BackendError
-        A backend that is not installed, refuses its options, fails, or finds no reconstruction without bias.
-    InvalidInputError, InputTypeError
-        A strategy of another width or with negative entries, a prior that is none.
 
     Notes
     -----

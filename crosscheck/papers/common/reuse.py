@@ -40,17 +40,14 @@ def compare_reuse(
       (introduction of CMN);
     - ``joint`` runs what the best total mechanism that contains the release still lacks (`ReuseFitness`).
 
+    Raises `InvalidInputError` or `InputTypeError` for what `ReuseFitness` and `CommonMechanism` refuse.
+
     Parameters
     ----------
     workload, targets, released
         As for `ReuseFitness`; nothing may be released exactly.
     tol : float
         Gap to which all optima are proven.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `ReuseFitness` and `CommonMechanism` refuse.
 
     Notes
     -----

@@ -53,10 +53,8 @@ class RelativeRow:
 def histogram(path: str) -> Array:
     """Count the records of a table of codes in the cells of `FOUR`: each field is cut into bins of equal width.
 
-    Raises
-    ------
-    InvalidInputError
-        A file without records, a field that is missing, or a code out of range; line and field are named.
+    Raises `InvalidInputError` for a file without records, a field that is missing, or a code out of range; line and
+    field are named.
     """
     counts = np.zeros(FOUR)
     with open(path, newline="", encoding="utf-8") as handle:

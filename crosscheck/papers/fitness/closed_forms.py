@@ -56,6 +56,7 @@ def fitness_noise(cells: int, total_target: float) -> ExchangeableNoise:
 
     ``a = (d² - k) / (d (d - 1))``, ``b = (k - d) / (d (d - 1))`` where the sum's target k is below d; from there
     on, the cells' own noise meets it.
+    Raises `InvalidInputError` for fewer than two cells, a target that is not positive.
 
     Parameters
     ----------
@@ -63,11 +64,6 @@ def fitness_noise(cells: int, total_target: float) -> ExchangeableNoise:
         Number of cells d, at least 2.
     total_target : float
         k > 0.
-
-    Raises
-    ------
-    InvalidInputError
-        Fewer than two cells, a target that is not positive.
 
     Notes
     -----
@@ -89,6 +85,7 @@ def variance_noise(cells: int, total_weight: float) -> ExchangeableNoise:
     """Return the noise of squared cost 1 with the least sum of cell variances plus `total_weight` times the total's.
 
     With ω the weight and ``r = √(1 + ω d)``: ``a = (d - 1 + r) / d`` and ``a + d b = a / r``.
+    Raises `InvalidInputError` for fewer than two cells, a weight that is not positive.
 
     Parameters
     ----------
@@ -96,11 +93,6 @@ def variance_noise(cells: int, total_weight: float) -> ExchangeableNoise:
         Number of cells d, at least 2.
     total_weight : float
         ω > 0.
-
-    Raises
-    ------
-    InvalidInputError
-        Fewer than two cells, a weight that is not positive.
 
     Notes
     -----

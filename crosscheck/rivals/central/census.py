@@ -68,11 +68,6 @@ def logistic_thresholds(counts: npt.ArrayLike, choices: npt.ArrayLike, options: 
     options : int
         Number of choices.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No counts, or choices that are out of range or of another number.
-
     Notes
     -----
     CMN, section 7.5.5. Fitted by Newton's method on the standardised count.
@@ -114,11 +109,6 @@ def best_thresholds(counts: npt.ArrayLike, choices: npt.ArrayLike, options: int)
     Parameters
     ----------
     counts, choices, options
-        As for `logistic_thresholds`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
         As for `logistic_thresholds`.
 
     Examples

@@ -56,12 +56,6 @@ def choose_marginals(
     list of tuples of attribute names
         The tables to measure.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `dualmech.workloads.marginals` refuses of sets; a table asked for that no other one contains; too
-        many tables.
-
     Notes
     -----
     Ding, Winslett, Han and Li, "Differentially private data cubes: optimizing noise sources and consistency",
@@ -104,12 +98,6 @@ def datacube(
         of its queries depends, unless another of the group depends on these and more.
     exact : bool
         As for `choose_marginals`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A domain of another number of cells, a workload that is all zero, what `choose_marginals` refuses, a
-        cost that is not a positive number.
 
     Notes
     -----

@@ -41,12 +41,6 @@ def fourier_matrix(domain: int | DomainLike, workload: Workload | None = None) -
     (k, d) array
         Orthonormal rows.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A domain that is none, too large to write out, or of another number of cells than the workload; a
-        workload that is all zero.
-
     Examples
     --------
     >>> import dualmech as dm
@@ -88,11 +82,6 @@ def fourier(
     On marginals, with r coefficients needed, every column of the strategy has the squared norm ``r / d``, and a
     cell of a marginal table of s cells has the variance ``r / (s cost)``. Where all d are needed the strategy is
     orthogonal, and so input perturbation.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A domain of another number of cells, a workload that is all zero, a cost that is not a positive number.
 
     Notes
     -----

@@ -35,11 +35,6 @@ class IntervalTree:
     intervals : sequence of (first, stop) pairs
         Sums of cells ``first, …, stop - 1``, in any order; repeats count twice.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Intervals that are empty, leave the cells, or overlap without being nested.
-
     Examples
     --------
     >>> from dualmech.crosscheck import rivals

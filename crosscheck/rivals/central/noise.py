@@ -17,11 +17,6 @@ def input_perturbation(workload: Workload, cost: float) -> LinearGaussianMechani
 
     The answer to a query w has variance ``‖w‖² / cost``.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A workload that is none, a cost that is not a positive number.
-
     Notes
     -----
     Section 7 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private
@@ -46,11 +41,6 @@ def gaussian_mechanism(workload: Workload, cost: float) -> LinearGaussianMechani
     of W over the cost. With ``W = L B``, B that of `dualmech.FitnessForUse`, least squares turns them into an
     estimate of B x of covariance ``σ² (L' L)⁻¹``, which is the mechanism returned: where W has more rows than its
     rank, it answers every query at a variance of at most σ². `raw_gaussian_variance` is σ² itself.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A workload that is none or all zero, a cost that is not a positive number.
 
     Notes
     -----
@@ -79,11 +69,6 @@ def raw_gaussian_variance(workload: Workload, cost: float) -> float:
     This is what FFU means by its "GM", without the least squares of `gaussian_mechanism`. (The code published
     with the paper takes the squared spectral norm of W in place of the largest squared column norm, which
     is never smaller and mostly far larger.)
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A workload that is none, a cost that is not a positive number.
 
     Examples
     --------

@@ -34,11 +34,6 @@ def hierarchical_matrix(domain: int | DomainLike, branching: int = 2) -> sp.csr_
     (m, d) sparse array
         Of zeros and ones; a cell is counted once for each choice of a level in every tree.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A domain that is none, a branching below 2, more than `MAX_ENTRIES` non-zero entries.
-
     Examples
     --------
     >>> from dualmech.crosscheck import rivals
@@ -65,11 +60,6 @@ def hierarchical_product(
     ----------
     branching : int
         Branching factor of every tree, at least 2.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A domain of another number of cells, a branching below 2, a cost that is not a positive number.
 
     Notes
     -----

@@ -33,11 +33,6 @@ def interval_tree(cells: int, branching: int, root: bool = True) -> IntervalTree
     root : bool
         Whether the sum of all cells is a node.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A branching below 2, numbers that are not integers.
-
     Examples
     --------
     >>> from dualmech.crosscheck import rivals
@@ -65,11 +60,6 @@ def square_root_tree(cells: int) -> IntervalTree:
     does not depend on the optimum, and is what the paper prints in Tables 4 and 8 to 11, and in most rows of
     Tables 5 to 7. (There, Table 7 at d = 64 and 128 fits the cells and their total, Tables 5 and 6 at d = 128
     fit intervals of four.) It is not the best branching: see `best_branching`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A number of cells that is not an integer of at least 1.
 
     Examples
     --------
@@ -101,11 +91,6 @@ def best_branching(
     among : sequence of ints, optional
         Factors to try, each at least 2; by default 2, 3, …, 64, 128, 256, … up to d, and d. The
         smallest wins a tie.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Targets that are not positive or of the wrong number, no factor, a factor below 2.
 
     Examples
     --------
@@ -143,11 +128,6 @@ def hierarchical(
         Variance targets for the choice of the best factor; nothing else depends on them.
     tree : IntervalTree, optional
         Another tree, in place of a branching: `square_root_tree` for that of FFU's experiments.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Both a branching and a tree, a tree over another number of cells, a cost that is not a positive number.
 
     Notes
     -----

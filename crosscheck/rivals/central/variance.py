@@ -37,11 +37,6 @@ def total_variance(
     tol : float
         Gap to which the sum is solved; an `UncertifiedWarning` says where it was not reached.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `dualmech.TotalVariance` refuses, a cost that is not a positive number.
-
     Notes
     -----
     FFU, section 7 (see `input_perturbation`). The code published with the paper adds 1e-3 times the mean
@@ -82,11 +77,6 @@ def target_weights(targets: npt.ArrayLike, variant: str, reading: str = "code") 
         Which of the two.
     reading : {"code", "text"}
         What is multiplied by the inverse: the query, or its variance.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Targets that are not positive, an unknown variant or reading.
 
     Examples
     --------

@@ -32,11 +32,6 @@ def haar_matrix(domain: int | DomainLike) -> sp.csr_array:
         Square and invertible, with orthogonal rows, where all sizes are powers of two; else of full column rank,
         with some rows that depend on others.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A domain that is none, or too large to write out.
-
     Notes
     -----
     Rows of ones and minus ones are the weights of Xiao, Wang and Gehrke, "Differential privacy via wavelet
@@ -64,11 +59,6 @@ def haar_tree(cells: int) -> IntervalTree:
     Used from the root down, this turns the cost matrix of the wavelet into ``2 I + Σ 1_v 1_v'`` over the nodes
     between root and cells: it is the binary tree without its root, every cell counted once more.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A number of cells that is not an integer of at least 1.
-
     Examples
     --------
     >>> from dualmech.crosscheck import rivals
@@ -87,11 +77,6 @@ def wavelet(
 
     Over d cells, a power of two, a cell has the variance ``(1 + log₂ d) (1/3 + 2/(3 d²)) / cost``, and the total
     ``(1 + log₂ d) / cost``.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A domain of another number of cells, a cost that is not a positive number.
 
     Notes
     -----

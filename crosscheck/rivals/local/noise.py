@@ -49,12 +49,6 @@ class NoiseRival(LocalRival):
     delta : float, optional
         δ in (0, 1) of Gaussian noise, which is private in the sense of (ε, δ) only; not for Laplace noise.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A strategy that does not tell two user types apart, fewer than two, an unknown norm, δ given for L1 or not
-        given for L2.
-
     Examples
     --------
     >>> import dualmech as dm
@@ -142,11 +136,6 @@ def matrix_mechanism(
         What the strategy is chosen for.
     epsilon, norm, delta
         As for `NoiseRival`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A workload that is none, or (for L2) that asks no more than the number of users, and what `NoiseRival` refuses.
 
     Notes
     -----

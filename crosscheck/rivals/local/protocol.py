@@ -42,13 +42,7 @@ class LocalRival(ABC):
 
     @abstractmethod
     def user_variances(self, workload: Workload) -> Array:
-        """Return ``T_u`` (n,): total variance over all queries that one user of each type adds.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A workload that is none, over other user types, or one that the reports cannot answer.
-        """
+        """Return ``T_u`` (n,): total variance over all queries that one user of each type adds."""
 
     @abstractmethod
     def respond(self, user: int, rng: np.random.Generator | int = 0) -> Any:
@@ -60,11 +54,6 @@ class LocalRival(ABC):
 
         A workload's answers are its product with it, unbiased and of variance ``Σ_u x_u T_u`` in total, provided that
         the mechanism can answer it.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Anything but n whole numbers, none negative.
         """
 
     def objective(self, workload: Workload) -> float:
@@ -159,11 +148,6 @@ class MatrixRival(FactorisedRival):
         Q; `dualmech.LocalMechanism` says what it must be.
     epsilon : float
         ε, from 1e-6 to 100.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A strategy that is not ε-LDP or has columns that are no probabilities.
 
     Examples
     --------

@@ -20,11 +20,6 @@ MAX_ATTRIBUTES = 12
 def randomised_response(user_types: int, epsilon: float) -> MatrixRival:
     """Report the own type with a probability e^ε times that of every other: ``Q = (11' + c I) / (n + c)``.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        `user_types` is not an integer of at least 1, an ε out of range.
-
     Notes
     -----
     Warner, Journal of the American Statistical Association 60, 1965; example 2.7 of McKenna, Maity, Mazumdar and
@@ -52,11 +47,6 @@ def hadamard_response(user_types: int, epsilon: float, blocks: int | None = None
     ----------
     blocks : int, optional
         B, by default ``2^(⌈log2 min(e^ε, 2n)⌉ - 1)``, the authors' rule; 1 is their scheme for high privacy.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Numbers that are not integers of at least 1, an ε out of range.
 
     Notes
     -----
@@ -91,11 +81,6 @@ def fourier_response(attributes: int, epsilon: float, order: int | None = None) 
         k; there are ``2^k`` user types.
     order : int, optional
         Largest number of attributes of a parity; by default all. The constant is known and never asked.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        More than `MAX_ATTRIBUTES` attributes, an order that is none from 1 to k, an ε out of range.
 
     Notes
     -----

@@ -35,11 +35,6 @@ class SetRival(FactorisedRival):
     sizes : (n + 1,) array
         Probability that the reported set has 0, 1, … n members; the same for every user.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Sizes that are no probability over 0 … n.
-
     Examples
     --------
     >>> import dualmech as dm
@@ -109,13 +104,7 @@ class SetRival(FactorisedRival):
         return found
 
     def listed(self) -> MatrixRival:
-        """Return the same mechanism with its sets listed.
-
-        Raises
-        ------
-        InvalidInputError
-            More than `MAX_OUTPUTS` sets.
-        """
+        """Return the same mechanism with its sets listed."""
         n = self.user_types
         used = [int(size) for size in np.flatnonzero(self.sizes)]
         if sum(math.comb(n, size) for size in used) > MAX_OUTPUTS:
@@ -157,11 +146,6 @@ def subset_selection(user_types: int, epsilon: float, size: int | None = None) -
     size : int, optional
         k, from 1 to n - 1; by default the best for histograms, one of the integers next to ``n / (e^ε + 1)``.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Fewer than two user types, a size out of range, an ε out of range.
-
     Notes
     -----
     Ye and Barg, "Optimal schemes for discrete distribution estimation under locally differential privacy", IEEE
@@ -194,11 +178,6 @@ def unary_encoding(user_types: int, epsilon: float, kept: float = 0.5) -> SetRiv
     kept : float
         p, in (0, 1); a half is called optimised unary encoding, ``e^(ε/2) / (1 + e^(ε/2))`` is RAPPOR.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Fewer than two user types, a probability that is none, an ε out of range.
-
     Notes
     -----
     Wang, Blocki, Li and Jha, "Locally differentially private protocols for frequency estimation", USENIX Security
@@ -218,11 +197,6 @@ def unary_encoding(user_types: int, epsilon: float, kept: float = 0.5) -> SetRiv
 
 def rappor(user_types: int, epsilon: float) -> SetRival:
     """Report every bit of the own type's indicator, each flipped with probability ``1 / (1 + e^(ε/2))``.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Fewer than two user types, an ε out of range.
 
     Notes
     -----

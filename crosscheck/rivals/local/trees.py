@@ -29,11 +29,6 @@ class MixedRival(FactorisedRival):
         For each part, the group from 0 to k - 1 that a user type belongs to, k the user types of the part; all groups
         of one part have the same number of members.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No parts, groups that do not fit them or are of different sizes, different ε.
-
     Examples
     --------
     >>> import dualmech as dm
@@ -126,11 +121,6 @@ def hierarchical_response(
     -------
     MatrixRival or MixedRival
         The former where the oracle's reports can be listed.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Numbers out of range, an oracle that returns no fixed mechanism, nodes of different sizes where they must not.
 
     Notes
     -----
