@@ -49,11 +49,7 @@ class Verdict(Certificate):
     maximality: Maximality | None = None
 
 
-def judge(
-    problem: Any,
-    primal: Any,
-    tol: float = BOUND_TOLERANCE,
-) -> Verdict:
+def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Verdict:
     """Judge anybody's answer to a problem, with a bound that the judge finds for itself.
 
     Raises `InvalidInputError` or `InputTypeError` for what the problem cannot take for an answer.

@@ -244,13 +244,7 @@ def _separated(
         parts = [
             weighting.best(costs[group], sensitivities[group], power, limits).weights for group in groups
         ]
-    return _merged(
-        list(zip(groups, parts, strict=True)),
-        costs,
-        sensitivities,
-        power,
-        limits,
-    )
+    return _merged(list(zip(groups, parts, strict=True)), costs, sensitivities, power, limits)
 
 
 def _principal(

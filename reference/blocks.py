@@ -145,12 +145,7 @@ def accuracy_first(stated: Stated, targets: Array, formulation: str) -> cp.Probl
     alpha, c = cp.Variable(name="alpha"), cp.Constant(targets, name="c")
     costs, seen, bounds = _forms(stated, formulation)
     return cp.Problem(
-        cp.Minimize(alpha),
-        [
-            *bounds,
-            named("privacy", costs <= alpha),
-            named("accuracy", seen <= c),
-        ],
+        cp.Minimize(alpha), [*bounds, named("privacy", costs <= alpha), named("accuracy", seen <= c)]
     )
 
 
@@ -159,12 +154,7 @@ def privacy_first(stated: Stated, targets: Array, cost: float, formulation: str)
     kappa, c = cp.Variable(name="kappa"), cp.Constant(targets, name="c")
     costs, seen, bounds = _forms(stated, formulation)
     return cp.Problem(
-        cp.Minimize(kappa),
-        [
-            *bounds,
-            named("privacy", costs <= cost),
-            named("accuracy", seen <= kappa * c),
-        ],
+        cp.Minimize(kappa), [*bounds, named("privacy", costs <= cost), named("accuracy", seen <= kappa * c)]
     )
 
 

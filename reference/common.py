@@ -66,8 +66,7 @@ def primal(bounds: Array) -> cp.Problem:
     P = [cp.Constant(bound, name=f"P_{i}") for i, bound in enumerate(bounds)]
     Sigma = cp.Variable(bounds.shape[1:], symmetric=True, name="Sigma")
     return cp.Problem(
-        cp.Minimize(cp.trace(Sigma)),
-        [named(f"common[{i}]", Sigma >> P_i) for i, P_i in enumerate(P)],
+        cp.Minimize(cp.trace(Sigma)), [named(f"common[{i}]", Sigma >> P_i) for i, P_i in enumerate(P)]
     )
 
 

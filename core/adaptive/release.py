@@ -8,15 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.adaptive.branching import (
-    GO_ON,
-    STOP,
-    Guarantee,
-    Measure,
-    Rule,
-    decided,
-    simulated,
-)
+from dualmech.adaptive.branching import GO_ON, STOP, Guarantee, Measure, Rule, decided, simulated
 from dualmech.adaptive.chain import Chain
 from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -99,11 +91,7 @@ class AdaptiveRelease:
     chain: Chain
 
     def __init__(
-        self,
-        chain: Chain,
-        x: npt.ArrayLike,
-        rng: np.random.Generator | int = 0,
-        measure: Measure = simulated,
+        self, chain: Chain, x: npt.ArrayLike, rng: np.random.Generator | int = 0, measure: Measure = simulated
     ) -> None:
         if not isinstance(chain, Chain):
             raise InputTypeError(f"chain must be a dualmech.Chain, got {type(chain).__name__}")

@@ -106,10 +106,7 @@ class NoisyQueries:
     _reduced: Reduced | None
 
     def __init__(
-        self,
-        query_matrix: npt.ArrayLike,
-        covariance: npt.ArrayLike,
-        neighbours: Matrix | None = None,
+        self, query_matrix: npt.ArrayLike, covariance: npt.ArrayLike, neighbours: Matrix | None = None
     ) -> None:
         queries, noise = _matrices(query_matrix, covariance)
         if neighbours is not None:

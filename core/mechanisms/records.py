@@ -27,10 +27,7 @@ Tables = Mapping[Axes, Array]
 """Marginal tables by the positions of their attributes, each with one axis an attribute."""
 
 
-def count(
-    source: str | PathLike[str] | npt.ArrayLike,
-    workload: MarginalWorkload,
-) -> dict[Axes, Array]:
+def count(source: str | PathLike[str] | npt.ArrayLike, workload: MarginalWorkload) -> dict[Axes, Array]:
     """Count records into the marginal tables that a workload needs: those that no other table covers.
 
     Raises `FileFormatError` for a file that lacks an attribute or holds anything but whole numbers, with the line;

@@ -13,12 +13,7 @@ import scipy.linalg
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.mechanisms.answerability import (
-    TOLERANCE,
-    check_comparable,
-    coordinate_rounding,
-    coordinates,
-)
+from dualmech.mechanisms.answerability import TOLERANCE, check_comparable, coordinate_rounding, coordinates
 from dualmech.mechanisms.intersections import MEETING, intersection
 from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.problems import loewner

@@ -167,9 +167,7 @@ class ReuseFitness(Problem):
         return self.geometry.representation[len(self.targets) :]
 
     def certify(
-        self,
-        primal: npt.ArrayLike,
-        dual: ReuseDual | tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike],
+        self, primal: npt.ArrayLike, dual: ReuseDual | tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]
     ) -> Certificate:
         """Judge a covariance on B x (k, k), of all that is known in the end, and dual weights."""
         sides = self._sides(primal)

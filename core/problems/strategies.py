@@ -63,11 +63,7 @@ def total_variance(strategy: npt.ArrayLike, workload: Workload) -> float:
 
 
 def root_mean_square_error(
-    strategy: npt.ArrayLike,
-    workload: Workload,
-    epsilon: float,
-    delta: float,
-    queries: int | None = None,
+    strategy: npt.ArrayLike, workload: Workload, epsilon: float, delta: float, queries: int | None = None
 ) -> float:
     """Return ``‖A‖₂ √(P(ε, δ) tr(W (A'A)⁺ W') / m)``, the workload error of EIG (Definition 5, Proposition 4).
 

@@ -148,10 +148,7 @@ class Workload:
         """Return the workload of the chosen queries, in the chosen order."""
         index = np.asarray(queries, dtype=np.intp)
         return Workload(
-            self.matrix[index],
-            [self.names[j] for j in index],
-            [self.groups[j] for j in index],
-            self.domain,
+            self.matrix[index], [self.names[j] for j in index], [self.groups[j] for j in index], self.domain
         )
 
     def same_as(self, other: object) -> bool:

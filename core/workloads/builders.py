@@ -21,12 +21,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.workloads import stacking
 from dualmech.workloads.base import Workload
 from dualmech.workloads.census import census_redistricting, census_tables, sex_by_age
-from dualmech.workloads.circular import (
-    affine,
-    circular,
-    circular_ranges,
-    differences,
-)
+from dualmech.workloads.circular import affine, circular, circular_ranges, differences
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.grams import (
     all_range_gram,
@@ -39,15 +34,7 @@ from dualmech.workloads.marginals import marginals, random_marginals
 from dualmech.workloads.parities import parity
 from dualmech.workloads.products import kron
 from dualmech.workloads.query_tables import query_tables
-from dualmech.workloads.ranges import (
-    Seed,
-    all_range,
-    cdf,
-    limited,
-    prefix,
-    random_range,
-    range_marginals,
-)
+from dualmech.workloads.ranges import Seed, all_range, cdf, limited, prefix, random_range, range_marginals
 from dualmech.workloads.tabulations import age_pyramid, pl94
 from dualmech.workloads.unions import union
 

@@ -19,12 +19,7 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
-from dualmech.workloads.tabulations import (
-    MAX_ENTRIES,
-    DomainLike,
-    as_domain,
-    chosen_axes,
-)
+from dualmech.workloads.tabulations import MAX_ENTRIES, DomainLike, as_domain, chosen_axes
 
 Seed = np.random.Generator | int
 Index = npt.NDArray[np.integer]

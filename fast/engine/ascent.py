@@ -17,12 +17,7 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.fast.engine import (
-    fixed_point,
-    loop,
-    newton,
-    threads,
-)
+from dualmech.fast.engine import fixed_point, loop, newton, threads
 from dualmech.fast.engine.dual_function import Evaluable, Evaluated
 from dualmech.solution import Progress, Solution, Status, judged
 from dualmech.validate import Array

@@ -101,11 +101,7 @@ class Outcome(Generic[S]):
 
 
 def run(
-    start: S,
-    step: Callable[[S], S],
-    limits: Limits,
-    margin: float = MARGIN,
-    patience: int = PATIENCE,
+    start: S, step: Callable[[S], S], limits: Limits, margin: float = MARGIN, patience: int = PATIENCE
 ) -> Outcome[S]:
     """Step from `start` until the gap between the best primal and the best dual state is small enough.
 

@@ -7,12 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dualmech.fast.local.points import (
-    Frame,
-    Point,
-    View,
-    balanced,
-)
+from dualmech.fast.local.points import Frame, Point, View, balanced
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy

@@ -57,12 +57,7 @@ def generate(frame: Frame, limits: loop.Limits, begin: Columns | None = None) ->
     if begin is None:
         first = points.start(frame, intervals(len(frame.share)))
         begin = _seen(frame, first, CLOSER, 0)
-    return loop.run(
-        begin,
-        partial(_step, frame, limits.tol),
-        limits,
-        margin=1.0,
-    )
+    return loop.run(begin, partial(_step, frame, limits.tol), limits, margin=1.0)
 
 
 def intervals(size: int) -> Sets:

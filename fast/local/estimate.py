@@ -29,12 +29,7 @@ LIFTED = 1e-9
 """Value in a cell, where 1 was wanted, from which a combination of queries counts as positive there."""
 
 
-def solve(
-    problem: NonnegativeEstimate,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-) -> Solution:
+def solve(problem: NonnegativeEstimate, limits: loop.Limits, *, method: str = "auto") -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`.
 
     `max_iterations` counts updates of the factors, by default ten for each cell.

@@ -17,13 +17,7 @@ import contextlib
 import numpy as np
 import scipy.linalg
 
-from dualmech.fast.local.points import (
-    Change,
-    Frame,
-    Point,
-    View,
-    moved,
-)
+from dualmech.fast.local.points import Change, Frame, Point, View, moved
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 

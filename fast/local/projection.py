@@ -36,23 +36,13 @@ PATIENCE = 100
 """Steps without a smaller gap after which the solver counts as stalled: outputs come into use one by one."""
 
 
-def solve(
-    problem: LocalProjection,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-) -> Solution:
+def solve(problem: LocalProjection, limits: loop.Limits, *, method: str = "auto") -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
     if problem.floor is not None:
         return _column_by_column(problem, limits)
     with threads.suited_to(min(problem.matrix.shape)), np.errstate(all="ignore"):
-        outcome = loop.run(
-            _start(problem),
-            lambda state: _step(problem, state),
-            limits,
-            patience=PATIENCE,
-        )
+        outcome = loop.run(_start(problem), lambda state: _step(problem, state), limits, patience=PATIENCE)
     best = outcome.dual.point
     dual = ProjectionDual(best.sums, best.nearest - problem.matrix - best.sums)
     return outcome.judged(problem, outcome.primal.point.strategy, dual, limits, solver="fast:newton")

@@ -14,14 +14,8 @@ from functools import partial
 import numpy as np
 
 from dualmech.fast.engine import loop
-from dualmech.fast.local import (
-    columns as local_columns,
-)
-from dualmech.fast.local import (
-    gradient,
-    master,
-    points,
-)
+from dualmech.fast.local import columns as local_columns
+from dualmech.fast.local import gradient, master, points
 from dualmech.fast.local.columns import CLOSER, Columns
 from dualmech.fast.local.points import Frame, Point, View
 from dualmech.geometry.local import patterns
@@ -52,9 +46,7 @@ def search(
     """
     began = time.perf_counter()
     share = replace(
-        limits,
-        callback=None,
-        time_limit=None if limits.time_limit is None else SHORT * limits.time_limit,
+        limits, callback=None, time_limit=None if limits.time_limit is None else SHORT * limits.time_limit
     )
     sets = first_sets(gradient.descend(problem, share, rng)[0], problem.epsilon)
     weights = np.full(len(sets), len(frame.share) / len(sets))

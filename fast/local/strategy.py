@@ -10,16 +10,8 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop, threads
-from dualmech.fast.local import (
-    answers,
-    columns,
-    designs,
-    gradient,
-    search,
-)
-from dualmech.fast.local import (
-    bound as local_bound,
-)
+from dualmech.fast.local import answers, columns, designs, gradient, search
+from dualmech.fast.local import bound as local_bound
 from dualmech.fast.local.columns import Columns
 from dualmech.fast.local.points import Frame
 from dualmech.geometry.local import patterns, strategies

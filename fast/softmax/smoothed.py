@@ -70,11 +70,7 @@ class Descent:
 
 
 def solve(
-    problem: SoftmaxFitness,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-    start: Solution | None = None,
+    problem: SoftmaxFitness, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
 ) -> Solution:
     """Solve Problem 4 to a proven gap; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
@@ -98,11 +94,7 @@ def solve(
 def _run(
     problem: SoftmaxFitness, reduction: Reduction, program: Objective, first: Descent, limits: loop.Limits
 ) -> Solution:
-    outcome = loop.run(
-        first,
-        partial(_step, program),
-        limits,
-    )
+    outcome = loop.run(first, partial(_step, program), limits)
     best = outcome.dual.point
     primal = problem.feasible(reduction.covariance(outcome.primal.root @ outcome.primal.root.T))
     return outcome.judged(problem, primal, SoftmaxDual(best.neighbour_shares, best.query_shares), limits)

@@ -47,13 +47,7 @@ def quadratic(queries: Any, answers: Array, total: float | None) -> cp.Problem:
     x = cp.Variable(queries.shape[1], name="x", nonneg=True)
     r = cp.Variable(len(answers), name="r")
     known = [] if total is None else [named("total", cp.sum(x) == total)]
-    return cp.Problem(
-        cp.Minimize(cp.sum_squares(r) / 2),
-        [
-            named("residual", W @ x - a == r),
-            *known,
-        ],
-    )
+    return cp.Problem(cp.Minimize(cp.sum_squares(r) / 2), [named("residual", W @ x - a == r), *known])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -93,7 +93,5 @@ def quadratic(queries: Array, strategy: Array, prior: Array) -> cp.Problem:
     roots = np.sqrt(len(prior) * strategy @ prior)
     return cp.Problem(
         cp.Minimize(cp.sum_squares(cp.multiply(V, np.broadcast_to(roots, V.shape)))),
-        [
-            named("unbiased", V @ Q == W),
-        ],
+        [named("unbiased", V @ Q == W)],
     )

@@ -205,11 +205,7 @@ def _reading(
     average = scaled.problem.criterion == "average"
     constant = len(scaled.share) * float(scaled.centre @ scaled.centre) / scaled.unit if average else 0.0
     return attempts.Reading(
-        program,
-        scaled,
-        covariance=weights,
-        dual=multipliers,
-        optimum=lambda value: value + constant,
+        program, scaled, covariance=weights, dual=multipliers, optimum=lambda value: value + constant
     )
 
 

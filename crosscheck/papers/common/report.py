@@ -182,11 +182,7 @@ def _show_thresholds(out: Console, title: str, rows: Iterator[thresholds.Thresho
         for row in found
     )
     drawn = (
-        (
-            row.rho,
-            *(f"{number:.2f}" for number in each),
-            f"{row.printed.accuracy}, {row.printed.thresholds}",
-        )
+        (row.rho, *(f"{number:.2f}" for number in each), f"{row.printed.accuracy}, {row.printed.thresholds}")
         for row, each in zip(found, numbers, strict=True)
     )
     headings = (

@@ -28,10 +28,7 @@ class Route:
 
 
 def compare_reuse(
-    workload: Workload,
-    targets: npt.ArrayLike,
-    released: dm.LinearGaussianMechanism,
-    tol: float = 1e-6,
+    workload: Workload, targets: npt.ArrayLike, released: dm.LinearGaussianMechanism, tol: float = 1e-6
 ) -> tuple[Route, Route, Route]:
     """Meet a wish in three ways, each accurate enough, and say what each costs in all.
 
@@ -72,11 +69,7 @@ def compare_reuse(
             "cost matrix to compare; ReuseFitness solves the problem all the same"
         )
     common = fast.solve(dm.CommonMechanism([released, wish]), tol=tol).mechanism
-    ways = {
-        "naive": wish,
-        "residual": dm.residual(wish, common),
-        "joint": problem.further(answer.primal),
-    }
+    ways = {"naive": wish, "residual": dm.residual(wish, common), "joint": problem.further(answer.primal)}
     naive, residual, joint = (
         Route(name, further, float((released.profile + further.profile).max()), answer.lower_bound)
         for name, further in ways.items()

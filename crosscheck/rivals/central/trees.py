@@ -75,10 +75,7 @@ def square_root_tree(cells: int) -> IntervalTree:
 
 
 def best_branching(
-    workload: Workload,
-    targets: npt.ArrayLike = 1.0,
-    root: bool = True,
-    among: Sequence[int] | None = None,
+    workload: Workload, targets: npt.ArrayLike = 1.0, root: bool = True, among: Sequence[int] | None = None
 ) -> int:
     """Return the branching factor whose tree has the least largest variance, in units of the targets.
 

@@ -14,12 +14,7 @@ from dualmech.workloads.base import Workload
 
 TOLERANCE = 1e-9  # gap to which the total variance is solved
 
-EXPONENTS = {
-    ("wCA-I", "code"): 2.0,
-    ("wCA-II", "code"): 1.0,
-    ("wCA-I", "text"): 1.0,
-    ("wCA-II", "text"): 0.5,
-}
+EXPONENTS = {("wCA-I", "code"): 2.0, ("wCA-II", "code"): 1.0, ("wCA-I", "text"): 1.0, ("wCA-II", "text"): 0.5}
 """Power of the target by which a query's variance is divided, by variant and reading."""
 
 
