@@ -155,6 +155,7 @@ def eigen_weights(
 
     `eigen_design` decomposes a workload anew each time; here one decomposition serves every way of weighing.
     Raises `InvalidInputError` or `InputTypeError` for not a `QueryWeighting`, options out of range.
+    Source: section 4 of Li and Miklau, PVLDB 5(6), 2012.
 
     Parameters
     ----------
@@ -168,10 +169,6 @@ def eigen_weights(
     Solution
         Of the program, so that its `gap` is what a reduction may have given away. An `UncertifiedWarning` says
         where ``newton`` did not reach `tol`.
-
-    Notes
-    -----
-    Section 4 of Li and Miklau, PVLDB 5(6), 2012.
 
     Examples
     --------

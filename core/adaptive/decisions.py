@@ -215,6 +215,7 @@ class SignalToNoiseRule:
     rule goes on, and after the last stage it chooses the last mechanism; else it chooses s. Where even the first
     mechanism is hopeless it can stop.
     Raises `InvalidInputError` or `InputTypeError` for what `SignalToNoise` refuses, of the stage that is named.
+    Source: section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Parameters
     ----------
@@ -224,10 +225,6 @@ class SignalToNoiseRule:
         As for `SignalToNoise`.
     stop : bool, default False
         Whether to stop after the first stage where its verdict is HOPELESS.
-
-    Notes
-    -----
-    Section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Examples
     --------

@@ -69,6 +69,8 @@ def hit_and_run(
     long and thin regions mix as round ones do; the others move records between two cells, rather between cells
     that the queries hardly tell apart. Neither depends on where the walk is, so the limit is uniform.
     Raises `InvalidInputError` or `InputTypeError` for no region, numbers that are not integers of at least 1.
+    R. L. Smith, "Efficient Monte Carlo procedures for generating points uniformly distributed over bounded regions",
+    Operations Research 32(6), 1984; section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Parameters
     ----------
@@ -88,11 +90,6 @@ def hit_and_run(
     Samples
         With a `SamplingWarning` where the least effective sample size of a cell is below 100: take more
         points, or a larger `thin`.
-
-    Notes
-    -----
-    R. L. Smith, "Efficient Monte Carlo procedures for generating points uniformly distributed over bounded
-    regions", Operations Research 32(6), 1984; section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Examples
     --------
@@ -133,10 +130,7 @@ def effective_sizes(draws: Array) -> Array:
     ``n c / (1 + 2 Σ_t ρ_t)`` with ρ_t the autocorrelation at lag t over all walks, the variance between walks
     counted in; the sum ends where pairs of neighbouring lags stop to be positive, and none exceeds the pair before
     it. A quantity that never moves counts as one that is known: all draws.
-
-    Notes
-    -----
-    C. J. Geyer, "Practical Markov chain Monte Carlo", Statistical Science 7(4), 1992, section 3.3.
+    Source: C. J. Geyer, "Practical Markov chain Monte Carlo", Statistical Science 7(4), 1992, section 3.3.
 
     Examples
     --------

@@ -22,15 +22,13 @@ from dualmech.workloads.base import Workload
 class VarianceReduction:
     """Variances of each mechanism's own queries: with what is known now, and once the mechanism has run.
 
+    Source: section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023: of two mechanisms, run the one that takes
+    more uncertainty away.
+
     Attributes
     ----------
     before, after : tuple of arrays
         One array (m_i,) a mechanism, variances in squared counts; ``inf`` where nothing bounds a query.
-
-    Notes
-    -----
-    Section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023: of two mechanisms, run the one that takes more
-    uncertainty away.
     """
 
     before: tuple[Array, ...]
@@ -124,6 +122,7 @@ def variance_reduction(
     contains it where `known` is common to all of them.
     Raises `InvalidInputError` or `InputTypeError` for a mechanism from which `known` is not answerable, by its
     index; what `posterior_variances` refuses.
+    Source: the Bayesian suggestion of section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Parameters
     ----------
@@ -133,10 +132,6 @@ def variance_reduction(
         What has been released, answerable from each of them.
     prior : float, (d,) or (d, d) array, optional
         As for `posterior_variances`.
-
-    Notes
-    -----
-    The Bayesian suggestion of section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Examples
     --------
@@ -175,10 +170,7 @@ def sampled_reduction(mechanisms: Sequence[LinearGaussianMechanism], samples: Sa
     What is known now is that the data lie in the region that was sampled; what a mechanism gives is its variances.
     The reduction of a query is negative where the region is narrower than the mechanism is accurate.
     Raises `InvalidInputError` or `InputTypeError` for another number of cells.
-
-    Notes
-    -----
-    The frequentist suggestion of section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
+    Source: the frequentist suggestion of section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Examples
     --------

@@ -43,11 +43,8 @@ class OrderedBlocks(BlockTables):
         domain that matrices can hold): all cost matrices are multiples of the same projectors, and on such a basis no
         covariance above theirs has a smaller entry on its diagonal.
         Raises `InvalidInputError` or `InputTypeError` for no others, mechanisms that cannot be compared.
-
-        Notes
-        -----
-        Equation 1 and algorithm 1 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023 (CMN); sections 7.3 and 7.4 there
-        choose between marginals.
+        Source: equation 1 and algorithm 1 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023 (CMN); sections 7.3 and 7.4
+        there choose between marginals.
 
         Examples
         --------

@@ -30,10 +30,7 @@ def eigen_queries(workload: Workload) -> Array:
     coincide, eigenvectors are not unique, and neither is what weighting them achieves.
     Raises `InvalidInputError` or `InputTypeError` for not a workload, an all-zero one, or one that is too large to
     write out and lacks full column rank.
-
-    Notes
-    -----
-    Definition 6 of Li and Miklau, "An adaptive mechanism for accurate query answering under differential
+    Source: definition 6 of Li and Miklau, "An adaptive mechanism for accurate query answering under differential
     privacy", PVLDB 5(6), 2012; zero eigenvalues are dropped as in their section 4.1.
 
     Examples

@@ -188,10 +188,7 @@ def permuted(workload: Workload, rng: Seed) -> Workload:
     Nothing changes for a mechanism that looks at the workload alone, everything for one that relies on the order
     of the cells. Names and groups stay; a domain is dropped, as it no longer numbers the cells.
     Raises `InputTypeError` for a workload that is none, an `rng` that is neither a seed nor a generator.
-
-    Notes
-    -----
-    Li and Miklau, PVLDB 5(6), 2012, section 3, semantic equivalence, and section 5.
+    Source: Li and Miklau, PVLDB 5(6), 2012, section 3, semantic equivalence, and section 5.
 
     Examples
     --------

@@ -68,11 +68,7 @@ def marginals_gram(
     table, a square of ones for the others.
     Raises `InvalidInputError` or `InputTypeError` for what `marginals` refuses, or a domain whose cells, squared,
     are too many to write out.
-
-    Parameters
-    ----------
-    domain, ways, sets
-        As for `marginals`.
+    Parameters are as for `marginals`.
 
     Examples
     --------
@@ -96,11 +92,7 @@ def range_marginals_gram(
     It is the sum over the tables of a Kronecker product over the attributes: `all_range_gram` for those in the
     table, a square of ones for the others. With ``ways`` the number of attributes it is that of all ranges.
     Raises `InvalidInputError` or `InputTypeError` as for `marginals_gram`.
-
-    Parameters
-    ----------
-    domain, ways, sets
-        As for `range_marginals`.
+    Parameters are as for `range_marginals`.
 
     Examples
     --------

@@ -181,6 +181,7 @@ def marginals(
     identity for those in the set and of a row of ones for the others.
     Raises `InvalidInputError` or `InputTypeError` for neither or both of `ways` and `sets`, none asked, one asked
     twice, an unknown attribute, or more than `MAX_TABLES` tables.
+    FFU, section 7.7, asks for all one- and two-way marginals.
 
     Parameters
     ----------
@@ -197,10 +198,6 @@ def marginals(
     MarginalWorkload
         One query a marginal cell, in row-major order within its table; they are named like ``age=3, sex=1`` and grouped
         like ``age x sex``. The domain may be of any size: the matrix is written out only when it is asked for.
-
-    Notes
-    -----
-    FFU, section 7.7, asks for all one- and two-way marginals.
 
     Examples
     --------
@@ -222,6 +219,8 @@ def random_marginals(
 
     The sets of attributes are drawn uniformly among all non-empty ones, without repetition.
     Raises `InvalidInputError` or `InputTypeError` for more tables than there are, or what `marginals` refuses.
+    Li and Miklau, PVLDB 5(6), 2012, section 5, sample random marginals by the method of an earlier paper and do
+    not describe it; this is the plainest reading.
 
     Parameters
     ----------
@@ -231,11 +230,6 @@ def random_marginals(
         How many marginal tables, at most ``2^attributes - 1``.
     rng : int or numpy.random.Generator
         Seed.
-
-    Notes
-    -----
-    Li and Miklau, PVLDB 5(6), 2012, section 5, sample random marginals by the method of an earlier paper and do
-    not describe it; this is the plainest reading.
 
     Examples
     --------

@@ -27,6 +27,8 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
     number of those with an odd one. All ``2^k`` of them are the characters of k attributes, a Hadamard matrix.
     Raises `InvalidInputError` or `InputTypeError` for more than `MAX_ATTRIBUTES` attributes, an order that is none
     from 0 to k or is given twice, a matrix too large to write out.
+    Source: Gaboardi, Gallego Arias, Hsu, Roth and Wu, "Dual Query: practical private query release for high dimensional
+    data", ICML 2014; the hardest workload of McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020, section 6.
 
     Parameters
     ----------
@@ -41,11 +43,6 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
     Workload
         Dense, queries named like ``parity of a0, a2`` and grouped like ``order 2``, by order and then as the
         attributes are.
-
-    Notes
-    -----
-    Gaboardi, Gallego Arias, Hsu, Roth and Wu, "Dual Query: practical private query release for high dimensional
-    data", ICML 2014; the hardest workload of McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020, section 6.
 
     Examples
     --------

@@ -142,11 +142,8 @@ def range_marginals(
     ``ways`` the number of attributes, they are all ranges of the domain.
     Raises `InvalidInputError` or `InputTypeError` for what `marginals` refuses, or more than `MAX_ENTRIES` non-zero
     entries: `range_marginals_gram` has all that total variance asks of them.
-
-    Parameters
-    ----------
-    domain, ways, sets
-        As for `marginals`.
+    EIG, section 2, "k-way range marginal queries".
+    Parameters are as for `marginals`.
 
     Returns
     -------
@@ -154,10 +151,6 @@ def range_marginals(
         Sparse, ``Π n (n + 1) / 2`` rows a set, in row-major order; queries are named like
         ``age=3..7, sex=1``. An interval of all values restricts nothing, so tables on different sets share
         the ranges that this leaves, the total at least; each asks for them anew.
-
-    Notes
-    -----
-    EIG, section 2, "k-way range marginal queries".
 
     Examples
     --------

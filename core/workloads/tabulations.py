@@ -62,10 +62,7 @@ def pl94() -> Workload:
     5), then pairs, triples, and so on. The queries are the voting-age marginal (2), the ethnicity marginal
     (2), those of one race (6), each combination of two or more races (57), and all cells (252); every such
     table is a group. Sparse.
-
-    Notes
-    -----
-    FFU, section 7.3.
+    Source: FFU, section 7.3.
 
     Examples
     --------
@@ -97,10 +94,7 @@ def age_pyramid(ages: int = 116, adults: bool = True) -> Workload:
     `adults`. Sparse.
     Raises `InvalidInputError` or `InputTypeError` for `ages` below 1, or too few for anybody to be 18 while
     `adults` are asked for.
-
-    Notes
-    -----
-    FFU, section 7.6.
+    Source: FFU, section 7.6.
 
     Examples
     --------

@@ -36,6 +36,8 @@ def reconstruct(
     Raises `BackendError` for a backend that is not installed, refuses its options, fails, or finds no
     reconstruction without bias; `InvalidInputError` or `InputTypeError` for a strategy of another width or with
     negative entries, a prior that is none.
+    Source: "Optimal V for fixed Q" in section 3 of McKenna, Maity, Mazumdar and Miklau, "A workload-adaptive mechanism
+    for linear queries under local differential privacy", PVLDB 13(11), 2020.
 
     Parameters
     ----------
@@ -53,11 +55,6 @@ def reconstruct(
     Returns
     -------
     (p, m) array
-
-    Notes
-    -----
-    "Optimal V for fixed Q" in section 3 of McKenna, Maity, Mazumdar and Miklau, "A workload-adaptive mechanism for
-    linear queries under local differential privacy", PVLDB 13(11), 2020.
 
     Examples
     --------

@@ -107,15 +107,7 @@ class AccuracyHalf:
 
 
 def solve(table: AccuracyTable, blocks: Blocks) -> AccuracyHalf:
-    """Compute a half of a table on some blocks.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck.papers.common.printed import ACCURACY
-    >>> found = solve(ACCURACY[0], drawn(ACCURACY[0].choice, blocks=200))
-    >>> found.certified, 90 < found.rows["1/8"]["sums of cells"].accuracy[0.0] <= 100
-    (True, True)
-    """
+    """Compute a half of a table on some blocks."""
     choice = CHOICES[table.choice]
     chain = fast.chain(choice.mechanisms)
     finer = {SUMMED: summing(*choice.workloads), ESTIMATED: choice.mechanisms[1]}

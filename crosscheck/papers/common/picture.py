@@ -62,15 +62,7 @@ class Ellipses:
 
 
 def bounded(name: str) -> Ellipses:
-    """Return a family of `FAMILIES` with its bounds.
-
-    Examples
-    --------
-    >>> found = bounded("two")
-    >>> found.covariance.round(4), found.outcome.name
-    (array([[4.217 , 0.6345],
-           [0.6345, 2.4737]]), 'AGREE')
-    """
+    """Return a family of `FAMILIES` with its bounds."""
     mechanisms = [LinearGaussianMechanism(np.eye(2), bound) for bound in FAMILIES[name]]
     problem, uneven = (CommonMechanism(mechanisms, basis=rows) for rows in (np.eye(2), UNEVEN))
     best, other = (fast.solve(each, tol=TOLERANCE) for each in (problem, uneven))

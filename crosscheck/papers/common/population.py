@@ -47,12 +47,6 @@ class Population:
         """Return counts (blocks, cells), the same for the same seed.
 
         Raises `InvalidInputError` or `InputTypeError` for a number of blocks below 1, a seed that is none.
-
-        Examples
-        --------
-        >>> counts = POPULATIONS["AgeGender"].draw(blocks=3, seed=1)
-        >>> counts.shape, bool(counts.sum() > 1000)
-        ((3, 206), True)
         """
         rng, rows = validate.generator(seed=seed), validate.size(blocks=blocks)
         sizes = rng.lognormal(np.log(self.median), self.spread, rows)

@@ -50,15 +50,6 @@ def compare_reuse(
     -----
     The optimum of the wish alone may be reached by several mechanisms; the first two ways are those of the one that
     the fast layer returns.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dualmech as dm
-    >>> from dualmech.crosscheck.papers.common.reuse import compare_reuse
-    >>> released = dm.LinearGaussianMechanism([[1, 1]], [[2]])
-    >>> [(way.name, round(way.total, 4)) for way in compare_reuse(dm.workloads.identity(2), 1.0, released)]
-    [('naive', 1.5), ('residual', 1.0), ('joint', 1.0)]
     """
     problem = dm.ReuseFitness(workload, targets, released)
     answer = fast.solve(problem, tol=tol)

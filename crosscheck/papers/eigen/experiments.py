@@ -104,16 +104,7 @@ class Row:
 
 
 def solve(instance: Instance) -> Reading:
-    """Solve an instance: the certified optimum, the Eigen-Design, and every rival.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck.papers.eigen import experiments, instances
-    >>> (name, (prefixes,)) = instances.alternatives(quick=True)[3]
-    >>> found = experiments.solve(prefixes)
-    >>> name, found.certified, [round(end, 2) for end in found.optimum], round(found.design[1], 2)
-    ('1D CDF', True, [1.02, 1.02], 1.25)
-    """
+    """Solve an instance: the certified optimum, the Eigen-Design, and every rival."""
     begun = time.perf_counter()
     workload = instance.build()
     problem = TotalVariance(workload)

@@ -66,16 +66,7 @@ class Reading:
 
 
 def solve(instance: Instance, variants: bool = True) -> Reading:
-    """Solve an instance for every mechanism; with `variants`, for CA as coded and as worded too.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck.papers.fitness import instances
-    >>> (instance,) = instances.readings(table=10, row=4)
-    >>> reading = solve(instance)
-    >>> reading.certified, [round(end, 4) for end in reading.ratio("IP")]
-    (True, [4.6084, 4.6084])
-    """
+    """Solve an instance for every mechanism; with `variants`, for CA as coded and as worded too."""
     begun = time.perf_counter()
     workload, targets = instance.build()
     goals = np.broadcast_to(np.asarray(targets, dtype=np.float64), workload.shape[:1])

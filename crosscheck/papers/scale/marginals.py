@@ -56,15 +56,7 @@ class Reading(Solved):
 
 
 def solve(case: Case, others: tuple[str, ...] = ()) -> Reading:
-    """Solve a case by the fast layer, and by others: `DENSE`, or a backend of the reference layer.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck.papers.scale import instances, marginals
-    >>> found = marginals.solve(instances.sixty(quick=True)[0], ("CLARABEL",))
-    >>> round(found.best.objective, 3), found.outcome.name, found.plain, round(found.consistent, 3)
-    (1234.819, 'AGREE', 1830.0, 1487.082)
-    """
+    """Solve a case by the fast layer, and by others: `DENSE`, or a backend of the reference layer."""
     begun = time.perf_counter()
     problem = case.problem()
     with quietly():

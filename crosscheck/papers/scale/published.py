@@ -115,15 +115,7 @@ class Row:
 
 
 def of_marginals(name: str) -> Row:
-    """Certify the least errors and the least largest variances of a data set's marginal tables.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck.papers.scale import published
-    >>> row = published.of_marginals("CPS")
-    >>> [f"{entry.least[1]:.3f}" for entry in row.entries], row.verdict.finding.name
-    (['1.744', '2.035', '2.048', '2.276'], 'AGREES')
-    """
+    """Certify the least errors and the least largest variances of a data set's marginal tables."""
     entries = []
     for (asked, ways), printed in zip(WAYS.items(), MARGINALS[name], strict=True):
         tables = workloads.marginals(published(name), ways=ways)

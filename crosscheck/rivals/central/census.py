@@ -58,6 +58,7 @@ def logistic_thresholds(counts: npt.ArrayLike, choices: npt.ArrayLike, options: 
 
     The log-odds of a choice are linear in the head count, so each is the likeliest on an interval, perhaps an empty
     one. Where a coarser choice becomes the likeliest of larger counts, thresholds cannot follow, and stay.
+    Source: CMN, section 7.5.5. Fitted by Newton's method on the standardised count.
 
     Parameters
     ----------
@@ -67,10 +68,6 @@ def logistic_thresholds(counts: npt.ArrayLike, choices: npt.ArrayLike, options: 
         The right choices, from 0 to options - 1.
     options : int
         Number of choices.
-
-    Notes
-    -----
-    CMN, section 7.5.5. Fitted by Newton's method on the standardised count.
 
     Examples
     --------
@@ -105,11 +102,7 @@ def best_thresholds(counts: npt.ArrayLike, choices: npt.ArrayLike, options: int)
 
     Dynamic programming over the distinct counts in increasing order: the most right choices among the first k of
     them with the last one given choice i is a running maximum over choices up to i.
-
-    Parameters
-    ----------
-    counts, choices, options
-        As for `logistic_thresholds`.
+    Parameters are as for `logistic_thresholds`.
 
     Examples
     --------

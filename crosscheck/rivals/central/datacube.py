@@ -90,6 +90,7 @@ def datacube(
     Least squares combines all measured tables. In the residual space of the attributes T it sees the eigenvalue
     ``e_T = Σ_{C ⊇ T} d / cells_C`` over the measured tables C, and so the variance ``p / (e_T cost)`` in each of
     its directions; no matrix is factored.
+    See `choose_marginals`. EIG takes it for workloads of marginals and of range marginals.
 
     Parameters
     ----------
@@ -98,10 +99,6 @@ def datacube(
         of its queries depends, unless another of the group depends on these and more.
     exact : bool
         As for `choose_marginals`.
-
-    Notes
-    -----
-    See `choose_marginals`. EIG takes it for workloads of marginals and of range marginals.
 
     Examples
     --------

@@ -16,11 +16,8 @@ def input_perturbation(workload: Workload, cost: float) -> LinearGaussianMechani
     """Add independent noise to every cell: ``B = I``, ``Σ = I / cost`` ("IP").
 
     The answer to a query w has variance ``‖w‖² / cost``.
-
-    Notes
-    -----
-    Section 7 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private
-    linear queries", PVLDB 14(10), 2021 ("FFU").
+    Source: section 7 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private linear
+    queries", PVLDB 14(10), 2021 ("FFU").
 
     Examples
     --------
@@ -41,10 +38,7 @@ def gaussian_mechanism(workload: Workload, cost: float) -> LinearGaussianMechani
     of W over the cost. With ``W = L B``, B that of `dualmech.FitnessForUse`, least squares turns them into an
     estimate of B x of covariance ``σ² (L' L)⁻¹``, which is the mechanism returned: where W has more rows than its
     rank, it answers every query at a variance of at most σ². `raw_gaussian_variance` is σ² itself.
-
-    Notes
-    -----
-    FFU, section 7 (see `input_perturbation`).
+    Source: FFU, section 7 (see `input_perturbation`).
 
     Examples
     --------

@@ -24,6 +24,8 @@ def total_variance(
     """Minimise the weighted sum of variances at a squared privacy cost ("CA", "wCA-I", "wCA-II").
 
     The solution of `dualmech.TotalVariance`, divided by the cost.
+    Source: FFU, section 7 (see `input_perturbation`). The code published with the paper adds 1e-3 times the mean
+    diagonal of ``W' W`` to it, which this does not.
 
     Parameters
     ----------
@@ -31,11 +33,6 @@ def total_variance(
         What a unit of each query's variance counts; by default 1. `target_weights` makes those of FFU.
     tol : float
         Gap to which the sum is solved; an `UncertifiedWarning` says where it was not reached.
-
-    Notes
-    -----
-    FFU, section 7 (see `input_perturbation`). The code published with the paper adds 1e-3 times the mean
-    diagonal of ``W' W`` to it, which this does not.
 
     Examples
     --------

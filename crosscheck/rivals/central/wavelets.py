@@ -77,10 +77,7 @@ def wavelet(
 
     Over d cells, a power of two, a cell has the variance ``(1 + log₂ d) (1/3 + 2/(3 d²)) / cost``, and the total
     ``(1 + log₂ d) / cost``.
-
-    Notes
-    -----
-    Xiao, Wang and Gehrke, ICDE 2010; Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5.
+    Source: Xiao, Wang and Gehrke, ICDE 2010; Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5.
 
     Examples
     --------

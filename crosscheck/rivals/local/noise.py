@@ -129,6 +129,8 @@ def matrix_mechanism(
     For L2 that is the one of least total variance (`dualmech.TotalVariance`) among neighbours that differ by the type
     of one user, up to `EXACT` user types; beyond, for the largest distance of a user from the mean. For L1 it is the
     best of the cells, trees of `BRANCHINGS`, the Haar wavelet and, over attributes, the Fourier coefficients needed.
+    Source: Edmonds, Nikolov and Ullman, "The power of factorization mechanisms in local and central differential
+    privacy", STOC 2020.
 
     Parameters
     ----------
@@ -136,11 +138,6 @@ def matrix_mechanism(
         What the strategy is chosen for.
     epsilon, norm, delta
         As for `NoiseRival`.
-
-    Notes
-    -----
-    Edmonds, Nikolov and Ullman, "The power of factorization mechanisms in local and central differential privacy",
-    STOC 2020.
 
     Examples
     --------

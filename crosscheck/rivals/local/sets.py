@@ -173,15 +173,13 @@ def subset_selection(user_types: int, epsilon: float, size: int | None = None) -
 def unary_encoding(user_types: int, epsilon: float, kept: float = 0.5) -> SetRival:
     """Report the own type's bit as 1 with a probability p, every other bit with q, ``p (1-q) = e^ε q (1-p)``.
 
+    Source: Wang, Blocki, Li and Jha, "Locally differentially private protocols for frequency estimation", USENIX
+    Security 2017. They add up bits; the best reconstruction also uses how many bits of a report are 1.
+
     Parameters
     ----------
     kept : float
         p, in (0, 1); a half is called optimised unary encoding, ``e^(ε/2) / (1 + e^(ε/2))`` is RAPPOR.
-
-    Notes
-    -----
-    Wang, Blocki, Li and Jha, "Locally differentially private protocols for frequency estimation", USENIX Security
-    2017. They add up bits; the best reconstruction also uses how many bits of a report are 1.
 
     Examples
     --------
@@ -198,10 +196,8 @@ def unary_encoding(user_types: int, epsilon: float, kept: float = 0.5) -> SetRiv
 def rappor(user_types: int, epsilon: float) -> SetRival:
     """Report every bit of the own type's indicator, each flipped with probability ``1 / (1 + e^(ε/2))``.
 
-    Notes
-    -----
-    Erlingsson, Pihur and Korolova, "RAPPOR: randomized aggregatable privacy-preserving ordinal response", CCS 2014,
-    one time, without its hashing. Each type is a bit, so its 2^n outputs are sets.
+    Source: Erlingsson, Pihur and Korolova, "RAPPOR: randomized aggregatable privacy-preserving ordinal response", CCS
+    2014, one time, without its hashing. Each type is a bit, so its 2^n outputs are sets.
 
     Examples
     --------

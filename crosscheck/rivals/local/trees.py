@@ -108,6 +108,8 @@ def hierarchical_response(
 
     The levels are intervals of 1, b, b², … cells while shorter than all; the last interval of a level is shorter where
     the numbers do not divide. The sum of all cells is known and never asked.
+    Source: Cormode, Kulkarni and Srivastava, "Answering range queries under local differential privacy", PVLDB 12(10),
+    2019.
 
     Parameters
     ----------
@@ -121,10 +123,6 @@ def hierarchical_response(
     -------
     MatrixRival or MixedRival
         The former where the oracle's reports can be listed.
-
-    Notes
-    -----
-    Cormode, Kulkarni and Srivastava, "Answering range queries under local differential privacy", PVLDB 12(10), 2019.
 
     Examples
     --------
