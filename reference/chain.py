@@ -41,11 +41,6 @@ def chain(
     **options
         Passed to the backend as they are.
 
-    Returns
-    -------
-    Chain
-        With a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
-
     Examples
     --------
     >>> import numpy as np

@@ -196,16 +196,10 @@ def build(
     No stage asks for a direction of which no more is left than the gap of the stage before may explain: what is
     released stays answerable from all, and is maximal up to that share.
 
-    Parameters
-    ----------
-    mechanisms : sequence of LinearGaussianMechanism
-        In the order in which they drop out.
-    solve : callable
-        Solves the problem of a stage as accurately as it can: what is left is inherited by the next.
-    tol : float
-        Gap to prove in every stage.
-    solver : str
-        Name for the warning where one is not proven.
+    - `mechanisms`: in the order in which they drop out;
+    - `solve`: solves the problem of a stage as accurately as it can: what is left is inherited by the next;
+    - `tol`: gap to prove in every stage;
+    - `solver`: name for the warning where one is not proven.
     """
     tol = validate.positive_number(tol=tol)
     problem = CommonMechanism(mechanisms)

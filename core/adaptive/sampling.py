@@ -12,7 +12,7 @@ from dualmech import linalg, validate
 from dualmech.adaptive.regions import ConfidenceRegion
 from dualmech.errors import InputTypeError, InvalidInputError, SamplingWarning
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 FEW = 100.0
 """Effective sample size below which a variance is known to no better than some 15 %, and a warning is given."""
@@ -45,8 +45,7 @@ class Samples:
         return effective_sizes(self._answers(workload))
 
     def _answers(self, workload: Workload) -> Array:
-        if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        check_workload(workload)
         if workload.shape[1] != self.draws.shape[2]:
             raise InvalidInputError(
                 f"workload must have {self.draws.shape[2]} cells, as the samples, got {workload.shape[1]}"

@@ -15,7 +15,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.answerability import check_comparable
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,8 +95,7 @@ def posterior_variances(
     >>> posterior_variances(queries, total, prior=1.0)
     array([1.  , 0.75])
     """
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    check_workload(workload)
     cells = known.query_matrix.shape[1]
     if workload.shape[1] != cells:
         raise InvalidInputError(

@@ -35,7 +35,7 @@ from dualmech.files.archives import (
 from dualmech.files.domains import domain_arrays, domain_from_arrays
 from dualmech.files.matrixmarket import format_matrix_market, read_matrix_market
 from dualmech.validate import Array
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 
 __all__ = [
     "SCHEMA",
@@ -99,8 +99,7 @@ def write_workload(workload: Workload, path: FilePath) -> None:
     Raises `FileFormatError`, `InvalidInputError` or `InputTypeError` for another ending, a path that cannot be
     written, names that the format cannot hold.
     """
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    check_workload(workload)
     suffix = _suffix(path)
     # Each branch refuses what it must before it opens the file.
     if suffix == ".npz":

@@ -16,7 +16,7 @@ from dualmech.geometry.local.strategies import (
     user_variances,
 )
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 SCHEMA, VERSION = "dualmech.local_mechanism", 1
 
@@ -85,8 +85,7 @@ class LocalMechanism:
         reconstruction: npt.ArrayLike | None = None,
         prior: npt.ArrayLike | None = None,
     ) -> None:
-        if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        check_workload(workload)
         self.epsilon, self.workload = checked_epsilon(epsilon), workload
         self.strategy = _checked_strategy(strategy, self.epsilon, workload.shape[1])
         if reconstruction is not None and prior is not None:

@@ -10,10 +10,10 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.geometry.dense import moves_between
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 TRIFLE = 1e-9  # rounding in a cost, relative to it, above which the cost is stated higher by as much
 
@@ -252,8 +252,7 @@ class NoisyQueries:
 
     def check_cells(self, workload: Workload) -> None:
         """Refuse what is no workload over the mechanism's cells."""
-        if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        check_workload(workload)
         if workload.shape[1] != self.query_matrix.shape[1]:
             raise InvalidInputError(
                 f"workload must have {self.query_matrix.shape[1]} cells, as the mechanism, got {workload.shape[1]}"

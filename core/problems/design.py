@@ -11,10 +11,10 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.geometry.dense import checked_neighbours, moves_between
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 
 CHUNK = 4096  # queries of the workload that are written over the design at a time
 
@@ -43,8 +43,7 @@ class DesignGeometry:
         cls, workload: Workload, design: Workload | Matrix | npt.ArrayLike, neighbours: Matrix | None
     ) -> DesignGeometry:
         """Check the three against each other and write the workload over the design."""
-        if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        check_workload(workload)
         validate.moderate(workload=workload.matrix)
         if not np.any(workload.row_norms()):
             raise InvalidInputError("workload must have at least one query that is not all zero")

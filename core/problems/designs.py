@@ -10,9 +10,9 @@ import numpy as np
 import scipy.linalg
 
 from dualmech import linalg, validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 __all__ = ["eigen_queries"]
 
@@ -40,8 +40,7 @@ def eigen_queries(workload: Workload) -> Array:
     array([[ 0.7071,  0.7071],
            [ 0.7071, -0.7071]])
     """
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    check_workload(workload)
     validate.moderate(workload=workload.matrix)
     if not np.any(workload.row_norms()):
         raise InvalidInputError("workload must have at least one query that is not all zero")

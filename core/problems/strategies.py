@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.linalg import to_dense
 from dualmech.problems.design import answered, least_squares
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 __all__ = ["completed", "noise_factor", "relative_weights", "root_mean_square_error", "total_variance"]
 
@@ -142,8 +142,7 @@ def relative_weights(workload: Workload, distribution: npt.ArrayLike | None = No
     >>> dm.strategies.relative_weights(dm.workloads.identity_total(2))
     array([1. , 1. , 0.5])
     """
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    check_workload(workload)
     cells = workload.shape[1]
     shares = np.full(cells, 1.0) if distribution is None else validate.finite(1, distribution=distribution)
     if len(shares) != cells or np.any(shares < 0) or not np.any(shares):
@@ -159,8 +158,7 @@ def relative_weights(workload: Workload, distribution: npt.ArrayLike | None = No
 
 
 def _strategy(strategy: npt.ArrayLike, workload: Workload) -> Array:
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    check_workload(workload)
     rows = to_dense(validate.matrix(strategy=strategy))
     if rows.shape[1] != workload.shape[1]:
         raise InvalidInputError(

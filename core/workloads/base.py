@@ -15,11 +15,12 @@ import scipy.sparse.linalg as sparse_linalg
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.domain import Domain
+from dualmech.workloads.domain import Domain, rounded
 
 MAX_DENSE_ENTRIES = 2**28  # largest number of entries that `Workload.dense` writes out (2 GiB of float64)
 
 
+MAX_NAMES = 2**22  # largest number of queries whose names are written out
 MAX_COMPARED = 2**32  # largest number of entries, zeros included, of matrices that are compared
 
 
@@ -167,6 +168,13 @@ class Workload:
             return False
         return bool((sp.csr_array(self.matrix) != sp.csr_array(other.matrix)).nnz == 0)
 
+    def _few_enough(self) -> None:
+        """Refuse more queries than are ever named one by one."""
+        if self.shape[0] > MAX_NAMES:
+            raise InvalidInputError(
+                f"names of {rounded(self.shape[0], 12)} queries are too many to write out (limit {MAX_NAMES})"
+            )
+
     def _structure(self) -> Any:
         """What the workload is made of, where that is no matrix."""
         return None
@@ -177,6 +185,13 @@ class Workload:
     def __repr__(self) -> str:
         kind = "sparse" if self.is_sparse else "dense"
         return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, {kind})"
+
+
+def check_workload(workload: object) -> Workload:
+    """Return a workload; anything else is refused."""
+    if not isinstance(workload, Workload):
+        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    return workload
 
 
 def same_structure(one: Any, other: Any) -> bool:

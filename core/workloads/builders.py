@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.workloads import stacking
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.census import census_redistricting, census_tables, sex_by_age
 from dualmech.workloads.circular import affine, circular, circular_ranges, differences
 from dualmech.workloads.domain import Domain
@@ -198,8 +198,7 @@ def permuted(workload: Workload, rng: Seed) -> Workload:
            [0., 1., 1.],
            [1., 1., 1.]])
     """
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    check_workload(workload)
     order = validate.generator(rng=rng).permutation(workload.shape[1])
     return Workload(workload.matrix[:, order], workload.names, workload.groups)
 

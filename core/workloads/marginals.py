@@ -18,7 +18,6 @@ from dualmech.workloads.domain import Domain, rounded
 from dualmech.workloads.lattice import Axes, Lattice
 
 MAX_TABLES = 2**20  # largest number of tables of a workload
-MAX_NAMES = 2**22  # largest number of queries whose names are written out
 
 
 class MarginalWorkload(Workload):
@@ -162,12 +161,6 @@ class MarginalWorkload(Workload):
     def _domain(self) -> Domain:
         assert self.domain is not None
         return self.domain
-
-    def _few_enough(self) -> None:
-        if self.shape[0] > MAX_NAMES:
-            raise InvalidInputError(
-                f"names of {self.shape[0]} queries are too many to write out (limit {MAX_NAMES})"
-            )
 
 
 def marginals(

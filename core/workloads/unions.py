@@ -17,7 +17,6 @@ from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, rounded
 
-MAX_NAMES = 2**22  # largest number of queries whose names are written out
 MAX_COMBINATIONS = 2**20  # largest number of combinations of values among which the worst is looked for
 
 Queries = Workload | None
@@ -199,12 +198,6 @@ class UnionWorkload(Workload):
             own = [f"{label}={value}" for value in range(size)] if asked is None else asked.names
             names = [f"{one}, {two}" if one else two for one in names for two in own]
         return [f"{table.name}: {each}" if each else table.name for each in names]
-
-    def _few_enough(self) -> None:
-        if self.shape[0] > MAX_NAMES:
-            raise InvalidInputError(
-                f"names of {self.shape[0]} queries are too many to write out (limit {MAX_NAMES})"
-            )
 
 
 def union(

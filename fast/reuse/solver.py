@@ -46,8 +46,7 @@ def solve(problem: ReuseFitness, limits: loop.Limits, *, method: str = "auto") -
     if released.sum() > 1:
         with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
             return _by_newton(problem, reduction, released, limits)
-    answer = ascent.solve(problem, partial(_row_by_row, reduction), limits, method=method)
-    return answer
+    return ascent.solve(problem, partial(_row_by_row, reduction), limits, method=method)
 
 
 def _by_newton(

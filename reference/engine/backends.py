@@ -48,10 +48,7 @@ class Outcome:
 def installed(cones: frozenset[str] = SEMIDEFINITE) -> dict[str, str]:
     """Return the installed conic backends that can do all of some cones, with their versions.
 
-    Parameters
-    ----------
-    cones : frozenset of str, default {"PSD"}
-        CVXPY's names of the cones: ``"PSD"``, ``"ExpCone"``, ``"SOC"``.
+    With `cones`, CVXPY's names of the cones: ``"PSD"``, ``"ExpCone"``, ``"SOC"``.
 
     Returns
     -------
@@ -113,18 +110,11 @@ def run(
     Raises `BackendError` where the backend failed, refused an option, or has no limit on time; `KeyboardInterrupt`
     for ctrl-C.
 
-    Parameters
-    ----------
-    program : cvxpy.Problem
-        What to solve.
-    backend : str
-        A name that `checked` returned.
-    tol : float
-        Gap that the judge shall be able to prove.
-    time_limit : float, optional
-        Seconds, for the backends that have such a limit.
-    options : mapping, optional
-        The backend's own options; they overrule those that `tol` chose.
+    - `program`: what to solve;
+    - `backend`: a name that `checked` returned;
+    - `tol`: gap that the judge shall be able to prove;
+    - `time_limit`: seconds, for the backends that have such a limit;
+    - `options`: the backend's own options; they overrule those that `tol` chose.
     """
     settings = {**accuracy(backend, tol), **_limit(backend, time_limit), **(options or {})}
     began = time.perf_counter()

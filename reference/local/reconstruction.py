@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.errors import BackendError, InputTypeError, InvalidInputError
+from dualmech.errors import BackendError, InvalidInputError
 from dualmech.geometry.local.strategies import checked_prior
 from dualmech.reference.engine import backends
 from dualmech.reference.statements import named
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 CONES = frozenset({"SOC"})  # what a backend must be able to do where it cannot take a square as it is
 ACCURACY = 1e-6  # accuracy at which a backend is run, as that of a gap
@@ -64,8 +64,7 @@ def reconstruct(
     array([[ 1.5, -0.5],
            [-0.5,  1.5]])
     """
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    check_workload(workload)
     given, size = validate.finite(2, strategy=strategy), workload.shape[1]
     if given.shape[1] != size or np.any(given < 0):
         raise InvalidInputError(

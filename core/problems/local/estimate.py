@@ -14,7 +14,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 TAKEN_FOR_ZERO = 16.0
 """Allowances for rounding up to which a slope may be negative in a cell that no combination of queries lifts."""
@@ -86,8 +86,7 @@ class NonnegativeEstimate(Problem):
     arguments: ClassVar[tuple[str, ...]] = ("workload", "answers", "total")
 
     def __init__(self, workload: Workload, answers: npt.ArrayLike, total: float | None = None) -> None:
-        if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        check_workload(workload)
         validate.moderate(workload=workload.matrix)
         if not np.any(workload.row_norms()):
             raise InvalidInputError("workload must hold a query that is not all zero")

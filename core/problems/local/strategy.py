@@ -18,7 +18,7 @@ from dualmech.geometry.local.strategies import checked_epsilon, checked_prior
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 if TYPE_CHECKING:
     from dualmech.mechanisms.local import LocalMechanism
@@ -136,8 +136,7 @@ class LocalStrategy(Problem):
         criterion: str = "average",
         prior: npt.ArrayLike | None = None,
     ) -> None:
-        if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        check_workload(workload)
         size = workload.shape[1]
         if size < 2:
             raise InvalidInputError("workload must have at least two cells, one a user type, got 1")

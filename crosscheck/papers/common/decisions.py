@@ -184,14 +184,9 @@ def read(choice: str, path: str) -> Blocks:
 def halves(name: str, quick: bool, path: str | None = None) -> list[Callable[[], AccuracyHalf]]:
     """Return what to compute for a data set: a half of a table each.
 
-    Parameters
-    ----------
-    name : str
-        Of the data set, ``HisRace`` or ``Brazil``.
-    quick : bool
-        Whether to draw few blocks.
-    path : str, optional
-        A file of blocks instead.
+    - `name`: of the data set, ``HisRace`` or ``Brazil``;
+    - `quick`: whether to draw few blocks;
+    - `path`: a file of blocks instead.
     """
     tables = [table for table in ACCURACY if POPULATION[table.choice] == name]
     number = QUICK_BLOCKS if quick else common_population.BLOCKS

@@ -105,12 +105,9 @@ def summed_variances(primary: Workload, secondary: Workload) -> Array:
 def histogram(name: str, by_gender: bool = True) -> Workload:
     """Return one of the histograms of ages by gender, `BUCKETS`, over 2 x 103 cells.
 
-    Parameters
-    ----------
-    name : str
-        Which one.
-    by_gender : bool
-        Whether Total counts the two genders apart, as the text says, or together, as the published code does.
+    - `name`: which one;
+    - `by_gender`: whether Total counts the two genders apart, as the text says, or together, as the published code
+      does.
     """
     edges = BUCKETS[name]
     ages = np.arange(AGES)

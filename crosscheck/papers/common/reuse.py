@@ -39,12 +39,8 @@ def compare_reuse(
 
     Raises `InvalidInputError` or `InputTypeError` for what `ReuseFitness` and `CommonMechanism` refuse.
 
-    Parameters
-    ----------
-    workload, targets, released
-        As for `ReuseFitness`; nothing may be released exactly.
-    tol : float
-        Gap to which all optima are proven.
+    - `workload`, `targets`, `released`: as for `ReuseFitness`; nothing may be released exactly;
+    - `tol`: gap to which all optima are proven.
 
     Notes
     -----

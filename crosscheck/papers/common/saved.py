@@ -73,12 +73,8 @@ class Saving:
 def solve(choice: Choice, largest: float = QUICK_SIZE) -> Saving:
     """Solve a choice: the common mechanism, and the alternate approach by both readings.
 
-    Parameters
-    ----------
-    choice : Choice
-        Between which mechanisms.
-    largest : float
-        Number of common queries up to which the CVXPY program is solved, too.
+    - `choice`: between which mechanisms;
+    - `largest`: number of common queries up to which the CVXPY program is solved, too.
 
     Examples
     --------

@@ -59,12 +59,8 @@ def fitness_noise(cells: int, total_target: float) -> ExchangeableNoise:
     Raises `InvalidInputError` for fewer than two cells, a target that is not positive.
     Theorem 7 of FFU is k = 1: a squared cost of ``2d / (d + 1)``.
 
-    Parameters
-    ----------
-    cells : int
-        Number of cells d, at least 2.
-    total_target : float
-        k > 0.
+    - `cells`: number of cells d, at least 2;
+    - `total_target`: k > 0.
     """
     count, target = _cells(cells), validate.positive_number(total_target=total_target)
     if target >= count:
@@ -81,12 +77,8 @@ def variance_noise(cells: int, total_weight: float) -> ExchangeableNoise:
     Theorem 6 of FFU is ω = 1 (as printed it is 0/0 at d = 3); the weighted form stands before its Theorem 8 in
     the full version.
 
-    Parameters
-    ----------
-    cells : int
-        Number of cells d, at least 2.
-    total_weight : float
-        ω > 0.
+    - `cells`: number of cells d, at least 2;
+    - `total_weight`: ω > 0.
     """
     count, weight = _cells(cells), validate.positive_number(total_weight=total_weight)
     root = math.sqrt(1 + weight * count)

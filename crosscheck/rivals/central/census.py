@@ -60,14 +60,9 @@ def logistic_thresholds(counts: npt.ArrayLike, choices: npt.ArrayLike, options: 
     one. Where a coarser choice becomes the likeliest of larger counts, thresholds cannot follow, and stay.
     Source: CMN, section 7.5.5. Fitted by Newton's method on the standardised count.
 
-    Parameters
-    ----------
-    counts : (n,) array
-        Head counts.
-    choices : (n,) array of int
-        The right choices, from 0 to options - 1.
-    options : int
-        Number of choices.
+    - `counts` (n,): head counts;
+    - `choices` (n,): the right choices, from 0 to options - 1;
+    - `options`: number of choices.
 
     Examples
     --------

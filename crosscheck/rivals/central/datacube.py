@@ -40,16 +40,10 @@ def choose_marginals(
     solved by taking the table that covers most of what is not yet covered, the first given among equals. The
     best of these choices is within a factor ``1 + ln(number of sets)`` of the optimum.
 
-    Parameters
-    ----------
-    domain : Domain, mapping, or sequence of sizes
-        The attributes.
-    sets : iterable of attribute names or of sets of them
-        The marginal tables asked for.
-    among : iterable of attribute names or of sets of them, optional
-        The tables that may be measured; by default those asked for.
-    exact : bool
-        Search for the best choice instead, among at most `MAX_EXACT` tables.
+    - `domain`: the attributes;
+    - `sets`: the marginal tables asked for;
+    - `among`: the tables that may be measured; by default those asked for;
+    - `exact`: search for the best choice instead, among at most `MAX_EXACT` tables.
 
     Returns
     -------

@@ -31,10 +31,7 @@ def fourier_matrix(domain: int | DomainLike, workload: Workload | None = None) -
     ones, then pairs, and so on. A workload needs the rows with which some query of it has a product that is not
     zero.
 
-    Parameters
-    ----------
-    workload : Workload, optional
-        Queries over these cells; by default all rows are returned.
+    With `workload`, queries over these cells; by default all rows are returned.
 
     Returns
     -------

@@ -10,11 +10,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import validate
-from dualmech.crosscheck.rivals.central.noise import checked
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 Index = npt.NDArray[np.intp]
 
@@ -104,7 +103,7 @@ class IntervalTree:
         return float(self.levels.max()) / cost
 
     def _fitting(self, workload: Workload) -> Workload:
-        if checked(workload).shape[1] != self.cells:
+        if check_workload(workload).shape[1] != self.cells:
             raise InvalidInputError(
                 f"workload must have {self.cells} cells, as the tree, got {workload.shape[1]}"
             )

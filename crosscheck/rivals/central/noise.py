@@ -6,10 +6,9 @@ import numpy as np
 import scipy.linalg
 
 from dualmech import validate
-from dualmech.errors import InputTypeError
 from dualmech.geometry.dense import Dense
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 
 def input_perturbation(workload: Workload, cost: float) -> LinearGaussianMechanism:
@@ -27,7 +26,7 @@ def input_perturbation(workload: Workload, cost: float) -> LinearGaussianMechani
     >>> rivals.input_perturbation(workload, cost=2).variances(workload)
     array([0.5, 1. , 1.5])
     """
-    cells, spent = checked(workload).shape[1], validate.positive_number(cost=cost)
+    cells, spent = check_workload(workload).shape[1], validate.positive_number(cost=cost)
     return LinearGaussianMechanism(np.eye(cells), np.eye(cells) / spent)
 
 
@@ -71,12 +70,5 @@ def raw_gaussian_variance(workload: Workload, cost: float) -> float:
     >>> rivals.raw_gaussian_variance(dm.workloads.prefix(8), cost=4)
     2.0
     """
-    matrix, spent = checked(workload).matrix, validate.positive_number(cost=cost)
+    matrix, spent = check_workload(workload).matrix, validate.positive_number(cost=cost)
     return float((matrix * matrix).sum(axis=0).max() / spent)
-
-
-def checked(workload: Workload) -> Workload:
-    """Return the workload; anything else is refused."""
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
-    return workload

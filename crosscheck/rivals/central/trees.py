@@ -9,10 +9,9 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.crosscheck.rivals.central.intervals import IntervalTree
-from dualmech.crosscheck.rivals.central.noise import checked
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 MAX_BRANCHING = 64
 """`best_branching` tries every factor up to this one, above it the powers of two, and the number of cells."""
@@ -24,14 +23,9 @@ def interval_tree(cells: int, branching: int, root: bool = True) -> IntervalTree
     The last interval of a level is shorter where the numbers do not divide, so the tree exists for any number
     of cells, and every cell is counted once a level.
 
-    Parameters
-    ----------
-    cells : int
-        Number of cells d.
-    branching : int
-        Branching factor b, at least 2; d and more give the cells and their total.
-    root : bool
-        Whether the sum of all cells is a node.
+    - `cells`: number of cells d;
+    - `branching`: branching factor b, at least 2; d and more give the cells and their total;
+    - `root`: whether the sum of all cells is a node.
 
     Examples
     --------
@@ -96,7 +90,7 @@ def best_branching(
     >>> rivals.best_branching(dm.workloads.all_range(64))
     3
     """
-    queries, cells = checked(workload).shape
+    queries, cells = check_workload(workload).shape
     goals = validate.per_item(queries, targets=targets)
     factors = _candidates(cells) if among is None else sorted(among)
     if not factors:
@@ -117,14 +111,9 @@ def hierarchical(
     The cells get the least-squares estimate: ``Σ = (levels / cost) (T' T)⁻¹``, where a cell is counted by at
     most `levels` nodes.
 
-    Parameters
-    ----------
-    branching : int, optional
-        Factor of `interval_tree`, root included; by default that of `best_branching`.
-    targets : float or (m,) array
-        Variance targets for the choice of the best factor; nothing else depends on them.
-    tree : IntervalTree, optional
-        Another tree, in place of a branching: `square_root_tree` for that of FFU's experiments.
+    - `branching`: factor of `interval_tree`, root included; by default that of `best_branching`;
+    - `targets`: variance targets for the choice of the best factor; nothing else depends on them;
+    - `tree`: another tree, in place of a branching: `square_root_tree` for that of FFU's experiments.
 
     Notes
     -----
@@ -145,7 +134,7 @@ def hierarchical(
     >>> [round(float(ratio), 2) for ratio in ratios]
     [14.99, 15.1, 64.0]
     """
-    cells, spent = checked(workload).shape[1], validate.positive_number(cost=cost)
+    cells, spent = check_workload(workload).shape[1], validate.positive_number(cost=cost)
     if tree is None:
         chosen = best_branching(workload, targets) if branching is None else branching
         return interval_tree(cells, chosen).mechanism(spent)

@@ -43,7 +43,7 @@ def total_variance(
     array([0.5729, 1.6667])
     """
     spent = validate.positive_number(cost=cost)
-    unit = fast.solve(TotalVariance(workload, weights), tol=tol).mechanism
+    unit = fast.solve(TotalVariance(workload, weights, geometry="dense"), tol=tol).mechanism
     return LinearGaussianMechanism(unit.query_matrix, unit.covariance() / spent)
 
 
@@ -61,14 +61,9 @@ def target_weights(targets: npt.ArrayLike, variant: str, reading: str = "code") 
     wCA-II   ``1/c``    ``1/√c``
     ======== ========== ==========
 
-    Parameters
-    ----------
-    targets : (m,) array
-        Variance targets c > 0.
-    variant : {"wCA-I", "wCA-II"}
-        Which of the two.
-    reading : {"code", "text"}
-        What is multiplied by the inverse: the query, or its variance.
+    - `targets` (m,): variance targets c > 0;
+    - `variant`: which of the two;
+    - `reading`: what is multiplied by the inverse: the query, or its variance.
 
     Examples
     --------

@@ -9,7 +9,6 @@ import scipy.spatial.distance
 
 from dualmech import accounting, fast, linalg, neighbours, validate
 from dualmech.crosscheck.rivals.central.fourier import fourier_matrix
-from dualmech.crosscheck.rivals.central.noise import checked
 from dualmech.crosscheck.rivals.central.trees import interval_tree
 from dualmech.crosscheck.rivals.central.wavelets import haar_matrix
 from dualmech.crosscheck.rivals.local.protocol import UNSEEN, LocalRival
@@ -18,7 +17,7 @@ from dualmech.geometry.local.strategies import checked_epsilon
 from dualmech.linalg import EPS
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.grams import from_gram
 
 NORMS = ("l1", "l2")
@@ -132,12 +131,8 @@ def matrix_mechanism(
     Source: Edmonds, Nikolov and Ullman, "The power of factorization mechanisms in local and central differential
     privacy", STOC 2020.
 
-    Parameters
-    ----------
-    workload : Workload
-        What the strategy is chosen for.
-    epsilon, norm, delta
-        As for `NoiseRival`.
+    - `workload`: what the strategy is chosen for;
+    - `epsilon`, `norm`, `delta`: as for `NoiseRival`.
 
     Examples
     --------
@@ -149,7 +144,7 @@ def matrix_mechanism(
     >>> round(laplace.sample_complexity(prefixes)), round(gauss.sample_complexity(prefixes))
     (2125, 9965)
     """
-    checked(workload)
+    check_workload(workload)
     strategies = [_least_total_variance(workload)] if norm == "l2" else _strategies(workload)
     found = [NoiseRival(strategy, epsilon, norm, delta) for strategy in strategies]
     return min(found, key=lambda rival: float(rival.user_variances(workload)[0]))

@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.crosscheck.rivals.central.noise import checked
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.local.strategies import checked_epsilon
 from dualmech.linalg import EPS
 from dualmech.mechanisms.local import NORMALISED_VARIANCE, LocalMechanism
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 UNSEEN = 1e-12
 """Part of a workload's squares outside what a mechanism tells, relative, up to which it counts as rounding."""
@@ -72,13 +71,13 @@ class LocalRival(ABC):
         ``max_u T_u / (p α)``, p the number of `queries`, by default of the workload's rows (definition 5.2 and
         corollary 5.4 of the paper); with `average` the mean over the user types instead.
         """
-        count = checked(workload).shape[0] if queries is None else validate.size(queries=queries)
+        count = check_workload(workload).shape[0] if queries is None else validate.size(queries=queries)
         variances = self.user_variances(workload)
         spread = variances.mean() if average else variances.max()
         return float(spread / (count * validate.positive_number(alpha=alpha)))
 
     def _gram_of(self, workload: Workload) -> Array:
-        if checked(workload).shape[1] != self.user_types:
+        if check_workload(workload).shape[1] != self.user_types:
             raise InvalidInputError(
                 f"workload must have {self.user_types} cells, one a user type, got {workload.shape[1]}"
             )

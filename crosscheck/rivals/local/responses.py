@@ -43,10 +43,7 @@ def hadamard_response(user_types: int, epsilon: float, blocks: int | None = None
     Source: Acharya, Sun and Zhang, "Hadamard response: estimating distributions privately, efficiently, and with little
     communication", AISTATS 2019. b is the least power of two above ``n / B``.
 
-    Parameters
-    ----------
-    blocks : int, optional
-        B, by default ``2^(⌈log2 min(e^ε, 2n)⌉ - 1)``, the authors' rule; 1 is their scheme for high privacy.
+    With `blocks`, B, by default ``2^(⌈log2 min(e^ε, 2n)⌉ - 1)``, the authors' rule; 1 is their scheme for high privacy.
 
     Examples
     --------

@@ -141,10 +141,7 @@ class SetRival(FactorisedRival):
 def subset_selection(user_types: int, epsilon: float, size: int | None = None) -> SetRival:
     """Report a random set of k user types that holds the own one with probability ``k e^ε / (k e^ε + n - k)``.
 
-    Parameters
-    ----------
-    size : int, optional
-        k, from 1 to n - 1; by default the best for histograms, one of the integers next to ``n / (e^ε + 1)``.
+    With `size`, k, from 1 to n - 1; by default the best for histograms, one of the integers next to ``n / (e^ε + 1)``.
 
     Notes
     -----
@@ -176,10 +173,7 @@ def unary_encoding(user_types: int, epsilon: float, kept: float = 0.5) -> SetRiv
     Source: Wang, Blocki, Li and Jha, "Locally differentially private protocols for frequency estimation", USENIX
     Security 2017. They add up bits; the best reconstruction also uses how many bits of a report are 1.
 
-    Parameters
-    ----------
-    kept : float
-        p, in (0, 1); a half is called optimised unary encoding, ``e^(ε/2) / (1 + e^(ε/2))`` is RAPPOR.
+    With `kept`, p, in (0, 1); a half is called optimised unary encoding, ``e^(ε/2) / (1 + e^(ε/2))`` is RAPPOR.
 
     Examples
     --------
