@@ -44,6 +44,9 @@ class AdaptiveRelease:
     what a cheap branch has saved needs a *privacy filter*, a theorem for budgets that depend on earlier answers
     (Feldman and Zrnic, "Individual privacy accounting via a Rényi filter", NeurIPS 2021, for Rényi and
     zero-concentrated privacy) with a total that was fixed beforehand; this class does not do so by itself.
+    Raises `InvalidInputError` or `InputTypeError` for no chain, data of other cells, NaN or infinity;
+    `ReleaseOrderError` from its methods for a branch before its stage or after it, a stage that does not exist,
+    anything at all after a branch was chosen or the release was stopped.
 
     Parameters
     ----------
@@ -56,14 +59,6 @@ class AdaptiveRelease:
     measure : callable, optional
         Takes a mechanism, the data and the generator, and returns noisy answers; every access to the data goes
         through it. By default a simulation in floating point, for study and NOT a private release.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No chain, data of other cells, NaN or infinity.
-    ReleaseOrderError
-        From its methods: a branch before its stage or after it, a stage that does not exist, anything at all
-        after a branch was chosen or the release was stopped.
 
     Notes
     -----

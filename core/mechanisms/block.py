@@ -44,6 +44,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     projector on such tables. Any table whose blocks are all measured is recombined, without bias, and all tables agree.
 
     Problems on geometry ``blocks`` find such noise; `of_tables` is the plain one, `of_levels` any on marginal tables.
+    Raises `InvalidInputError` or `InputTypeError` for noise that is no covariance or does not fit the blocks.
 
     Parameters
     ----------
@@ -51,11 +52,6 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         The geometry of what is to be answered.
     point : BlockPoint
         A level > 0 or a positive definite covariance for every block.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Noise that is no covariance or does not fit the blocks.
 
     Notes
     -----

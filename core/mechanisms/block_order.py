@@ -72,11 +72,8 @@ class OrderedBlocks(BlockTables):
 
         Run independently, the two parts are equivalent to the whole (`combine` puts their answers together). Of a
         block of which less than 1e-9 is left nothing more is asked. Algorithm 3 of CMN.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A common part that is not answerable from this mechanism, its worst block named, or cannot be compared.
+        Raises `InvalidInputError` or `InputTypeError` for a common part that is not answerable from this
+        mechanism, its worst block named, or cannot be compared.
 
         Examples
         --------

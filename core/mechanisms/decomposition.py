@@ -94,6 +94,8 @@ def recreation(
     ``S' (I - T'T) S``. With ``I - T'T = V E V'`` the residual asks ``√E V' S``, with unit noise, and
     ``T' (T S x + z) + V √E (√E V' S x + z')`` is S x with unit noise again. The singular values of T give E without
     forming a difference of cost matrices.
+    Raises `InvalidInputError` or `InputTypeError` for a common part that is not answerable from the mechanism, or
+    on other cells or neighbours; exact answers.
 
     Parameters
     ----------
@@ -103,11 +105,6 @@ def recreation(
         What is known first; it must be answerable from `mechanism`.
     tol : float
         As for `LinearGaussianMechanism.is_answerable_from`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A common part that is not answerable from the mechanism, or on other cells or neighbours; exact answers.
 
     Notes
     -----

@@ -33,6 +33,8 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
     Its privacy is decided by the cost matrix ``C = B' Σ⁻¹ B`` alone: neighbours that differ by u cost
     ``u' C u``, the largest of these is the squared privacy cost Δ², and the mechanism is Δ-GDP and
     Δ²/2-zCDP. Any workload ``W = L B`` in its row space is answered by ``L (B x + noise)``, without bias.
+    Raises `InvalidInputError` or `InputTypeError` for shapes that do not fit, a row of zeros, an asymmetric or
+    indefinite covariance, NaN or infinity.
 
     Parameters
     ----------
@@ -44,11 +46,6 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         Σ ⪰ 0, symmetric. Where it is singular, directions are released exactly.
     neighbours : (d, s) array or sparse matrix, optional
         Differences of neighbouring data sets up to sign; by default one record added or removed.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Shapes that do not fit, a row of zeros, an asymmetric or indefinite covariance, NaN or infinity.
 
     Notes
     -----

@@ -35,6 +35,9 @@ class LocalMechanism:
 
     A user of type u reports output o with probability ``Q_ou``. With the histogram y of all reports, ``V y`` estimates
     ``W x`` without bias; its total variance on the data x is ``Σ_u x_u T_u``.
+    Raises `InvalidInputError` or `InputTypeError` for a ratio above e^ε (the worst output and its users are
+    named), columns that do not sum to 1, negative entries, a strategy that cannot answer the workload, a
+    reconstruction with a bias, shapes that do not fit.
 
     Parameters
     ----------
@@ -48,12 +51,6 @@ class LocalMechanism:
         V; by default the best for `prior`.
     prior : (n,) array, optional
         Probability over user types under whose expected variance V is the best; uniform by default.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A ratio above e^ε (the worst output and its users are named), columns that do not sum to 1, negative entries, a
-        strategy that cannot answer the workload, a reconstruction with a bias, shapes that do not fit.
 
     Notes
     -----

@@ -29,16 +29,13 @@ class ProductMechanism(GaussianPrivacy):
 
     Its cost matrix is ``⊗ C_i``: the squared privacy cost is the product of theirs, and so is the variance of a query
     that is a product of theirs.
+    Raises `InvalidInputError` or `InputTypeError` for fewer than two, another kind, other neighbours, exact
+    answers.
 
     Parameters
     ----------
     factors : sequence of LinearGaussianMechanism or BlockMechanism
         Two or more, with the default neighbours, none releasing anything exactly.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Fewer than two, another kind, other neighbours, exact answers.
 
     Examples
     --------

@@ -27,6 +27,8 @@ class SplitMechanism(GaussianPrivacy):
 
     With ``Σ_i = t θθ' + K`` on each attribute, the residual of a marginal table on T is ``⊗_{i in T} (I - θ_i 1')``
     times it: what is left once every attribute's total is spread as θ_i says.
+    Raises `InvalidInputError` or `InputTypeError` for shapes that are not positive definite, levels that are not
+    positive, other sizes or another workload.
 
     Parameters
     ----------
@@ -36,11 +38,6 @@ class SplitMechanism(GaussianPrivacy):
         Σ_i of each attribute, positive definite.
     noise : (t,) array
         τ_T > 0, in the order of ``workload.tables.lattice.axes``.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Shapes that are not positive definite, levels that are not positive, other sizes or another workload.
 
     Examples
     --------

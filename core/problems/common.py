@@ -52,6 +52,9 @@ class CommonMechanism(Problem):
     which says that ``B x + N(0, Σ)`` can be answered from each of them. The dual is to maximise
     ``Σ_i tr(P_i Y_i)`` over ``Y_i ⪰ 0, Σ_i Y_i = I``; strong duality holds. Maximal common mechanisms are many:
     the trace on an orthonormal basis picks one, another basis another one.
+    Raises `InvalidInputError` or `InputTypeError` for fewer than two mechanisms, mechanisms on other cells or
+    with other neighbours, exact answers (their cost is not finite); a basis of another span; a decision query
+    outside the intersection, by its name; both.
 
     Parameters
     ----------
@@ -63,12 +66,6 @@ class CommonMechanism(Problem):
         Instead: queries in the intersection whose total variance shall be least, since a decision will rest on
         them. What they do not ask for counts `UNASKED` of the mean of what they do, so that the mechanism is
         maximal all the same.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Fewer than two mechanisms, mechanisms on other cells or with other neighbours, exact answers (their cost is
-        not finite); a basis of another span; a decision query outside the intersection, by its name; both.
 
     Notes
     -----

@@ -58,6 +58,8 @@ class ReuseFitness(Problem):
 
     The dual is to maximise ``‖[diag(√μ) W ; Ω^½ F] U diag(√λ)‖_*²`` over ``λ ≥ 0, Σ λ_i ≤ 1`` and ``μ ≥ 0, Ω ⪰ 0,
     Σ μ_j c_j + tr Ω ≤ 1``; any such weights bound α from below, and strong duality holds.
+    Raises `InvalidInputError` or `InputTypeError` for what `FitnessForUse` refuses of the wish; a release on other
+    cells, or exact where neighbours differ.
 
     Parameters
     ----------
@@ -79,11 +81,6 @@ class ReuseFitness(Problem):
         F, independent rows.
     row_by_row : FitnessForUse
         The relaxation in which the rows of F keep their variance of 1, one by one; exact where there is one row.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `FitnessForUse` refuses of the wish; a release on other cells, or exact where neighbours differ.
 
     Notes
     -----

@@ -53,6 +53,9 @@ class QueryWeighting(Problem):
 
     The dual, with y in the simplex: ``g_i = Σ_j (q_i n_j)² y_j`` gives the bound ``(Σ √(c_i g_i))²``, and
     ``g_i = Σ_j |q_i n_j| y_j`` gives ``(Σ c_i^(1/3) g_i^(2/3))³``. It bounds this problem, not `TotalVariance`.
+    Raises `InvalidInputError` or `InputTypeError` for a query outside the row space of the design, which is named;
+    a design of the wrong shape or all zero; neighbours of the wrong shape or that change none of the design queries
+    that are needed.
 
     Parameters
     ----------
@@ -65,12 +68,6 @@ class QueryWeighting(Problem):
     neighbours : (d, s) array or sparse matrix, optional
         Differences n_j of neighbouring data sets up to sign (`dualmech.neighbours`); by default the identity,
         one record added or removed.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A query outside the row space of the design, which is named; a design of the wrong shape or all zero;
-        neighbours of the wrong shape or that change none of the design queries that are needed.
 
     Notes
     -----

@@ -31,6 +31,8 @@ class Workload:
     Problems and solvers ask a workload for little: its `shape`, `names` and `groups`, its answers
     (`apply`), its weighted Gram matrix (`gram`) and, where they must, its entries (`dense`). A dense or a
     sparse matrix is one way to answer these; whoever answers them otherwise needs no matrix.
+    Raises `InvalidInputError` or `InputTypeError` for empty, not two-dimensional, NaN or infinite entries, names or
+    groups of the wrong number, or a domain of another size.
 
     Parameters
     ----------
@@ -42,12 +44,6 @@ class Workload:
         The table or family each query belongs to, for reports; by default one group, ``queries``.
     domain : Domain, optional
         The attributes behind the cells; its number of cells must be d.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Empty, not two-dimensional, NaN or infinite entries, names or groups of the wrong number, or a
-        domain of another size.
 
     Examples
     --------

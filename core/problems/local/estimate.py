@@ -43,6 +43,8 @@ class NonnegativeEstimate(Problem):
     The dual: by Cauchy's inequality ``‖W x - a‖ ≥ (ν'W x - ν'a) / ‖ν‖`` for every ν, and ``ν'W x ≥ N min_u (W'ν)_u``.
     Without a total it is ``ν'W x ≥ 0`` that is needed, so ``W'ν ≥ 0``: the judge adds the queries' sum, or what is
     nearest to a combination of queries that is 1 in every cell, until it is.
+    Raises `InvalidInputError` or `InputTypeError` for answers of the wrong number, NaN or infinity; a negative
+    total; an all-zero workload.
 
     Parameters
     ----------
@@ -52,11 +54,6 @@ class NonnegativeEstimate(Problem):
         a, unbiased estimates with noise, for example ``LocalMechanism.estimate``.
     total : float, optional
         N ≥ 0, the number of users; with none, the one estimate is 0.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Answers of the wrong number, NaN or infinity; a negative total; an all-zero workload.
 
     Notes
     -----

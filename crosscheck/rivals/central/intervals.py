@@ -27,12 +27,8 @@ class IntervalTree:
     off the covariance (Sherman and Morrison): ``(T' T)⁻¹ = I - Σ_v u_v u_v' / (1 + 1'u_v)``, where ``u_v`` is
     the covariance so far, times the interval's indicator. No matrix is factored.
 
-    Parameters
-    ----------
-    cells : int
-        Number of cells d.
-    intervals : sequence of (first, stop) pairs
-        Sums of cells ``first, …, stop - 1``, in any order; repeats count twice.
+    - `cells`: number of cells d;
+    - `intervals`: sums of cells ``first, …, stop - 1``, in any order; repeats count twice.
 
     Examples
     --------

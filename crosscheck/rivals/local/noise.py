@@ -37,16 +37,10 @@ class NoiseRival(LocalRival):
     variance. Two types differ by ``A (e_u - e_v)``, whose largest norm is the sensitivity, and the number of users is
     known. So A is centred, ``A Π``, and the mean of x over the cells is exact.
 
-    Parameters
-    ----------
-    strategy : (k, n) array
-        A, one query a row.
-    epsilon : float
-        ε, from 1e-6 to 100.
-    norm : {"l1", "l2"}
-        Laplace noise for the L1 sensitivity, or Gaussian noise for the L2 sensitivity.
-    delta : float, optional
-        δ in (0, 1) of Gaussian noise, which is private in the sense of (ε, δ) only; not for Laplace noise.
+    - `strategy` (k, n): A, one query a row;
+    - `epsilon`: ε, from 1e-6 to 100;
+    - `norm`: Laplace noise for the L1 sensitivity, or Gaussian noise for the L2 sensitivity;
+    - `delta`: δ in (0, 1) of Gaussian noise, which is private in the sense of (ε, δ) only; not for Laplace noise.
 
     Examples
     --------

@@ -141,12 +141,8 @@ class FactorisedRival(LocalRival):
 class MatrixRival(FactorisedRival):
     """A fixed mechanism whose reports can be listed: a strategy matrix Q (m, n).
 
-    Parameters
-    ----------
-    strategy : (m, n) array
-        Q; `dualmech.LocalMechanism` says what it must be.
-    epsilon : float
-        ε, from 1e-6 to 100.
+    - `strategy` (m, n): Q; `dualmech.LocalMechanism` says what it must be;
+    - `epsilon`: ε, from 1e-6 to 100.
 
     Examples
     --------

@@ -30,10 +30,7 @@ CHUNK = 2**21  # random numbers that are drawn at a time
 class SetRival(FactorisedRival):
     """A fixed mechanism that reports sets of user types, all of one size alike.
 
-    Parameters
-    ----------
-    sizes : (n + 1,) array
-        Probability that the reported set has 0, 1, … n members; the same for every user.
+    With `sizes` (n + 1,), probability that the reported set has 0, 1, … n members; the same for every user.
 
     Examples
     --------

@@ -21,13 +21,9 @@ Oracle = Callable[[int, float], FactorisedRival]
 class MixedRival(FactorisedRival):
     """Every user draws one of several fixed mechanisms, which sees no more than a group of user types.
 
-    Parameters
-    ----------
-    parts : sequence of FactorisedRival
-        Drawn with equal probabilities, all of one ε.
-    groups : sequence of (n,) arrays of ints
-        For each part, the group from 0 to k - 1 that a user type belongs to, k the user types of the part; all groups
-        of one part have the same number of members.
+    - `parts`: drawn with equal probabilities, all of one ε;
+    - `groups`: for each part, the group from 0 to k - 1 that a user type belongs to, k the user types of the part; all
+      groups of one part have the same number of members.
 
     Examples
     --------
