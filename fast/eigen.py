@@ -83,6 +83,8 @@ def eigen_design(
     Neighbours differ by one record added or removed.
     Raises `InvalidInputError` or `InputTypeError` for what `TotalVariance` and `designs.eigen_queries` refuse,
     options out of range.
+    Returns `EigenDesign`: an `UncertifiedWarning` says where Program 1 was not solved to `tol` (not for the reductions,
+    whose `weighting.gap` is their price).
 
     Parameters
     ----------
@@ -106,12 +108,6 @@ def eigen_design(
     bound_tol : float, optional
         Gap to which `TotalVariance` is solved for the bound; None for the bound that follows from the strategy
         at once, which is often within a percent of the best where W has full column rank.
-
-    Returns
-    -------
-    EigenDesign
-        An `UncertifiedWarning` says where Program 1 was not solved to `tol` (not for the reductions, whose
-        `weighting.gap` is their price).
 
     Notes
     -----
@@ -154,8 +150,10 @@ def eigen_weights(
     """Weigh eigen-queries that are at hand, all at once or by a reduction.
 
     `eigen_design` decomposes a workload anew each time; here one decomposition serves every way of weighing.
-    Raises `InvalidInputError` or `InputTypeError` for not a `QueryWeighting`, options out of range.
+    Raises `InvalidInputError` or `InputTypeError` for what is no `QueryWeighting`, options out of range.
     Source: section 4 of Li and Miklau, PVLDB 5(6), 2012.
+    Returns `Solution`: of the program, so that its `gap` is what a reduction may have given away. An
+    `UncertifiedWarning` says where ``newton`` did not reach `tol`.
 
     Parameters
     ----------
@@ -163,12 +161,6 @@ def eigen_weights(
         Program 1 on the workload's `designs.eigen_queries`, in their order: of falling eigenvalues.
     method, group_size, share, tol
         As for `eigen_design`.
-
-    Returns
-    -------
-    Solution
-        Of the program, so that its `gap` is what a reduction may have given away. An `UncertifiedWarning` says
-        where ``newton`` did not reach `tol`.
 
     Examples
     --------

@@ -34,6 +34,7 @@ def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refin
     Among all optimal covariances, the one whose privacy profile, sorted in decreasing order, comes first in
     dictionary order: no neighbour pays more than it must, and what is not spent is left for later queries.
     Raises `InvalidInputError` or `InputTypeError` for another problem, or a tolerance that is not positive.
+    Returns `Refinement`: with the covariance, its profile, and a certified `Solution` for every stage.
 
     Parameters
     ----------
@@ -41,11 +42,6 @@ def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refin
         What is asked.
     tol : float, default 1e-9
         Gap to prove in every stage.
-
-    Returns
-    -------
-    Refinement
-        With the covariance, its profile, and a certified `Solution` for every stage.
 
     Examples
     --------

@@ -44,6 +44,7 @@ def refine(
     strictly feasible point; instead each stage is stated on the face of all optima of the stage before.
     Raises `BackendError` for a backend that is not installed, cannot do the cones, fails, or returns nothing to
     judge; `InvalidInputError` or `InputTypeError` for another problem, or a tolerance that is not positive.
+    Returns `Refinement`: with the covariance, its profile, and a judged `Solution` for every stage.
 
     Parameters
     ----------
@@ -55,11 +56,6 @@ def refine(
         Gap to prove in every stage: by default 1e-6 with CLARABEL. Stages are solved more accurately than that.
     **options
         Passed to the backend as they are.
-
-    Returns
-    -------
-    Refinement
-        With the covariance, its profile, and a judged `Solution` for every stage.
 
     Examples
     --------

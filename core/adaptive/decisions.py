@@ -170,14 +170,12 @@ class SignalToNoise:
     def choose(self, answers: npt.ArrayLike) -> Any:
         """Return the verdict, or an array of n.
 
+        Returns `Verdict`, or (n,) array of its values.
+
         Parameters
         ----------
         answers : (k,) or (n, k) array
             Of the common mechanism, to one data set or to n.
-
-        Returns
-        -------
-        Verdict, or (n,) array of its values
         """
         lower, upper = self.intervals(answers)
         sure = self._enough(lower, self.secondary_noise)

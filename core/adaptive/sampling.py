@@ -70,6 +70,8 @@ def hit_and_run(
     Raises `InvalidInputError` or `InputTypeError` for no region, numbers that are not integers of at least 1.
     R. L. Smith, "Efficient Monte Carlo procedures for generating points uniformly distributed over bounded regions",
     Operations Research 32(6), 1984; section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
+    Returns `Samples`: with a `SamplingWarning` where the least effective sample size of a cell is below 100: take more
+    points, or a larger `thin`.
 
     Parameters
     ----------
@@ -83,12 +85,6 @@ def hit_and_run(
         Steps from one kept point to the next; by default the number of cells.
     burn_in : int, optional
         Steps before the first; by default ten times `thin`.
-
-    Returns
-    -------
-    Samples
-        With a `SamplingWarning` where the least effective sample size of a cell is below 100: take more
-        points, or a larger `thin`.
 
     Examples
     --------

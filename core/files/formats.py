@@ -123,11 +123,7 @@ def read_vector(path: FilePath, name: str) -> Array:
 
     Raises `FileFormatError` where the file cannot be read, is not in its format, or holds anything but one column
     of finite numbers.
-
-    Returns
-    -------
-    (n,) array
-        Finite numbers. A ``.npy`` or ``.npz`` array of shape (n, 1) is taken as a column.
+    Returns an array (n,): finite numbers. A ``.npy`` or ``.npz`` array of shape (n, 1) is taken as a column.
     """
     with reading(path):
         suffix = _suffix(path, SUFFIXES[:3])
@@ -149,11 +145,7 @@ def read_matrix(path: FilePath, name: str) -> Array:
     A ``query`` or ``group`` column of a ``.csv`` is allowed and not used.
     Raises `FileFormatError` where the file cannot be read, is not in its format, or holds anything but a matrix of
     finite numbers.
-
-    Returns
-    -------
-    (rows, columns) array
-        Finite numbers.
+    Returns an array (rows, columns): finite numbers.
     """
     with reading(path):
         return validate.finite(2, **{name: _read_array(path, name, _suffix(path))})

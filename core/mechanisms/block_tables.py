@@ -53,6 +53,8 @@ class BlockTables(BlockNoise):
         integers does not make this a private release.
         Raises `InvalidInputError` or `InputTypeError` for a table that no given one covers, one of another
         shape, draws of another shape or not finite.
+        Returns a dict of axes to arrays: by the attributes of blocks, an axis each for those (their values, or waves
+        where values turn), then one for the classes of every other attribute that has several.
 
         Parameters
         ----------
@@ -62,12 +64,6 @@ class BlockTables(BlockNoise):
             Where Gaussian noise in floating point comes from, if there is no `sampler`.
         sampler : `dualmech.draws.Sampler`, optional
             What draws the noise instead, called once a block with a standard deviation and a shape.
-
-        Returns
-        -------
-        dict of axes to arrays
-            By the attributes of blocks, an axis each for those (their values, or waves where values turn), then one for
-            the classes of every other attribute that has several.
 
         Examples
         --------
@@ -134,11 +130,8 @@ class BlockTables(BlockNoise):
     def simulate(self, tables: Tables, rng: np.random.Generator | int = 0) -> dict[Any, Array]:
         """Draw all tables, noisy and consistent with each other, for study. NOT a private release.
 
-        Returns
-        -------
-        dict of names to arrays
-            Those of a union by their names; marginal tables by their attributes, where none were asked for the largest
-            that are measured.
+        Returns a dict of names to arrays: those of a union by their names; marginal tables by their attributes, where
+        none were asked for the largest that are measured.
         """
         measured, asked = self.measure(tables, rng), self.workload or self.needed
         names = asked.table_names if isinstance(asked, UnionWorkload) else asked.sets

@@ -58,6 +58,7 @@ class Recreation:
 
         Simulated with one seed each, the parts would share theirs: give both the same generator instead, or two seeds.
         Raises `InvalidInputError` or `InputTypeError` for answers of other shapes, NaN or infinity.
+        Returns an array, (m,) or (n, m).
 
         Parameters
         ----------
@@ -66,10 +67,6 @@ class Recreation:
         rng : numpy.random.Generator or int, optional
             Where the leftover noise comes from, with which the answers have the target's own distribution. Without
             it they are consistent with one another, and worth as much.
-
-        Returns
-        -------
-        (m,) or (n, m) array
         """
         first = _answers("common_answers", common_answers, self.from_common.shape[1])
         second = _answers("residual_answers", residual_answers, self.from_residual.shape[1])

@@ -201,6 +201,8 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         It is so if and only if ``C ⪯ C_other`` (CMN, theorem 3.5): whatever is learned here, is learned there.
         Raises `InvalidInputError` or `InputTypeError` for no mechanism, other cells or neighbours, exact
         answers, a tolerance that is not positive.
+        Returns `Answerability`: true in a condition where it is answerable; it holds the matrices of lemma 3.2, or a
+        direction that proves the contrary.
 
         Parameters
         ----------
@@ -210,12 +212,6 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
             Share of the other's cost that an excess may have, in whatever direction, to count as rounding. A query
             counts as one that the other answers where at most this share of it, and at most 1e-9, lies outside the
             span of the other's rows.
-
-        Returns
-        -------
-        Answerability
-            True in a condition where it is answerable; it holds the matrices of lemma 3.2, or a direction that
-            proves the contrary.
 
         Examples
         --------

@@ -206,6 +206,7 @@ class NoisyQueries:
 
         The noise comes from a seeded floating-point generator: whoever knows the seed, or studies the low bits
         of the output, learns the data.
+        Returns an array, (m,) or (n, m).
 
         Parameters
         ----------
@@ -215,10 +216,6 @@ class NoisyQueries:
             Where the noise comes from.
         workload : Workload, optional
             What to answer, (m, d), in the row space of B; by default B itself.
-
-        Returns
-        -------
-        (m,) or (n, m) array
         """
         generator, data = validate.generator(rng=rng), validate.finite(x=x)
         rows, cells = self.query_matrix.shape

@@ -118,6 +118,7 @@ class ProductMechanism(GaussianPrivacy):
         after another along its own axis, so that nothing is larger than the data or the answers.
         Raises `InvalidInputError` or `InputTypeError` for data of another shape, a workload with other factors
         or queries that are not answered.
+        Returns an array (m_1, …, m_r).
 
         Parameters
         ----------
@@ -127,10 +128,6 @@ class ProductMechanism(GaussianPrivacy):
             What to answer, its factors as the mechanism's.
         rng : numpy.random.Generator or int
             Where the noise comes from.
-
-        Returns
-        -------
-        (m_1, …, m_r) array
         """
         generator, parts = validate.generator(rng=rng), self._parts(workload)
         data = validate.finite(x=x)

@@ -33,6 +33,7 @@ def count(source: str | PathLike[str] | npt.ArrayLike, workload: MarginalWorkloa
     Raises `FileFormatError` for a file that lacks an attribute or holds anything but whole numbers, with the line;
     `InvalidInputError` or `InputTypeError` for a code outside its attribute's size, with the record; an array of
     another width; a table too large to count.
+    Returns a dict of axes to arrays: what the `measure` of a mechanism takes: one axis an attribute, counts as float64.
 
     Parameters
     ----------
@@ -41,11 +42,6 @@ def count(source: str | PathLike[str] | npt.ArrayLike, workload: MarginalWorkloa
         and among others; it is read once, a chunk at a time.
     workload : MarginalWorkload
         Whose tables are wanted.
-
-    Returns
-    -------
-    dict of axes to arrays
-        What the `measure` of a mechanism takes: one axis an attribute, counts as float64.
 
     Examples
     --------

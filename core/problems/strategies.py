@@ -123,6 +123,7 @@ def relative_weights(workload: Workload, distribution: npt.ArrayLike | None = No
     more, as relative errors do.)
     Raises `InvalidInputError` or `InputTypeError` for a distribution of the wrong length, negative, or 0 wherever
     some query is not; the query is named.
+    Returns an array (m,): for `TotalVariance` and `fast.eigen_design`; 0 for an all-zero query.
 
     Parameters
     ----------
@@ -130,11 +131,6 @@ def relative_weights(workload: Workload, distribution: npt.ArrayLike | None = No
         W.
     distribution : (d,) array, optional
         p ≥ 0, whatever its sum.
-
-    Returns
-    -------
-    (m,) array
-        For `TotalVariance` and `fast.eigen_design`; 0 for an all-zero query.
 
     Examples
     --------

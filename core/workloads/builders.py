@@ -211,6 +211,8 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     when it is asked for.
     Raises `InvalidInputError` or `InputTypeError` for no piece, a piece that is no workload, cells or domains that
     differ, labels of the wrong number.
+    Returns `Workload`: queries in the order of the pieces, with their names. Sparse if every piece is, or if one with
+    more than `SPARSE_ENTRIES` entries is, or if it keeps its structure; else dense.
 
     Parameters
     ----------
@@ -218,12 +220,6 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
         The pieces, in order. Those that state a domain must state the same one, which the stack takes over.
     labels : sequence of texts, optional
         One a piece: the group that all its queries take. By default queries keep their own groups.
-
-    Returns
-    -------
-    Workload
-        Queries in the order of the pieces, with their names. Sparse if every piece is, or if one with more than
-        `SPARSE_ENTRIES` entries is, or if it keeps its structure; else dense.
 
     Examples
     --------

@@ -113,6 +113,8 @@ def from_gram(gram: npt.ArrayLike, domain: DomainLike | None = None) -> Workload
     targets and weights on them mean nothing.
     Raises `InvalidInputError` or `InputTypeError` for a matrix that is asymmetric, not positive semidefinite, all
     zero, or not finite; a domain of another size.
+    Returns `Workload`: dense, rows R (k, d) with ``R' R = G`` up to rounding and k the rank of G: a pivoted Cholesky
+    factor, cells brought to unit diagonal first, so that the rank does not depend on their units.
 
     Parameters
     ----------
@@ -120,12 +122,6 @@ def from_gram(gram: npt.ArrayLike, domain: DomainLike | None = None) -> Workload
         G, symmetric and positive semidefinite, not all zero.
     domain : Domain, mapping, or sequence of sizes, optional
         The attributes behind the cells.
-
-    Returns
-    -------
-    Workload
-        Dense, rows R (k, d) with ``R' R = G`` up to rounding and k the rank of G: a pivoted Cholesky factor,
-        cells brought to unit diagonal first, so that the rank does not depend on their units.
 
     Notes
     -----

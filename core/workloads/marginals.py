@@ -175,6 +175,9 @@ def marginals(
     Raises `InvalidInputError` or `InputTypeError` for neither or both of `ways` and `sets`, none asked, one asked
     twice, an unknown attribute, or more than `MAX_TABLES` tables.
     FFU, section 7.7, asks for all one- and two-way marginals.
+    Returns `MarginalWorkload`: one query a marginal cell, in row-major order within its table; they are named like
+    ``age=3, sex=1`` and grouped like ``age x sex``. The domain may be of any size: the matrix is written out only when
+    it is asked for.
 
     Parameters
     ----------
@@ -185,12 +188,6 @@ def marginals(
         for the total.
     sets : iterable of attribute names or of sets of them
         Those marginals only, in the order given; the order within a set does not matter.
-
-    Returns
-    -------
-    MarginalWorkload
-        One query a marginal cell, in row-major order within its table; they are named like ``age=3, sex=1`` and grouped
-        like ``age x sex``. The domain may be of any size: the matrix is written out only when it is asked for.
 
     Examples
     --------

@@ -29,6 +29,8 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
     from 0 to k or is given twice, a matrix too large to write out.
     Source: Gaboardi, Gallego Arias, Hsu, Roth and Wu, "Dual Query: practical private query release for high dimensional
     data", ICML 2014; the hardest workload of McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020, section 6.
+    Returns `Workload`: dense, queries named like ``parity of a0, a2`` and grouped like ``order 2``, by order and then
+    as the attributes are.
 
     Parameters
     ----------
@@ -37,12 +39,6 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
     order : int or iterable of ints, optional
         Sizes of the sets: 3 for parities of three attributes, ``(0, 1, 2)`` for all of at most two; all sizes by
         default. The only set of size 0 asks the number of records.
-
-    Returns
-    -------
-    Workload
-        Dense, queries named like ``parity of a0, a2`` and grouped like ``order 2``, by order and then as the
-        attributes are.
 
     Examples
     --------

@@ -49,11 +49,7 @@ def installed(cones: frozenset[str] = SEMIDEFINITE) -> dict[str, str]:
     """Return the installed conic backends that can do all of some cones, with their versions.
 
     With `cones`, CVXPY's names of the cones: ``"PSD"``, ``"ExpCone"``, ``"SOC"``.
-
-    Returns
-    -------
-    dict of str to str
-        Versions by name of backend, in CVXPY's order of preference.
+    Returns a dict of str to str: versions by name of backend, in CVXPY's order of preference.
 
     Examples
     --------

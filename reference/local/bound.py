@@ -43,6 +43,7 @@ def lower_bound(
     Raises `BackendError` for a backend that is not installed, cannot do the cones, refuses its options, fails, or
     returns no multipliers; `InvalidInputError` or `InputTypeError` for more than 32 user types, a prior for the
     average case, which has its own, or arguments out of range.
+    Returns `LocalDual`: with a `relaxation`; for ``problem.certify``, together with any strategy.
 
     Parameters
     ----------
@@ -58,11 +59,6 @@ def lower_bound(
         Seconds for the backend (CLARABEL and SCS).
     **options
         Passed to the backend as they are, over what `tol` chose.
-
-    Returns
-    -------
-    LocalDual
-        With a `relaxation`; for ``problem.certify``, together with any strategy.
 
     Examples
     --------

@@ -38,6 +38,7 @@ def reconstruct(
     negative entries, a prior that is none.
     Source: "Optimal V for fixed Q" in section 3 of McKenna, Maity, Mazumdar and Miklau, "A workload-adaptive mechanism
     for linear queries under local differential privacy", PVLDB 13(11), 2020.
+    Returns an array (p, m).
 
     Parameters
     ----------
@@ -51,10 +52,6 @@ def reconstruct(
         An installed CVXPY backend.
     **options
         Passed to the backend as they are.
-
-    Returns
-    -------
-    (p, m) array
 
     Examples
     --------

@@ -133,8 +133,7 @@ class LocalStrategy(Problem):
         criterion: str = "average",
         prior: npt.ArrayLike | None = None,
     ) -> None:
-        check_workload(workload)
-        size = workload.shape[1]
+        size = check_workload(workload).shape[1]
         if size < 2:
             raise InvalidInputError("workload must have at least two cells, one a user type, got 1")
         validate.moderate(workload=workload.matrix)

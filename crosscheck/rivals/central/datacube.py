@@ -45,10 +45,7 @@ def choose_marginals(
     - `among`: the tables that may be measured; by default those asked for;
     - `exact`: search for the best choice instead, among at most `MAX_EXACT` tables.
 
-    Returns
-    -------
-    list of tuples of attribute names
-        The tables to measure.
+    Returns a list of tuples of attribute names: the tables to measure.
 
     Notes
     -----

@@ -32,11 +32,7 @@ def fourier_matrix(domain: int | DomainLike, workload: Workload | None = None) -
     zero.
 
     With `workload`, queries over these cells; by default all rows are returned.
-
-    Returns
-    -------
-    (k, d) array
-        Orthonormal rows.
+    Returns an array (k, d): orthonormal rows.
 
     Examples
     --------

@@ -24,11 +24,7 @@ def hierarchical_matrix(domain: int | DomainLike, branching: int = 2) -> sp.csr_
     """Return the strategy that sums every product of tree nodes, one node of each attribute's `interval_tree`.
 
     With `branching`, branching factor of every tree, at least 2.
-
-    Returns
-    -------
-    (m, d) sparse array
-        Of zeros and ones; a cell is counted once for each choice of a level in every tree.
+    Returns a sparse array (m, d): of zeros and ones; a cell is counted once for each choice of a level in every tree.
 
     Examples
     --------

@@ -25,12 +25,8 @@ def haar_matrix(domain: int | DomainLike) -> sp.csr_array:
     so on down to pairs, level by level. Entries are 1, -1 and 0. Cells from n on do not exist: their columns are
     dropped, and so are the rows that this leaves empty. Every column has the squared norm ``1 + log₂ N``. Over
     several attributes it is the Kronecker product.
-
-    Returns
-    -------
-    (m, d) sparse array
-        Square and invertible, with orthogonal rows, where all sizes are powers of two; else of full column rank,
-        with some rows that depend on others.
+    Returns a sparse array (m, d): square and invertible, with orthogonal rows, where all sizes are powers of two; else
+    of full column rank, with some rows that depend on others.
 
     Notes
     -----

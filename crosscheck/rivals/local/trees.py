@@ -106,6 +106,7 @@ def hierarchical_response(
     the numbers do not divide. The sum of all cells is known and never asked.
     Source: Cormode, Kulkarni and Srivastava, "Answering range queries under local differential privacy", PVLDB 12(10),
     2019.
+    Returns `MatrixRival` or MixedRival: the former where the oracle's reports can be listed.
 
     Parameters
     ----------
@@ -114,11 +115,6 @@ def hierarchical_response(
     oracle : callable
         Takes a number of nodes and ε to a fixed mechanism that reports one. Where it is no `MatrixRival`, the nodes
         of a level must be of one size, as where n is a power of b.
-
-    Returns
-    -------
-    MatrixRival or MixedRival
-        The former where the oracle's reports can be listed.
 
     Examples
     --------
