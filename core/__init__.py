@@ -5,12 +5,7 @@ are in `dualmech.reference` (CVXPY) and `dualmech.fast` (the library's own); `du
 before the judge.
 """
 
-from dualmech import (
-    accounting,
-    files,
-    neighbours,
-    workloads,
-)
+from dualmech import accounting, files, neighbours, workloads
 from dualmech.adaptive import decisions, sampling, uncertainty
 from dualmech.adaptive.branching import ChainOutcome, ChosenAnswers, Guarantee
 from dualmech.adaptive.chain import Chain, ChainStage

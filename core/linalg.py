@@ -17,15 +17,13 @@ SPAN_TOLERANCE = 1e-9
 """Largest part of a row outside a row space, relative to the row, that counts as rounding."""
 
 
-HIGHER = 8.0
-"""Factor on the cut that tells a form which rests on the cut alone: it falls by the same factor."""
+HIGHER = 8.0  # factor on the cut that tells a form which rests on the cut alone: it falls by the same factor
 
 UNCLEAR = 1e-7
 """Singular values below this, relative to the largest, are not taken for proof of rank without a second look."""
 
 
-CLEARLY = 1e-6
-"""Reciprocal condition above which columns are independent without a closer look."""
+CLEARLY = 1e-6  # reciprocal condition above which columns are independent without a closer look
 
 
 def to_dense(matrix: Matrix) -> Array:

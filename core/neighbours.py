@@ -19,11 +19,8 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 
-MAX_ENTRIES = 2**27
-"""Largest number of non-zero entries that a builder writes out (2 GB)."""
-
-MAX_MEMBERS = 2**53
-"""Largest number of records of one household, that float64 still counts exactly."""
+MAX_ENTRIES = 2**27  # largest number of non-zero entries that a builder writes out (2 GB)
+MAX_MEMBERS = 2**53  # largest number of records of one household, that float64 still counts exactly
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ Matrix: TypeAlias = Any
 SMALLEST, LARGEST = 1e-40, 1e40
 """Magnitudes between which a problem's non-zero data must lie: products of seven stay doubles."""
 
-MOST_ITEMS = 2**28
-"""Largest number of items that a single number is spread over (2 GiB)."""
+MOST_ITEMS = 2**28  # largest number of items that a single number is spread over (2 GiB)
 
 SYMMETRY_TOLERANCE = 1e-9
 """Largest |S - S'| allowed in a covariance, relative to its largest entry; beyond it the input is refused."""

@@ -21,8 +21,7 @@ class Agreement(Enum):
     DISAGREE = "the intervals are disjoint: one of the certificates is wrong"
 
 
-VERDICTS = {Agreement.AGREE: "yes", Agreement.WIDE: "wide", Agreement.DISAGREE: "NO"}
-"""How a table says it."""
+VERDICTS = {Agreement.AGREE: "yes", Agreement.WIDE: "wide", Agreement.DISAGREE: "NO"}  # how a table says it
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +38,7 @@ def compare(answers: Sequence[Solution]) -> Comparison:
 
     All of them contain the optimum, so they must meet; that alone proves nothing, so each must also be no
     wider than its own tolerance. The comparison's own interval is their intersection.
-
-    Raises
-    ------
-    InvalidInputError
-        No answers, or answers to problems that differ.
+    Raises `InvalidInputError` for no answers, or answers to problems that differ.
 
     Examples
     --------

@@ -25,8 +25,7 @@ from dualmech.validate import Array
 OfCovariance: TypeAlias = FitnessForUse | PrivacyFirst | TotalVariance | SoftmaxFitness | ReuseFitness
 """Problems whose answer is a covariance."""
 
-BOUND_TOLERANCE = 1e-9
-"""Gap to which the judge's own bound is solved."""
+BOUND_TOLERANCE = 1e-9  # gap to which the judge's own bound is solved
 
 NONE: npt.NDArray[np.intp] = np.zeros(0, dtype=np.intp)
 
@@ -50,12 +49,10 @@ class Verdict(Certificate):
     maximality: Maximality | None = None
 
 
-def judge(
-    problem: Any,
-    primal: Any,
-    tol: float = BOUND_TOLERANCE,
-) -> Verdict:
+def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Verdict:
     """Judge anybody's answer to a problem, with a bound that the judge finds for itself.
+
+    Raises `InvalidInputError` or `InputTypeError` for what the problem cannot take for an answer.
 
     Parameters
     ----------
@@ -68,11 +65,6 @@ def judge(
         in common; for local privacy the strategy Q, with whose best reconstruction it is judged.
     tol : float
         Gap to which the bound is solved; the verdict's gap is honest whatever was reached.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What the problem cannot take for an answer.
 
     Examples
     --------
@@ -122,10 +114,7 @@ def _listed(find: Callable[[Any, float], npt.NDArray[np.intp]], given: Any) -> n
 def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Array:
     """Return the covariance on B x of a matrix-mechanism strategy A: unit noise on A x, least squares.
 
-    Raises
-    ------
-    InvalidInputError
-        A strategy with another number of cells, or that cannot answer the workload.
+    Raises `InvalidInputError` for a strategy with another number of cells, or that cannot answer the workload.
     """
     queries = to_dense(validate.matrix(strategy=strategy))
     cells = problem.workload.shape[1]

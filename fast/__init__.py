@@ -56,6 +56,8 @@ def solve(
 ) -> Solution:
     """Solve a problem with the library's own solver and let the problem judge the answer.
 
+    Raises `InvalidInputError` or `InputTypeError` for a problem that has no fast solver, or options out of range.
+
     Parameters
     ----------
     problem : FitnessForUse, PrivacyFirst, TotalVariance, LocalStrategy or any other of the library's problems
@@ -98,11 +100,6 @@ def solve(
     Solution
         With ``status`` CERTIFIED where the judge proved the gap; otherwise the best answer found, the gap
         that was proven, the reason, and an `UncertifiedWarning`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A problem that has no fast solver, or options out of range.
 
     Examples
     --------

@@ -21,6 +21,9 @@ def chain(mechanisms: Sequence[LinearGaussianMechanism], *, tol: float = 1e-6) -
 
     Stage s releases what is common to mechanisms s, s + 1, … beyond what is released already, so that the choice
     among them can wait for its answer (`dualmech.AdaptiveRelease`).
+    Raises `InvalidInputError` or `InputTypeError` for what `dualmech.CommonMechanism` refuses; a tolerance that is
+    not positive.
+    Returns `Chain`: with a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
 
     Parameters
     ----------
@@ -28,16 +31,6 @@ def chain(mechanisms: Sequence[LinearGaussianMechanism], *, tol: float = 1e-6) -
         Two or more, on the same cells and with the same neighbours, none releasing anything exactly.
     tol : float, default 1e-6
         Gap to prove in every stage.
-
-    Returns
-    -------
-    Chain
-        With a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `dualmech.CommonMechanism` refuses; a tolerance that is not positive.
 
     Examples
     --------

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 METHODS = ("newton", "separation", "principal")
 
-MOST_STEPS = 1000
-"""Steps of the interior-point method after which it gives up; it takes some ten."""
+MOST_STEPS = 1000  # steps of the interior-point method after which it gives up; it takes some ten
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +81,10 @@ def eigen_design(
     """Choose a strategy of weighted eigen-queries for a workload, and certify it against the best strategy.
 
     Neighbours differ by one record added or removed.
+    Raises `InvalidInputError` or `InputTypeError` for what `TotalVariance` and `designs.eigen_queries` refuse,
+    options out of range.
+    Returns `EigenDesign`: an `UncertifiedWarning` says where Program 1 was not solved to `tol` (not for the reductions,
+    whose `weighting.gap` is their price).
 
     Parameters
     ----------
@@ -105,17 +108,6 @@ def eigen_design(
     bound_tol : float, optional
         Gap to which `TotalVariance` is solved for the bound; None for the bound that follows from the strategy
         at once, which is often within a percent of the best where W has full column rank.
-
-    Returns
-    -------
-    EigenDesign
-        An `UncertifiedWarning` says where Program 1 was not solved to `tol` (not for the reductions, whose
-        `weighting.gap` is their price).
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `TotalVariance` and `designs.eigen_queries` refuse, options out of range.
 
     Notes
     -----
@@ -158,6 +150,10 @@ def eigen_weights(
     """Weigh eigen-queries that are at hand, all at once or by a reduction.
 
     `eigen_design` decomposes a workload anew each time; here one decomposition serves every way of weighing.
+    Raises `InvalidInputError` or `InputTypeError` for what is no `QueryWeighting`, options out of range.
+    Source: section 4 of Li and Miklau, PVLDB 5(6), 2012.
+    Returns `Solution`: of the program, so that its `gap` is what a reduction may have given away. An
+    `UncertifiedWarning` says where ``newton`` did not reach `tol`.
 
     Parameters
     ----------
@@ -165,21 +161,6 @@ def eigen_weights(
         Program 1 on the workload's `designs.eigen_queries`, in their order: of falling eigenvalues.
     method, group_size, share, tol
         As for `eigen_design`.
-
-    Returns
-    -------
-    Solution
-        Of the program, so that its `gap` is what a reduction may have given away. An `UncertifiedWarning` says
-        where ``newton`` did not reach `tol`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Not a `QueryWeighting`, options out of range.
-
-    Notes
-    -----
-    Section 4 of Li and Miklau, PVLDB 5(6), 2012.
 
     Examples
     --------
@@ -252,13 +233,7 @@ def _separated(
         parts = [
             weighting.best(costs[group], sensitivities[group], power, limits).weights for group in groups
         ]
-    return _merged(
-        list(zip(groups, parts, strict=True)),
-        costs,
-        sensitivities,
-        power,
-        limits,
-    )
+    return _merged(list(zip(groups, parts, strict=True)), costs, sensitivities, power, limits)
 
 
 def _principal(

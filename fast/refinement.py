@@ -21,8 +21,7 @@ from dualmech.problems.refinement import refine as refine_by_stages
 from dualmech.problems.stages import RefinementStage
 from dualmech.validate import Array
 
-STAGE_GAP = 1e-13
-"""Gap to which a stage is solved, in doubles about the least that can be asked."""
+STAGE_GAP = 1e-13  # gap to which a stage is solved, in doubles about the least that can be asked
 
 MOST_STEPS, PATIENCE = 400, 100
 """Decompositions that a stage may take, and steps without a smaller gap: far along the path the weights still
@@ -34,6 +33,8 @@ def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refin
 
     Among all optimal covariances, the one whose privacy profile, sorted in decreasing order, comes first in
     dictionary order: no neighbour pays more than it must, and what is not spent is left for later queries.
+    Raises `InvalidInputError` or `InputTypeError` for another problem, or a tolerance that is not positive.
+    Returns `Refinement`: with the covariance, its profile, and a certified `Solution` for every stage.
 
     Parameters
     ----------
@@ -41,16 +42,6 @@ def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refin
         What is asked.
     tol : float, default 1e-9
         Gap to prove in every stage.
-
-    Returns
-    -------
-    Refinement
-        With the covariance, its profile, and a certified `Solution` for every stage.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Another problem, or a tolerance that is not positive.
 
     Examples
     --------

@@ -32,12 +32,7 @@ Finder = Callable[[Array, Array, int, loop.Limits], Found]
 """Takes costs (k,), sensitivities (k, s), the power and the limits to weights."""
 
 
-def solve(
-    problem: QueryWeighting,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-) -> Solution:
+def solve(problem: QueryWeighting, limits: loop.Limits, *, method: str = "auto") -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
     return run(problem, best, limits, f"fast:{method}")

@@ -73,6 +73,8 @@ def formulate(problem: Any, formulation: str | None = None, **options: Any) -> c
 
     ``logdet`` is the centring problem of sharpness t on the way to Problem 1, ``sum`` is Problem 3, which knows no
     budget. A product is stated factor by factor (``problem.factors``), and split noise has no one program.
+    Raises `InvalidInputError` or `InputTypeError` for a problem that has no statement, an unknown formulation, a
+    sharpness that is not positive.
 
     Parameters
     ----------
@@ -94,11 +96,6 @@ def formulate(problem: Any, formulation: str | None = None, **options: Any) -> c
         and ``Y``, or ``u`` (k,) and ``v``; constraints with the labels ``schur``, ``privacy`` and ``accuracy``,
         whose multipliers are the weights λ and μ. For `CommonMechanism` ``Sigma`` (r, r) and the labels
         ``common[i]``, whose multipliers are the Y_i, or ``Y_i`` and the label ``complete``.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A problem that has no statement, an unknown formulation, a sharpness that is not positive.
 
     Notes
     -----
@@ -131,6 +128,9 @@ def solve(problem: Any, **options: Any) -> Solution:
     is then symmetrised, made positive definite if it is not, and scaled to meet its constraints exactly; the
     multipliers become the dual weights. What the backend reports of itself only enters `Solution.message`. It
     is asked again, more accurately, up to twice while the judge is not satisfied.
+    Raises `BackendError` for a backend that is not installed, cannot do the cones, refuses its options, fails, or
+    returns nothing to judge; `InvalidInputError` or `InputTypeError` for a problem that has no statement, or
+    arguments out of range.
 
     Parameters
     ----------
@@ -156,14 +156,6 @@ def solve(problem: Any, **options: Any) -> Solution:
     Solution
         With ``status`` CERTIFIED where the judge proved the gap; otherwise the answer, the gap that was
         proven, the backend's own words, and an `UncertifiedWarning`.
-
-    Raises
-    ------
-    BackendError
-        A backend that is not installed, cannot do the cones, refuses its options, fails, or returns nothing
-        to judge.
-    InvalidInputError, InputTypeError
-        A problem that has no statement, or arguments out of range.
 
     Examples
     --------

@@ -31,8 +31,7 @@ from dualmech.validate import Array
 
 FORMULATIONS = ("schur", "matrix_frac")
 
-FLOOR = 1e-12
-"""Least noise level that a repair leaves, relative to the largest, in scaled units."""
+FLOOR = 1e-12  # least noise level that a repair leaves, relative to the largest, in scaled units
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,12 +145,7 @@ def accuracy_first(stated: Stated, targets: Array, formulation: str) -> cp.Probl
     alpha, c = cp.Variable(name="alpha"), cp.Constant(targets, name="c")
     costs, seen, bounds = _forms(stated, formulation)
     return cp.Problem(
-        cp.Minimize(alpha),
-        [
-            *bounds,
-            named("privacy", costs <= alpha),
-            named("accuracy", seen <= c),
-        ],
+        cp.Minimize(alpha), [*bounds, named("privacy", costs <= alpha), named("accuracy", seen <= c)]
     )
 
 
@@ -160,12 +154,7 @@ def privacy_first(stated: Stated, targets: Array, cost: float, formulation: str)
     kappa, c = cp.Variable(name="kappa"), cp.Constant(targets, name="c")
     costs, seen, bounds = _forms(stated, formulation)
     return cp.Problem(
-        cp.Minimize(kappa),
-        [
-            *bounds,
-            named("privacy", costs <= cost),
-            named("accuracy", seen <= kappa * c),
-        ],
+        cp.Minimize(kappa), [*bounds, named("privacy", costs <= cost), named("accuracy", seen <= kappa * c)]
     )
 
 

@@ -26,6 +26,10 @@ def chain(
 ) -> Chain:
     """Return the chain of common mechanisms of two or more, in the order in which they drop out.
 
+    Raises `BackendError` for a backend that is not installed, cannot do the cones, fails, or returns nothing to
+    judge; `InvalidInputError` or `InputTypeError` for what `dualmech.CommonMechanism` refuses; a tolerance that is
+    not positive.
+
     Parameters
     ----------
     mechanisms : sequence of LinearGaussianMechanism
@@ -36,18 +40,6 @@ def chain(
         Gap to prove in every stage; by default that of the backend. Stages are solved more accurately than that.
     **options
         Passed to the backend as they are.
-
-    Returns
-    -------
-    Chain
-        With a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
-
-    Raises
-    ------
-    BackendError
-        A backend that is not installed, cannot do the cones, fails, or returns nothing to judge.
-    InvalidInputError, InputTypeError
-        What `dualmech.CommonMechanism` refuses; a tolerance that is not positive.
 
     Examples
     --------
@@ -69,6 +61,6 @@ def chain(
         with warnings.catch_warnings():
             # That the tolerance asked for was missed is for the chain to say, not this one.
             warnings.simplefilter("ignore", UncertifiedWarning)
-            return common.solve(problem, backend=name, tol=accuracy, **options)
+            return common.STATEMENT.solve(problem, backend=name, tol=accuracy, **options)
 
     return build(mechanisms, solve, tol=asked, solver=f"reference:{name}:chain")

@@ -20,8 +20,7 @@ from dualmech.reference.statements import named
 from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array
 
-FORMULATIONS = ("primal", "dual")
-"""The statements by name; both need the semidefinite cone."""
+FORMULATIONS = ("primal", "dual")  # the statements by name; both need the semidefinite cone
 
 TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
 
@@ -67,8 +66,7 @@ def primal(bounds: Array) -> cp.Problem:
     P = [cp.Constant(bound, name=f"P_{i}") for i, bound in enumerate(bounds)]
     Sigma = cp.Variable(bounds.shape[1:], symmetric=True, name="Sigma")
     return cp.Problem(
-        cp.Minimize(cp.trace(Sigma)),
-        [named(f"common[{i}]", Sigma >> P_i) for i, P_i in enumerate(P)],
+        cp.Minimize(cp.trace(Sigma)), [named(f"common[{i}]", Sigma >> P_i) for i, P_i in enumerate(P)]
     )
 
 

@@ -28,17 +28,10 @@ FORMULATIONS = {
 }
 """The statements by name, each with the cones that it needs beyond linear ones."""
 
-FIRST_SHARPNESS = 1.0
-"""Sharpness of a centring problem that is only to be read."""
-
-GROWTH = 10.0
-"""Factor from one sharpness on the central path to the next."""
-
-LAST_BOUND = 0.25
-"""The path ends where its own bound on the gap is this share of the tolerance."""
-
-PATH_ACCURACY = 0.1
-"""A centring problem is solved this much more accurately than a single program."""
+FIRST_SHARPNESS = 1.0  # sharpness of a centring problem that is only to be read
+GROWTH = 10.0  # factor from one sharpness on the central path to the next
+LAST_BOUND = 0.25  # the path ends where its own bound on the gap is this share of the tolerance
+PATH_ACCURACY = 0.1  # a centring problem is solved this much more accurately than a single program
 
 
 def _write(

@@ -35,6 +35,8 @@ def solve(problem: Any, **options: Any) -> Solution:
         return restated(answer, problem, problem.feasible(answer.primal), answer.dual)
     if name not in UNSTATED:
         return _statement(problem).solve(problem, **options)
+    if options.pop("orbits", None) is not None:
+        raise InvalidInputError("orbits are for geometry 'dense'")
     return (products if name == "product" else split).solve(problem, solve, **options)
 
 

@@ -23,11 +23,8 @@ from dualmech.validate import Array
 STAGE_TOLERANCES = {"CLARABEL": 1e-10, "SCS": 1e-8}
 """Gap that a backend is asked for in a stage: what the next stage inherits."""
 
-OTHER_STAGE_TOLERANCE = 1e-8
-"""The same for other backends."""
-
-PASSES = 3
-"""Times that a stage is solved, each in coordinates in which the answer before is the identity."""
+OTHER_STAGE_TOLERANCE = 1e-8  # the same for other backends
+PASSES = 3  # times that a stage is solved, each in coordinates in which the answer before is the identity
 
 TOLERANCES = {"CLARABEL": 1e-6}
 """Gap to prove in every stage unless another is asked; with others, that of `backends.tolerance`."""
@@ -45,6 +42,9 @@ def refine(
     Among all optimal covariances, the one whose privacy profile, sorted in decreasing order, comes first in
     dictionary order (Definition 5). Capping each tight cost at its value and minimising the next would leave no
     strictly feasible point; instead each stage is stated on the face of all optima of the stage before.
+    Raises `BackendError` for a backend that is not installed, cannot do the cones, fails, or returns nothing to
+    judge; `InvalidInputError` or `InputTypeError` for another problem, or a tolerance that is not positive.
+    Returns `Refinement`: with the covariance, its profile, and a judged `Solution` for every stage.
 
     Parameters
     ----------
@@ -56,18 +56,6 @@ def refine(
         Gap to prove in every stage: by default 1e-6 with CLARABEL. Stages are solved more accurately than that.
     **options
         Passed to the backend as they are.
-
-    Returns
-    -------
-    Refinement
-        With the covariance, its profile, and a judged `Solution` for every stage.
-
-    Raises
-    ------
-    BackendError
-        A backend that is not installed, cannot do the cones, fails, or returns nothing to judge.
-    InvalidInputError, InputTypeError
-        Another problem, or a tolerance that is not positive.
 
     Examples
     --------

@@ -58,13 +58,7 @@ def schur(moves: Array, queries: Array, smoothing: Smoothing) -> cp.Problem:
     Sigma = cp.Variable((len(moves), len(moves)), symmetric=True, name="Sigma")
     Z = cp.Variable((moves.shape[1], moves.shape[1]), symmetric=True, name="Z")
     objective, limits = _smoothed(cp.diag(Z), Sigma, queries, smoothing)
-    return cp.Problem(
-        objective,
-        [
-            named("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
-            *limits,
-        ],
-    )
+    return cp.Problem(objective, [named("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0), *limits])
 
 
 def matrix_frac(moves: Array, queries: Array, smoothing: Smoothing) -> cp.Problem:

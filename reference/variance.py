@@ -19,8 +19,7 @@ from dualmech.reference.engine.scaling import Scaled, definite, returned
 from dualmech.reference.statements import named, variances
 from dualmech.validate import Array
 
-FORMULATIONS = ("gram", "schur", "matrix_frac")
-"""The statements by name; all need the semidefinite cone."""
+FORMULATIONS = ("gram", "schur", "matrix_frac")  # the statements by name; all need the semidefinite cone
 
 
 def _write(problem: TotalVariance, formulation: str) -> cp.Problem:
@@ -56,10 +55,7 @@ def schur(moves: Array, queries: Array) -> cp.Problem:
     Y = cp.Variable((len(queries), len(queries)), symmetric=True, name="Y")
     return cp.Problem(
         cp.Minimize(cp.trace(Y)),
-        [
-            named("schur", cp.bmat([[X, V.T], [V, Y]]) >> 0),
-            named("privacy", variances(BU.T, X) <= 1),
-        ],
+        [named("schur", cp.bmat([[X, V.T], [V, Y]]) >> 0), named("privacy", variances(BU.T, X) <= 1)],
     )
 
 
@@ -76,12 +72,7 @@ def matrix_frac(moves: Array, queries: Array) -> cp.Problem:
     """State the problem with the total variance ``tr(V X⁻¹ V')`` as a matrix fraction."""
     BU, V = cp.Constant(moves, name="BU"), cp.Constant(queries, name="V")
     X = cp.Variable((len(moves), len(moves)), symmetric=True, name="X")
-    return cp.Problem(
-        cp.Minimize(cp.matrix_frac(V.T, X)),
-        [
-            named("privacy", variances(BU.T, X) <= 1),
-        ],
-    )
+    return cp.Problem(cp.Minimize(cp.matrix_frac(V.T, X)), [named("privacy", variances(BU.T, X) <= 1)])
 
 
 STATEMENTS = {"gram": gram, "schur": schur, "matrix_frac": matrix_frac}

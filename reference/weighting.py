@@ -52,12 +52,7 @@ def inv_pos(costs: Array, sensitivities: Array) -> cp.Problem:
     """State Program 1 with reciprocals, which are second-order cones: ``1/u ≤ v`` is ``‖(2, u - v)‖ ≤ u + v``."""
     c, N = cp.Constant(costs, name="c"), cp.Constant(sensitivities, name="N")
     u = cp.Variable(len(costs), name="u")
-    return cp.Problem(
-        cp.Minimize(c @ cp.inv_pos(u)),
-        [
-            named("privacy", N.T @ u <= 1),
-        ],
-    )
+    return cp.Problem(cp.Minimize(c @ cp.inv_pos(u)), [named("privacy", N.T @ u <= 1)])
 
 
 def sdp(costs: Array, sensitivities: Array) -> cp.Problem:
@@ -80,12 +75,7 @@ def power(costs: Array, sensitivities: Array) -> cp.Problem:
     """State the problem of pure privacy, with the inverse squares as CVXPY writes them in second-order cones."""
     c, N = cp.Constant(costs, name="c"), cp.Constant(sensitivities, name="N")
     u = cp.Variable(len(costs), name="u")
-    return cp.Problem(
-        cp.Minimize(c @ cp.power(u, -2)),
-        [
-            named("privacy", N.T @ u <= 1),
-        ],
-    )
+    return cp.Problem(cp.Minimize(c @ cp.power(u, -2)), [named("privacy", N.T @ u <= 1)])
 
 
 def power_cone(costs: Array, sensitivities: Array) -> cp.Problem:

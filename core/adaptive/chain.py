@@ -148,6 +148,9 @@ class Chain:
     def simulate(self, blocks: npt.ArrayLike, rule: Rule, rng: np.random.Generator | int = 0) -> ChainOutcome:
         """Simulate adaptive releases of many data sets, for study. NOT a private release.
 
+        Raises `InvalidInputError` or `InputTypeError` for blocks of other cells, decisions that the stage does
+        not offer.
+
         Parameters
         ----------
         blocks : (n, d) array
@@ -157,11 +160,6 @@ class Chain:
             to end with, `GO_ON` (not after the last stage) or `STOP`.
         rng : numpy.random.Generator or int
             Where the noise comes from.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Blocks of other cells, decisions that the stage does not offer.
         """
         data, generator = validate.finite(2, blocks=blocks), validate.generator(rng=rng)
         count, cells = len(self.mechanisms), self.mechanisms[0].query_matrix.shape[1]
@@ -198,16 +196,10 @@ def build(
     No stage asks for a direction of which no more is left than the gap of the stage before may explain: what is
     released stays answerable from all, and is maximal up to that share.
 
-    Parameters
-    ----------
-    mechanisms : sequence of LinearGaussianMechanism
-        In the order in which they drop out.
-    solve : callable
-        Solves the problem of a stage as accurately as it can: what is left is inherited by the next.
-    tol : float
-        Gap to prove in every stage.
-    solver : str
-        Name for the warning where one is not proven.
+    - `mechanisms`: in the order in which they drop out;
+    - `solve`: solves the problem of a stage as accurately as it can: what is left is inherited by the next;
+    - `tol`: gap to prove in every stage;
+    - `solver`: name for the warning where one is not proven.
     """
     tol = validate.positive_number(tol=tol)
     problem = CommonMechanism(mechanisms)

@@ -65,6 +65,10 @@ class SignalToNoise:
     - PRIMARY: they say that the secondary one is not;
     - UNDECIDED: neither.
 
+    Raises `InvalidInputError` or `InputTypeError` for analyses that are not nested, the first query that the
+    secondary mechanism or the common one does not answer by its name; mechanisms on other cells; numbers out of
+    range.
+
     Parameters
     ----------
     primary, secondary, common : LinearGaussianMechanism
@@ -75,12 +79,6 @@ class SignalToNoise:
         y > 0, a pure number: counts per standard deviation of the noise.
     confidence : float, default 3
         Standard deviations on either side; 3 for 99.7 % a query.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Analyses that are not nested, the first query that the secondary mechanism or the common one does not answer
-        by its name; mechanisms on other cells; numbers out of range.
 
     Notes
     -----
@@ -172,14 +170,12 @@ class SignalToNoise:
     def choose(self, answers: npt.ArrayLike) -> Any:
         """Return the verdict, or an array of n.
 
+        Returns `Verdict`, or (n,) array of its values.
+
         Parameters
         ----------
         answers : (k,) or (n, k) array
             Of the common mechanism, to one data set or to n.
-
-        Returns
-        -------
-        Verdict, or (n,) array of its values
         """
         lower, upper = self.intervals(answers)
         sure = self._enough(lower, self.secondary_noise)
@@ -216,6 +212,8 @@ class SignalToNoiseRule:
     After stage s, mechanism s is the primary analysis and s + 1 the secondary one. Where that is good enough, the
     rule goes on, and after the last stage it chooses the last mechanism; else it chooses s. Where even the first
     mechanism is hopeless it can stop.
+    Raises `InvalidInputError` or `InputTypeError` for what `SignalToNoise` refuses, of the stage that is named.
+    Source: section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Parameters
     ----------
@@ -225,15 +223,6 @@ class SignalToNoiseRule:
         As for `SignalToNoise`.
     stop : bool, default False
         Whether to stop after the first stage where its verdict is HOPELESS.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `SignalToNoise` refuses, of the stage that is named.
-
-    Notes
-    -----
-    Section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Examples
     --------

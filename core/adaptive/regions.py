@@ -14,8 +14,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
 
-NEWTON_STEPS = 200
-"""Most steps to the analytic centre; it only has to be well inside."""
+NEWTON_STEPS = 200  # most steps to the analytic centre; it only has to be well inside
 
 INSIDE = 1 - 1e-9
 """Share of the squared radius of the ellipsoid that its nearest non-negative point may use up."""
@@ -28,6 +27,8 @@ class ConfidenceRegion:
     ``{x ≥ 0 : (Bx - ω)' Σ⁻¹ (Bx - ω) ≤ z,  Σ_i x_i ≤ total}`` with z the quantile of the chi-squared distribution
     with as many degrees of freedom as B has rows: the true data lie in the ellipsoid with the confidence stated.
     Counts are treated as real numbers.
+    Raises `InvalidInputError` or `InputTypeError` for an answer of the wrong length; a region without bound (a
+    cell is named) or without points; a mechanism that releases something exactly.
 
     Parameters
     ----------
@@ -48,12 +49,6 @@ class ConfidenceRegion:
         The total, or the bound that the answer implies, whichever is less.
     rows, centre : (m, d) and (m,) arrays
         N and c of the ellipsoid said as ``‖N x - c‖² ≤ z``.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        An answer of the wrong length; a region without bound (a cell is named) or without points; a mechanism
-        that releases something exactly.
 
     Notes
     -----

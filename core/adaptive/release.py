@@ -8,15 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.adaptive.branching import (
-    GO_ON,
-    STOP,
-    Guarantee,
-    Measure,
-    Rule,
-    decided,
-    simulated,
-)
+from dualmech.adaptive.branching import GO_ON, STOP, Guarantee, Measure, Rule, decided, simulated
 from dualmech.adaptive.chain import Chain
 from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -52,6 +44,9 @@ class AdaptiveRelease:
     what a cheap branch has saved needs a *privacy filter*, a theorem for budgets that depend on earlier answers
     (Feldman and Zrnic, "Individual privacy accounting via a Rényi filter", NeurIPS 2021, for Rényi and
     zero-concentrated privacy) with a total that was fixed beforehand; this class does not do so by itself.
+    Raises `InvalidInputError` or `InputTypeError` for no chain, data of other cells, NaN or infinity;
+    `ReleaseOrderError` from its methods for a branch before its stage or after it, a stage that does not exist,
+    anything at all after a branch was chosen or the release was stopped.
 
     Parameters
     ----------
@@ -64,14 +59,6 @@ class AdaptiveRelease:
     measure : callable, optional
         Takes a mechanism, the data and the generator, and returns noisy answers; every access to the data goes
         through it. By default a simulation in floating point, for study and NOT a private release.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No chain, data of other cells, NaN or infinity.
-    ReleaseOrderError
-        From its methods: a branch before its stage or after it, a stage that does not exist, anything at all
-        after a branch was chosen or the release was stopped.
 
     Notes
     -----
@@ -99,11 +86,7 @@ class AdaptiveRelease:
     chain: Chain
 
     def __init__(
-        self,
-        chain: Chain,
-        x: npt.ArrayLike,
-        rng: np.random.Generator | int = 0,
-        measure: Measure = simulated,
+        self, chain: Chain, x: npt.ArrayLike, rng: np.random.Generator | int = 0, measure: Measure = simulated
     ) -> None:
         if not isinstance(chain, Chain):
             raise InputTypeError(f"chain must be a dualmech.Chain, got {type(chain).__name__}")

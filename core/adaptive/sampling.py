@@ -12,13 +12,12 @@ from dualmech import linalg, validate
 from dualmech.adaptive.regions import ConfidenceRegion
 from dualmech.errors import InputTypeError, InvalidInputError, SamplingWarning
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 FEW = 100.0
 """Effective sample size below which a variance is known to no better than some 15 %, and a warning is given."""
 
-EVERY = 4
-"""One direction in so many is normal; only those change the number of records."""
+EVERY = 4  # one direction in so many is normal; only those change the number of records
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,8 +45,7 @@ class Samples:
         return effective_sizes(self._answers(workload))
 
     def _answers(self, workload: Workload) -> Array:
-        if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        check_workload(workload)
         if workload.shape[1] != self.draws.shape[2]:
             raise InvalidInputError(
                 f"workload must have {self.draws.shape[2]} cells, as the samples, got {workload.shape[1]}"
@@ -69,6 +67,11 @@ def hit_and_run(
     direction is normal, with the inverse Hessian of the region's barrier at its centre as covariance, so that
     long and thin regions mix as round ones do; the others move records between two cells, rather between cells
     that the queries hardly tell apart. Neither depends on where the walk is, so the limit is uniform.
+    Raises `InvalidInputError` or `InputTypeError` for no region, numbers that are not integers of at least 1.
+    R. L. Smith, "Efficient Monte Carlo procedures for generating points uniformly distributed over bounded regions",
+    Operations Research 32(6), 1984; section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
+    Returns `Samples`: with a `SamplingWarning` where the least effective sample size of a cell is below 100: take more
+    points, or a larger `thin`.
 
     Parameters
     ----------
@@ -82,22 +85,6 @@ def hit_and_run(
         Steps from one kept point to the next; by default the number of cells.
     burn_in : int, optional
         Steps before the first; by default ten times `thin`.
-
-    Returns
-    -------
-    Samples
-        With a `SamplingWarning` where the least effective sample size of a cell is below 100: take more
-        points, or a larger `thin`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No region, numbers that are not integers of at least 1.
-
-    Notes
-    -----
-    R. L. Smith, "Efficient Monte Carlo procedures for generating points uniformly distributed over bounded
-    regions", Operations Research 32(6), 1984; section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Examples
     --------
@@ -138,10 +125,7 @@ def effective_sizes(draws: Array) -> Array:
     ``n c / (1 + 2 Σ_t ρ_t)`` with ρ_t the autocorrelation at lag t over all walks, the variance between walks
     counted in; the sum ends where pairs of neighbouring lags stop to be positive, and none exceeds the pair before
     it. A quantity that never moves counts as one that is known: all draws.
-
-    Notes
-    -----
-    C. J. Geyer, "Practical Markov chain Monte Carlo", Statistical Science 7(4), 1992, section 3.3.
+    Source: C. J. Geyer, "Practical Markov chain Monte Carlo", Statistical Science 7(4), 1992, section 3.3.
 
     Examples
     --------

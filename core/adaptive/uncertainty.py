@@ -15,22 +15,20 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.answerability import check_comparable
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VarianceReduction:
     """Variances of each mechanism's own queries: with what is known now, and once the mechanism has run.
 
+    Source: section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023: of two mechanisms, run the one that takes
+    more uncertainty away.
+
     Attributes
     ----------
     before, after : tuple of arrays
         One array (m_i,) a mechanism, variances in squared counts; ``inf`` where nothing bounds a query.
-
-    Notes
-    -----
-    Section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023: of two mechanisms, run the one that takes more
-    uncertainty away.
     """
 
     before: tuple[Array, ...]
@@ -55,10 +53,8 @@ class VarianceReduction:
     def best(self) -> int:
         """Index of the mechanism with the largest total reduction, the first of equals.
 
-        Raises
-        ------
-        InvalidInputError
-            Two mechanisms or more have infinite reductions, which cannot be compared: a prior bounds them.
+        Raises `InvalidInputError` for two mechanisms or more have infinite reductions, which cannot be
+        compared: a prior bounds them.
         """
         infinite = np.flatnonzero(np.isinf(self.totals))
         if len(infinite) > 1:
@@ -77,6 +73,8 @@ def posterior_variances(
     With the prior ``x ~ N(m, S)``, ``S = F F'``, and N the standardised queries of the mechanism, the posterior
     covariance of x is ``F (I + (NF)'NF)⁻¹ F'``. The flat prior leaves ``q (N'N)⁺ q'`` to a query q in the row
     space of N, and nothing finite to any other.
+    Raises `InvalidInputError` or `InputTypeError` for another number of cells; variances that are not positive; an
+    indefinite covariance; queries released exactly.
 
     Parameters
     ----------
@@ -86,12 +84,6 @@ def posterior_variances(
         What has been released; nothing of it exactly.
     prior : float, (d,) or (d, d) array, optional
         Prior variance of every cell, of each, or their covariance, in squared counts; by default flat.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Another number of cells; variances that are not positive; an indefinite covariance; queries released
-        exactly.
 
     Examples
     --------
@@ -103,8 +95,7 @@ def posterior_variances(
     >>> posterior_variances(queries, total, prior=1.0)
     array([1.  , 0.75])
     """
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    check_workload(workload)
     cells = known.query_matrix.shape[1]
     if workload.shape[1] != cells:
         raise InvalidInputError(
@@ -128,6 +119,9 @@ def variance_reduction(
 
     The variances of mechanism i's queries, given the answer of `known` and given that of mechanism i, which
     contains it where `known` is common to all of them.
+    Raises `InvalidInputError` or `InputTypeError` for a mechanism from which `known` is not answerable, by its
+    index; what `posterior_variances` refuses.
+    Source: the Bayesian suggestion of section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Parameters
     ----------
@@ -137,15 +131,6 @@ def variance_reduction(
         What has been released, answerable from each of them.
     prior : float, (d,) or (d, d) array, optional
         As for `posterior_variances`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A mechanism from which `known` is not answerable, by its index; what `posterior_variances` refuses.
-
-    Notes
-    -----
-    The Bayesian suggestion of section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Examples
     --------
@@ -183,15 +168,8 @@ def sampled_reduction(mechanisms: Sequence[LinearGaussianMechanism], samples: Sa
 
     What is known now is that the data lie in the region that was sampled; what a mechanism gives is its variances.
     The reduction of a query is negative where the region is narrower than the mechanism is accurate.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Another number of cells.
-
-    Notes
-    -----
-    The frequentist suggestion of section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
+    Raises `InvalidInputError` or `InputTypeError` for another number of cells.
+    Source: the frequentist suggestion of section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Examples
     --------

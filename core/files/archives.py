@@ -40,11 +40,7 @@ def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
     The bytes go to a temporary file in the same folder, reach the disk, and are renamed. An exception, or
     an interruption from the keyboard, leaves `path` as it was and nothing beside it. A link is followed; an
     existing file keeps its permissions.
-
-    Raises
-    ------
-    FileFormatError
-        The path cannot be written (see `check_writable`), or writing failed.
+    Raises `FileFormatError` where the path cannot be written (see `check_writable`), or writing failed.
 
     Examples
     --------
@@ -79,11 +75,8 @@ def atomic_folder(path: FilePath) -> Iterator[Path]:
     """Make a folder to write files into, which appears at `path` when the block ends well, and not at all otherwise.
 
     It has a temporary name beside `path` until then; write its files with `atomic_write`, so that they reach the disk.
-
-    Raises
-    ------
-    FileFormatError
-        Something of this name exists already, or the folder that it is to lie in is missing or closed to writing.
+    Raises `FileFormatError` where something of this name exists already, or the folder that it is to lie in is
+    missing or closed to writing.
 
     Examples
     --------
@@ -112,10 +105,8 @@ def atomic_folder(path: FilePath) -> Iterator[Path]:
 def check_writable(path: FilePath) -> None:
     """Check, before long work, that `path` could be written now; leaves nothing behind.
 
-    Raises
-    ------
-    FileFormatError
-        The folder is missing or closed to writing, or `path` is a folder, a device or a read-only file.
+    Raises `FileFormatError` where the folder is missing or closed to writing, or `path` is a folder, a device or a
+    read-only file.
 
     Examples
     --------
@@ -139,10 +130,7 @@ def check_writable(path: FilePath) -> None:
 def reading(path: FilePath) -> Iterator[None]:
     """Name the file in whatever goes wrong inside the block: a failing system call, contents refused.
 
-    Raises
-    ------
-    FileFormatError
-        In place of any `OSError` or `DualmechError`.
+    Raises `FileFormatError` in place of any `OSError` or `DualmechError`.
     """
     try:
         yield
@@ -172,13 +160,8 @@ def write_npz(path: FilePath, schema: str, version: int, /, **arrays: npt.ArrayL
     """Write arrays to an ``.npz`` file with its schema and version, compressed, whole or not at all.
 
     The same arrays give the same bytes.
-
-    Raises
-    ------
-    FileFormatError
-        The path cannot be written, or does not end in ``.npz``.
-    InvalidInputError, InputTypeError
-        An array called ``schema`` or ``version``, or one that holds neither numbers nor texts.
+    Raises `FileFormatError` where the path cannot be written, or does not end in ``.npz``; `InvalidInputError` or
+    `InputTypeError` for an array called ``schema`` or ``version``, or one that holds neither numbers nor texts.
     """
     if _target(path).suffix.lower() != ".npz":
         raise FileFormatError(f"{path}: must end in .npz, the one format that is written here")
@@ -202,11 +185,8 @@ def write_npz(path: FilePath, schema: str, version: int, /, **arrays: npt.ArrayL
 def read_npz(path: FilePath, schema: str, versions: Collection[int]) -> Arrays:
     """Read all arrays of an ``.npz`` file, ``schema`` and ``version`` among them, once these two fit.
 
-    Raises
-    ------
-    FileFormatError
-        The file cannot be read, is no archive or a broken one, holds pickled objects, lacks a schema or
-        follows another one, or has a version that is not among `versions`.
+    Raises `FileFormatError` where the file cannot be read, is no archive or a broken one, holds pickled objects,
+    lacks a schema or follows another one, or has a version that is not among `versions`.
 
     Examples
     --------

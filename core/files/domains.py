@@ -43,10 +43,8 @@ def arrays(domain: Domain, sets: Collection[Axes]) -> Arrays:
 def from_arrays(given: Mapping[str, npt.NDArray[Any]], distinct: bool = True) -> tuple[Domain, list[Axes]]:
     """Return what `arrays` described; `distinct` refuses a set that comes twice.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Arrays that do not fit together, sets with attributes that the domain does not have, a set twice if not allowed.
+    Raises `InvalidInputError` or `InputTypeError` for arrays that do not fit together, sets with attributes that
+    the domain does not have, a set twice if not allowed.
     """
     domain = domain_from_arrays(given)
     axes, sizes = given["set_axes"], given["set_sizes"]

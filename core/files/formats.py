@@ -35,7 +35,7 @@ from dualmech.files.archives import (
 from dualmech.files.domains import domain_arrays, domain_from_arrays
 from dualmech.files.matrixmarket import format_matrix_market, read_matrix_market
 from dualmech.validate import Array
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 
 __all__ = [
     "SCHEMA",
@@ -68,11 +68,8 @@ def read_workload(path: FilePath) -> Workload:
 
     An ``.npz`` file is one that `write_workload` or ``scipy.sparse.save_npz`` wrote. Only the former keeps
     the domain; only it and ``.csv`` keep names and groups. Sparse files give a sparse workload.
-
-    Raises
-    ------
-    FileFormatError
-        The file cannot be read or is not in its format: with the line number where a ``.csv`` is at fault.
+    Raises `FileFormatError` where the file cannot be read or is not in its format: with the line number where a
+    ``.csv`` is at fault.
 
     Examples
     --------
@@ -99,14 +96,10 @@ def write_workload(workload: Workload, path: FilePath) -> None:
 
     ``.npz`` keeps everything, ``.csv`` all but the domain, the others the matrix alone. ``.csv`` and
     ``.npy`` are written out densely.
-
-    Raises
-    ------
-    FileFormatError, InvalidInputError, InputTypeError
-        Another ending, a path that cannot be written, names that the format cannot hold.
+    Raises `FileFormatError`, `InvalidInputError` or `InputTypeError` for another ending, a path that cannot be
+    written, names that the format cannot hold.
     """
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    check_workload(workload)
     suffix = _suffix(path)
     # Each branch refuses what it must before it opens the file.
     if suffix == ".npz":
@@ -128,15 +121,9 @@ def write_workload(workload: Workload, path: FilePath) -> None:
 def read_vector(path: FilePath, name: str) -> Array:
     """Read a vector, such as ``targets``: a ``.csv`` of one column, ``.npy``, or the key `name` of ``.npz``.
 
-    Returns
-    -------
-    (n,) array
-        Finite numbers. A ``.npy`` or ``.npz`` array of shape (n, 1) is taken as a column.
-
-    Raises
-    ------
-    FileFormatError
-        The file cannot be read, is not in its format, or holds anything but one column of finite numbers.
+    Raises `FileFormatError` where the file cannot be read, is not in its format, or holds anything but one column
+    of finite numbers.
+    Returns an array (n,): finite numbers. A ``.npy`` or ``.npz`` array of shape (n, 1) is taken as a column.
     """
     with reading(path):
         suffix = _suffix(path, SUFFIXES[:3])
@@ -156,16 +143,9 @@ def read_matrix(path: FilePath, name: str) -> Array:
     """Read a dense matrix, such as ``covariance``: ``.csv``, ``.npy``, ``.mtx``, or key `name` of ``.npz``.
 
     A ``query`` or ``group`` column of a ``.csv`` is allowed and not used.
-
-    Returns
-    -------
-    (rows, columns) array
-        Finite numbers.
-
-    Raises
-    ------
-    FileFormatError
-        The file cannot be read, is not in its format, or holds anything but a matrix of finite numbers.
+    Raises `FileFormatError` where the file cannot be read, is not in its format, or holds anything but a matrix of
+    finite numbers.
+    Returns an array (rows, columns): finite numbers.
     """
     with reading(path):
         return validate.finite(2, **{name: _read_array(path, name, _suffix(path))})
@@ -195,10 +175,7 @@ def workload_arrays(workload: Workload) -> Arrays:
 def workload_from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Workload:
     """Return the workload that `workload_arrays` described; other keys are ignored.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A key is missing, or the arrays do not fit together.
+    Raises `InvalidInputError` or `InputTypeError` where a key is missing, or the arrays do not fit together.
     """
     prefix = "workload_"
     parts = {

@@ -25,8 +25,7 @@ KINDS = {("coordinate", "real"): 3, ("coordinate", "integer"): 3, ("coordinate",
 MIRRORS = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
 """By what an entry below the diagonal is multiplied to give the one above; 0 where both are written."""
 
-LAST_DIAGONAL = {1: 0, -1: -1}
-"""The last one that an array writes, by mirror; otherwise all."""
+LAST_DIAGONAL = {1: 0, -1: -1}  # the last one that an array writes, by mirror; otherwise all
 
 Listed = tuple[Array, npt.NDArray[np.int64], tuple[int, int]]
 """Entries, their rows and columns (2, n), and the shape."""
@@ -35,10 +34,8 @@ Listed = tuple[Array, npt.NDArray[np.int64], tuple[int, int]]
 def read_matrix_market(path: str | PathLike[str]) -> Array | sp.csr_array:
     """Read a real Matrix Market file: sparse if it lists coordinates, dense if it lists an array.
 
-    Raises
-    ------
-    InvalidInputError, ValueError
-        Another kind of file or of matrix, text that is no number, another number of entries than is announced.
+    Raises `InvalidInputError` or `ValueError` for another kind of file or of matrix, text that is no number,
+    another number of entries than is announced.
     """
     with open(path, encoding="utf-8") as handle:
         words = handle.readline().lower().split()

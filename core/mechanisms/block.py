@@ -44,6 +44,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     projector on such tables. Any table whose blocks are all measured is recombined, without bias, and all tables agree.
 
     Problems on geometry ``blocks`` find such noise; `of_tables` is the plain one, `of_levels` any on marginal tables.
+    Raises `InvalidInputError` or `InputTypeError` for noise that is no covariance or does not fit the blocks.
 
     Parameters
     ----------
@@ -51,11 +52,6 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         The geometry of what is to be answered.
     point : BlockPoint
         A level > 0 or a positive definite covariance for every block.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Noise that is no covariance or does not fit the blocks.
 
     Notes
     -----
@@ -81,6 +77,9 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     def of_levels(cls, domain: Domain, noise: Mapping[Axes, float]) -> BlockMechanism:
         """Return the mechanism of marginal tables with these levels.
 
+        Raises `InvalidInputError` or `InputTypeError` for a set with attributes that are not in the domain, or
+        a level that is not positive.
+
         Parameters
         ----------
         domain : Domain
@@ -88,11 +87,6 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         noise : mapping of axes to float
             ``τ_T > 0`` for each measured set T, by the positions of its attributes. Sets with an attribute of one value
             have no residual, and are left out; with no others the mechanism releases nothing.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A set with attributes that are not in the domain, or a level that is not positive.
 
         Examples
         --------
@@ -128,6 +122,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         Queries v_j of variance σ_j² tell ``Σ_j m_j v_j'v_j / (σ_j² mult)`` about a copy of a block, one of its mult
         copies, with m_j of them in orbit j: the inverse of the noise. So a marginal table S tells ``1 / (σ² cells_S)``
         about every subspace T ⊆ S, in units of ``1/τ_T``. Its variances are those of the consistent estimates.
+        Raises `InvalidInputError` or `InputTypeError` as `FitnessForUse`.
 
         Parameters
         ----------
@@ -135,11 +130,6 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             The tables, as geometry ``blocks`` takes them.
         variances : float, array or mapping
             σ² of each table, as the targets of `FitnessForUse`.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            As `FitnessForUse`.
 
         Examples
         --------
@@ -169,10 +159,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     def point_on(self, geometry: Any) -> BlockPoint:
         """Return the noise on blocks that may stand in another order, or on other bases.
 
-        Raises
-        ------
-        InvalidInputError
-            Another domain or another symmetry, noise on more or on fewer blocks.
+        Raises `InvalidInputError` for another domain or another symmetry, noise on more or on fewer blocks.
         """
         if not isinstance(geometry, Blocks):
             raise InvalidInputError("a BlockMechanism answers problems on geometry 'blocks'")
@@ -202,10 +189,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     def dense(self) -> LinearGaussianMechanism:
         """Return the equivalent mechanism on the cells.
 
-        Raises
-        ------
-        InvalidInputError
-            A query matrix of more than 2^24 entries.
+        Raises `InvalidInputError` for a query matrix of more than 2^24 entries.
 
         Examples
         --------
@@ -226,10 +210,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     def save(self, path: str | PathLike[str]) -> None:
         """Write a mechanism of marginal tables to an ``.npz`` file, whole or not at all (``docs/formats.md``).
 
-        Raises
-        ------
-        InvalidInputError
-            Blocks of another kind: they are kept in the file of a solution.
+        Raises `InvalidInputError` for blocks of another kind: they are kept in the file of a solution.
         """
         levels = np.array(list(self.noise.values()), dtype=np.float64)
         files.write_npz(path, SCHEMA, VERSION, levels=levels, **domains.arrays(self.domain, self.noise))
@@ -238,10 +219,8 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     def load(cls, path: str | PathLike[str]) -> BlockMechanism:
         """Read a mechanism of marginal tables back; its privacy is computed anew from its noise.
 
-        Raises
-        ------
-        FileFormatError
-            The file cannot be read, follows another schema, or its arrays do not fit together.
+        Raises `FileFormatError` where the file cannot be read, follows another schema, or its arrays do not fit
+        together.
         """
         arrays = files.read_npz(path, SCHEMA, (VERSION,))
         files.require(path, arrays, "levels", *domains.KEYS)

@@ -107,25 +107,19 @@ class BlockNoise:
     def variance(self, table: str | Iterable[str]) -> float:
         """Return the largest variance of a query of a table; all cells of a marginal table have the same.
 
+        Raises `InvalidInputError` for no table of that name, unknown attributes, a part that is not measured.
+
         Parameters
         ----------
         table : str or names of attributes
             A table of the union that was asked for, or the attributes of a marginal table.
-
-        Raises
-        ------
-        InvalidInputError
-            No table of that name, unknown attributes, a part that is not measured.
         """
         return float(self._orbit_variances(self._rows(self._table(table))[1]).max())
 
     def variances(self, table: str | Iterable[str] | Workload) -> Array:
         """Return the variance of every query of a table, an axis an attribute; of a workload, one a table.
 
-        Raises
-        ------
-        InvalidInputError
-            As `variance`; a table of too many queries to write out.
+        Raises `InvalidInputError` as `variance`; a table of too many queries to write out.
         """
         if isinstance(table, MarginalWorkload | UnionWorkload):
             each = table.sets if isinstance(table, MarginalWorkload) else table.table_names
@@ -143,16 +137,13 @@ class BlockNoise:
         """Return the covariance of two product queries, ``x ↦ Σ_cells Π_i f_i(cell_i) x_cell``.
 
         They need not be in the workload, as long as its queries, and what symmetry makes of them, span them.
+        Raises `InvalidInputError` or `InputTypeError` for unknown attributes, factors of another length, a
+        query with a part that is not measured.
 
         Parameters
         ----------
         first, second : mapping of attribute names to arrays (n_i,)
             The factors f_i; an attribute that is not named has the factor 1 for all its values.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Unknown attributes, factors of another length, a query with a part that is not measured.
         """
         return self._covariance(self._look(first), self._look(second))
 

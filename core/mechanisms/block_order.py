@@ -42,16 +42,9 @@ class OrderedBlocks(BlockTables):
         the common mechanism of least total variance on an orthonormal basis of what all see (`CommonMechanism` on a
         domain that matrices can hold): all cost matrices are multiples of the same projectors, and on such a basis no
         covariance above theirs has a smaller entry on its diagonal.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            No others, mechanisms that cannot be compared.
-
-        Notes
-        -----
-        Equation 1 and algorithm 1 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023 (CMN); sections 7.3 and 7.4 there
-        choose between marginals.
+        Raises `InvalidInputError` or `InputTypeError` for no others, mechanisms that cannot be compared.
+        Source: equation 1 and algorithm 1 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023 (CMN); sections 7.3 and 7.4
+        there choose between marginals.
 
         Examples
         --------
@@ -79,11 +72,8 @@ class OrderedBlocks(BlockTables):
 
         Run independently, the two parts are equivalent to the whole (`combine` puts their answers together). Of a
         block of which less than 1e-9 is left nothing more is asked. Algorithm 3 of CMN.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A common part that is not answerable from this mechanism, its worst block named, or cannot be compared.
+        Raises `InvalidInputError` or `InputTypeError` for a common part that is not answerable from this
+        mechanism, its worst block named, or cannot be compared.
 
         Examples
         --------
@@ -122,6 +112,8 @@ class OrderedBlocks(BlockTables):
         """Return what noisy parts of this mechanism and of others say together: averages, by their accuracy.
 
         They are distributed as those of `compose`. Algorithm 4 of CMN, block by block.
+        Raises `InvalidInputError` or `InputTypeError` for mechanisms that cannot be compared, measurements that
+        lack a part.
 
         Parameters
         ----------
@@ -129,11 +121,6 @@ class OrderedBlocks(BlockTables):
             What `measure` of this mechanism returned.
         others : pairs of a mechanism and what its `measure` returned
             Run independently, on the same records.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Mechanisms that cannot be compared, measurements that lack a part.
 
         Examples
         --------

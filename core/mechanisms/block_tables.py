@@ -34,10 +34,7 @@ class BlockTables(BlockNoise):
     def needed(self) -> MarginalWorkload:
         """The marginal tables that records are counted in: of each block's attributes, and of those it has classes of.
 
-        Raises
-        ------
-        InvalidInputError
-            A table of more cells than are counted; the message has its attributes.
+        Raises `InvalidInputError` for a table of more cells than are counted; the message has its attributes.
         """
         chosen = records.largest(tuple(sorted(key_axes + classed)) for key_axes, classed in self._views())
         for axes in chosen:
@@ -54,6 +51,10 @@ class BlockTables(BlockNoise):
         variance ``τ_T cells_T`` in every cell. Then the sum is centred and divided by ``cells_T``. Of other blocks the
         noise is a linear map of draws of deviation 1, and what it is added to are no whole numbers: there a sampler of
         integers does not make this a private release.
+        Raises `InvalidInputError` or `InputTypeError` for a table that no given one covers, one of another
+        shape, draws of another shape or not finite.
+        Returns a dict of axes to arrays: by the attributes of blocks, an axis each for those (their values, or waves
+        where values turn), then one for the classes of every other attribute that has several.
 
         Parameters
         ----------
@@ -63,17 +64,6 @@ class BlockTables(BlockNoise):
             Where Gaussian noise in floating point comes from, if there is no `sampler`.
         sampler : `dualmech.draws.Sampler`, optional
             What draws the noise instead, called once a block with a standard deviation and a shape.
-
-        Returns
-        -------
-        dict of axes to arrays
-            By the attributes of blocks, an axis each for those (their values, or waves where values turn), then one for
-            the classes of every other attribute that has several.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A table that no given one covers, one of another shape, draws of another shape or not finite.
 
         Examples
         --------
@@ -113,17 +103,15 @@ class BlockTables(BlockNoise):
     def recombine(self, measured: Tables, table: str | Iterable[str]) -> Array:
         """Return the unbiased estimate of a table from noisy parts, an axis an attribute.
 
+        Raises `InvalidInputError` or `InputTypeError` for what `variance` refuses, a table too large to write
+        out, parts that are missing or have another shape.
+
         Parameters
         ----------
         measured : mapping of axes to arrays
             What `measure` returned.
         table : str or names of attributes
             As `variance` takes it.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            What `variance` refuses, a table too large to write out, parts that are missing or have another shape.
         """
         given, asked = _mapping(measured=measured), self._few(self._table(table))
         self._countable(asked.axes)
@@ -142,11 +130,8 @@ class BlockTables(BlockNoise):
     def simulate(self, tables: Tables, rng: np.random.Generator | int = 0) -> dict[Any, Array]:
         """Draw all tables, noisy and consistent with each other, for study. NOT a private release.
 
-        Returns
-        -------
-        dict of names to arrays
-            Those of a union by their names; marginal tables by their attributes, where none were asked for the largest
-            that are measured.
+        Returns a dict of names to arrays: those of a union by their names; marginal tables by their attributes, where
+        none were asked for the largest that are measured.
         """
         measured, asked = self.measure(tables, rng), self.workload or self.needed
         names = asked.table_names if isinstance(asked, UnionWorkload) else asked.sets

@@ -13,8 +13,7 @@ from dualmech.mechanisms.answerability import TOLERANCE, check_comparable, coord
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
 
-NOTHING_LEFT = 1e-9
-"""Share of a direction's information, left over, up to which it is not asked for again."""
+NOTHING_LEFT = 1e-9  # share of a direction's information, left over, up to which it is not asked for again
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +57,8 @@ class Recreation:
         """Return the target's answers from those of both parts, which must have noise of their own.
 
         Simulated with one seed each, the parts would share theirs: give both the same generator instead, or two seeds.
+        Raises `InvalidInputError` or `InputTypeError` for answers of other shapes, NaN or infinity.
+        Returns an array, (m,) or (n, m).
 
         Parameters
         ----------
@@ -66,15 +67,6 @@ class Recreation:
         rng : numpy.random.Generator or int, optional
             Where the leftover noise comes from, with which the answers have the target's own distribution. Without
             it they are consistent with one another, and worth as much.
-
-        Returns
-        -------
-        (m,) or (n, m) array
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Answers of other shapes, NaN or infinity.
         """
         first = _answers("common_answers", common_answers, self.from_common.shape[1])
         second = _answers("residual_answers", residual_answers, self.from_residual.shape[1])
@@ -99,6 +91,8 @@ def recreation(
     ``S' (I - T'T) S``. With ``I - T'T = V E V'`` the residual asks ``√E V' S``, with unit noise, and
     ``T' (T S x + z) + V √E (√E V' S x + z')`` is S x with unit noise again. The singular values of T give E without
     forming a difference of cost matrices.
+    Raises `InvalidInputError` or `InputTypeError` for a common part that is not answerable from the mechanism, or
+    on other cells or neighbours; exact answers.
 
     Parameters
     ----------
@@ -108,11 +102,6 @@ def recreation(
         What is known first; it must be answerable from `mechanism`.
     tol : float
         As for `LinearGaussianMechanism.is_answerable_from`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A common part that is not answerable from the mechanism, or on other cells or neighbours; exact answers.
 
     Notes
     -----

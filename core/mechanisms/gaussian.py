@@ -21,8 +21,7 @@ from dualmech.workloads.base import Workload
 
 SCHEMA, VERSION = "dualmech.mechanism", 1
 
-MAX_WRITTEN = 2**24
-"""Largest number of entries of a query matrix that is written out."""
+MAX_WRITTEN = 2**24  # largest number of entries of a query matrix that is written out
 
 SPENT = 1e-9
 """A free budget of at most this, relative to the cost allowed, is none; a cost allowed may lie this far below."""
@@ -34,6 +33,8 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
     Its privacy is decided by the cost matrix ``C = B' Σ⁻¹ B`` alone: neighbours that differ by u cost
     ``u' C u``, the largest of these is the squared privacy cost Δ², and the mechanism is Δ-GDP and
     Δ²/2-zCDP. Any workload ``W = L B`` in its row space is answered by ``L (B x + noise)``, without bias.
+    Raises `InvalidInputError` or `InputTypeError` for shapes that do not fit, a row of zeros, an asymmetric or
+    indefinite covariance, NaN or infinity.
 
     Parameters
     ----------
@@ -45,11 +46,6 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         Σ ⪰ 0, symmetric. Where it is singular, directions are released exactly.
     neighbours : (d, s) array or sparse matrix, optional
         Differences of neighbouring data sets up to sign; by default one record added or removed.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Shapes that do not fit, a row of zeros, an asymmetric or indefinite covariance, NaN or infinity.
 
     Notes
     -----
@@ -79,16 +75,13 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         Any further release of cost matrix G with ``u_i' G u_i ≤ α - profile_i`` for every pair of neighbours
         u_i leaves the squared privacy cost of both together at α or below: cost matrices of independent
         noise add up, and so do profiles (FFU, section 3.2.1).
+        Raises `InvalidInputError` or `InputTypeError` for an α below the cost, or a mechanism that releases
+        something exactly, whose cost is infinite.
 
         Parameters
         ----------
         alpha : float, optional
             Squared privacy cost allowed, at least that of the mechanism (up to 1e-9, relative); by default that.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            An α below the cost, or a mechanism that releases something exactly, whose cost is infinite.
 
         Examples
         --------
@@ -111,10 +104,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
     def point_on(self, geometry: Any) -> Array:
         """Return the covariance of what is learned about the basis of a dense geometry.
 
-        Raises
-        ------
-        InvalidInputError
-            Another geometry; queries that the mechanism does not answer.
+        Raises `InvalidInputError` for another geometry; queries that the mechanism does not answer.
         """
         if not isinstance(geometry, Dense):
             raise InvalidInputError(
@@ -128,11 +118,8 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         ``A'A = C``, so unit noise z on A x is this mechanism. Row t of A x sees the cells up to t alone; and if
         ``W = L A`` is lower triangular, as prefixes are, so is L, and answer t needs the noise ``z_1 … z_t``
         alone: cells may arrive one by one, with the noise drawn as they come.
-
-        Raises
-        ------
-        InvalidInputError
-            Fewer independent queries than cells, or queries released exactly: C has no such factor.
+        Raises `InvalidInputError` for fewer independent queries than cells, or queries released exactly: C
+        has no such factor.
 
         Examples
         --------
@@ -167,11 +154,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
 
         The paper's takes the eigenvectors of the cost matrix; any rows S with ``S'S = C`` will do, and those that
         a factor of Σ gives keep the digits that forming C would lose.
-
-        Raises
-        ------
-        InvalidInputError
-            Something is released exactly, at a cost that is not finite.
+        Raises `InvalidInputError` where something is released exactly, at a cost that is not finite.
         """
         rows = self.standard_form.queries
         return LinearGaussianMechanism(rows, np.eye(len(rows)), self.neighbours)
@@ -179,10 +162,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
     def stack(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:
         """Return the mechanism that runs this one and others, each with noise of its own, their rows stacked.
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Mechanisms on other cells or with other neighbours.
+        Raises `InvalidInputError` or `InputTypeError` for mechanisms on other cells or with other neighbours.
 
         Examples
         --------
@@ -205,11 +185,8 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
 
         It is equivalent to their `stack`; cost matrices add, and so do profiles. What one of them releases exactly, is
         released exactly: the noise is then not that of units.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            What `stack` refuses; mechanisms that together release everything exactly.
+        Raises `InvalidInputError` or `InputTypeError` for what `stack` refuses; mechanisms that together
+        release everything exactly.
         """
         both = self.stack(*others)
         if not both.releases_exactly:
@@ -222,6 +199,10 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         """Say whether this mechanism is a linear function of the other's answers, plus noise.
 
         It is so if and only if ``C ⪯ C_other`` (CMN, theorem 3.5): whatever is learned here, is learned there.
+        Raises `InvalidInputError` or `InputTypeError` for no mechanism, other cells or neighbours, exact
+        answers, a tolerance that is not positive.
+        Returns `Answerability`: true in a condition where it is answerable; it holds the matrices of lemma 3.2, or a
+        direction that proves the contrary.
 
         Parameters
         ----------
@@ -231,17 +212,6 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
             Share of the other's cost that an excess may have, in whatever direction, to count as rounding. A query
             counts as one that the other answers where at most this share of it, and at most 1e-9, lies outside the
             span of the other's rows.
-
-        Returns
-        -------
-        Answerability
-            True in a condition where it is answerable; it holds the matrices of lemma 3.2, or a direction that
-            proves the contrary.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            No mechanism, other cells or neighbours, exact answers, a tolerance that is not positive.
 
         Examples
         --------

@@ -16,7 +16,7 @@ from dualmech.geometry.local.strategies import (
     user_variances,
 )
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 SCHEMA, VERSION = "dualmech.local_mechanism", 1
 
@@ -27,8 +27,7 @@ NORMALISED_VARIANCE = 0.01
 """The paper's variance for each query and user at which sample complexity is counted, α."""
 
 
-MOST_USERS = 2.0**53
-"""Users of one type whose number a double still holds."""
+MOST_USERS = 2.0**53  # users of one type whose number a double still holds
 
 
 class LocalMechanism:
@@ -36,6 +35,9 @@ class LocalMechanism:
 
     A user of type u reports output o with probability ``Q_ou``. With the histogram y of all reports, ``V y`` estimates
     ``W x`` without bias; its total variance on the data x is ``Σ_u x_u T_u``.
+    Raises `InvalidInputError` or `InputTypeError` for a ratio above e^ε (the worst output and its users are
+    named), columns that do not sum to 1, negative entries, a strategy that cannot answer the workload, a
+    reconstruction with a bias, shapes that do not fit.
 
     Parameters
     ----------
@@ -49,12 +51,6 @@ class LocalMechanism:
         V; by default the best for `prior`.
     prior : (n,) array, optional
         Probability over user types under whose expected variance V is the best; uniform by default.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A ratio above e^ε (the worst output and its users are named), columns that do not sum to 1, negative entries, a
-        strategy that cannot answer the workload, a reconstruction with a bias, shapes that do not fit.
 
     Notes
     -----
@@ -86,8 +82,7 @@ class LocalMechanism:
         reconstruction: npt.ArrayLike | None = None,
         prior: npt.ArrayLike | None = None,
     ) -> None:
-        if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        check_workload(workload)
         self.epsilon, self.workload = checked_epsilon(epsilon), workload
         self.strategy = _checked_strategy(strategy, self.epsilon, workload.shape[1])
         if reconstruction is not None and prior is not None:
@@ -149,10 +144,7 @@ class LocalMechanism:
     def respond(self, user: int, rng: np.random.Generator | int = 0) -> int:
         """Draw the report of one user of a type. NOT private against whoever knows the seed, or studies its low bits.
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            No such type.
+        Raises `InvalidInputError` or `InputTypeError` for no such type.
         """
         size = self.strategy.shape[1]
         if isinstance(user, bool) or not isinstance(user, int | np.integer):

@@ -10,13 +10,12 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.geometry.dense import moves_between
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
-TRIFLE = 1e-9
-"""Rounding in a cost, relative to it, above which the cost is stated higher by as much."""
+TRIFLE = 1e-9  # rounding in a cost, relative to it, above which the cost is stated higher by as much
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,10 +106,7 @@ class NoisyQueries:
     _reduced: Reduced | None
 
     def __init__(
-        self,
-        query_matrix: npt.ArrayLike,
-        covariance: npt.ArrayLike,
-        neighbours: Matrix | None = None,
+        self, query_matrix: npt.ArrayLike, covariance: npt.ArrayLike, neighbours: Matrix | None = None
     ) -> None:
         queries, noise = _matrices(query_matrix, covariance)
         if neighbours is not None:
@@ -210,6 +206,7 @@ class NoisyQueries:
 
         The noise comes from a seeded floating-point generator: whoever knows the seed, or studies the low bits
         of the output, learns the data.
+        Returns an array, (m,) or (n, m).
 
         Parameters
         ----------
@@ -219,10 +216,6 @@ class NoisyQueries:
             Where the noise comes from.
         workload : Workload, optional
             What to answer, (m, d), in the row space of B; by default B itself.
-
-        Returns
-        -------
-        (m,) or (n, m) array
         """
         generator, data = validate.generator(rng=rng), validate.finite(x=x)
         rows, cells = self.query_matrix.shape
@@ -256,8 +249,7 @@ class NoisyQueries:
 
     def check_cells(self, workload: Workload) -> None:
         """Refuse what is no workload over the mechanism's cells."""
-        if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        check_workload(workload)
         if workload.shape[1] != self.query_matrix.shape[1]:
             raise InvalidInputError(
                 f"workload must have {self.query_matrix.shape[1]} cells, as the mechanism, got {workload.shape[1]}"

@@ -29,16 +29,13 @@ class ProductMechanism(GaussianPrivacy):
 
     Its cost matrix is ``⊗ C_i``: the squared privacy cost is the product of theirs, and so is the variance of a query
     that is a product of theirs.
+    Raises `InvalidInputError` or `InputTypeError` for fewer than two, another kind, other neighbours, exact
+    answers.
 
     Parameters
     ----------
     factors : sequence of LinearGaussianMechanism or BlockMechanism
         Two or more, with the default neighbours, none releasing anything exactly.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Fewer than two, another kind, other neighbours, exact answers.
 
     Examples
     --------
@@ -77,10 +74,7 @@ class ProductMechanism(GaussianPrivacy):
     def point_on(self, geometry: Any) -> tuple[Any, ...]:
         """Return the noise on a product of geometries, one of each factor.
 
-        Raises
-        ------
-        InvalidInputError
-            Another geometry, or another number of factors.
+        Raises `InvalidInputError` for another geometry, or another number of factors.
         """
         if not isinstance(geometry, Product) or len(geometry.factors) != len(self.factors):
             raise InvalidInputError(
@@ -96,15 +90,13 @@ class ProductMechanism(GaussianPrivacy):
     def variance_of(self, *queries: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> float:
         """Return the variance of a product query, one query of each factor.
 
+        Raises `InvalidInputError` or `InputTypeError` for another number of queries than factors, or what the
+        factors refuse.
+
         Parameters
         ----------
         queries : (d_i,) array, or mapping for a factor on blocks
             As `Workload` rows, or as `BlockMechanism.variance_of` takes them.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Another number of queries than factors, or what the factors refuse.
         """
         pairs = zip(self.factors, self._each("queries", queries), strict=True)
         return products.product(_variance(factor, query) for factor, query in pairs)
@@ -124,6 +116,9 @@ class ProductMechanism(GaussianPrivacy):
 
         Unit noise is added to ``(⊗ S_i) x``, the factors' standard forms, and answers are made of the sum: one factor
         after another along its own axis, so that nothing is larger than the data or the answers.
+        Raises `InvalidInputError` or `InputTypeError` for data of another shape, a workload with other factors
+        or queries that are not answered.
+        Returns an array (m_1, …, m_r).
 
         Parameters
         ----------
@@ -133,15 +128,6 @@ class ProductMechanism(GaussianPrivacy):
             What to answer, its factors as the mechanism's.
         rng : numpy.random.Generator or int
             Where the noise comes from.
-
-        Returns
-        -------
-        (m_1, …, m_r) array
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Data of another shape, a workload with other factors or queries that are not answered.
         """
         generator, parts = validate.generator(rng=rng), self._parts(workload)
         data = validate.finite(x=x)

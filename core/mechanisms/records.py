@@ -18,11 +18,8 @@ from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
 
-CHUNK = 65536
-"""Records that are read at a time."""
-
-LARGEST_TABLE = 2**27
-"""Largest number of cells of a table that is counted (1 GiB)."""
+CHUNK = 65536  # records that are read at a time
+LARGEST_TABLE = 2**27  # largest number of cells of a table that is counted (1 GiB)
 
 Codes = npt.NDArray[np.int64]
 
@@ -30,11 +27,13 @@ Tables = Mapping[Axes, Array]
 """Marginal tables by the positions of their attributes, each with one axis an attribute."""
 
 
-def count(
-    source: str | PathLike[str] | npt.ArrayLike,
-    workload: MarginalWorkload,
-) -> dict[Axes, Array]:
+def count(source: str | PathLike[str] | npt.ArrayLike, workload: MarginalWorkload) -> dict[Axes, Array]:
     """Count records into the marginal tables that a workload needs: those that no other table covers.
+
+    Raises `FileFormatError` for a file that lacks an attribute or holds anything but whole numbers, with the line;
+    `InvalidInputError` or `InputTypeError` for a code outside its attribute's size, with the record; an array of
+    another width; a table too large to count.
+    Returns a dict of axes to arrays: what the `measure` of a mechanism takes: one axis an attribute, counts as float64.
 
     Parameters
     ----------
@@ -43,18 +42,6 @@ def count(
         and among others; it is read once, a chunk at a time.
     workload : MarginalWorkload
         Whose tables are wanted.
-
-    Returns
-    -------
-    dict of axes to arrays
-        What the `measure` of a mechanism takes: one axis an attribute, counts as float64.
-
-    Raises
-    ------
-    FileFormatError
-        A file that lacks an attribute or holds anything but whole numbers, with the line.
-    InvalidInputError, InputTypeError
-        A code outside its attribute's size, with the record; an array of another width; a table too large to count.
 
     Examples
     --------
@@ -95,10 +82,7 @@ def count(
 def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
     """Return the marginal on a set of attributes from the smallest given table that covers it.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No table that covers it, or one of another shape.
+    Raises `InvalidInputError` or `InputTypeError` for no table that covers it, or one of another shape.
     """
     covering = [given for given in tables if set(axes) <= set(given)]
     if not covering:

@@ -41,10 +41,8 @@ def gaussian(rng: np.random.Generator | int) -> Sampler:
 def drawn(sampler: Sampler, deviation: float, shape: tuple[int, ...]) -> Array:
     """Return what a sampler draws, once it has the shape that was asked for and no entry that is no number.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Something that cannot be called; draws of another shape, NaN or infinity.
+    Raises `InvalidInputError` or `InputTypeError` for something that cannot be called; draws of another shape, NaN
+    or infinity.
     """
     if not callable(sampler):
         raise InputTypeError(

@@ -27,6 +27,8 @@ class SplitMechanism(GaussianPrivacy):
 
     With ``Σ_i = t θθ' + K`` on each attribute, the residual of a marginal table on T is ``⊗_{i in T} (I - θ_i 1')``
     times it: what is left once every attribute's total is spread as θ_i says.
+    Raises `InvalidInputError` or `InputTypeError` for shapes that are not positive definite, levels that are not
+    positive, other sizes or another workload.
 
     Parameters
     ----------
@@ -36,11 +38,6 @@ class SplitMechanism(GaussianPrivacy):
         Σ_i of each attribute, positive definite.
     noise : (t,) array
         τ_T > 0, in the order of ``workload.tables.lattice.axes``.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Shapes that are not positive definite, levels that are not positive, other sizes or another workload.
 
     Examples
     --------
@@ -78,10 +75,7 @@ class SplitMechanism(GaussianPrivacy):
     def point_on(self, geometry: Any) -> SplitPoint:
         """Return the noise on a geometry that splits the same tables.
 
-        Raises
-        ------
-        InvalidInputError
-            Another geometry, or other tables.
+        Raises `InvalidInputError` for another geometry, or other tables.
         """
         if not isinstance(geometry, Split) or not geometry.workload.same_as(self.workload):
             raise InvalidInputError("a SplitMechanism answers its own tables on geometry 'split'")
@@ -111,6 +105,9 @@ class SplitMechanism(GaussianPrivacy):
     def measure(self, tables: Tables, rng: np.random.Generator | int = 0) -> dict[Axes, Array]:
         """Draw the noisy residuals of all measured sets, for study. NOT a private release.
 
+        Raises `InvalidInputError` or `InputTypeError` for a measured set that no table covers, a table of
+        another shape.
+
         Parameters
         ----------
         tables : mapping of axes to arrays
@@ -118,11 +115,6 @@ class SplitMechanism(GaussianPrivacy):
             ``workload.tables``).
         rng : numpy.random.Generator or int
             Where the noise comes from.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A measured set that no table covers, a table of another shape.
         """
         generator, domain = validate.generator(rng=rng), self.workload.tables.domain
         assert domain is not None

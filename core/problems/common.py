@@ -13,12 +13,7 @@ import scipy.linalg
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.mechanisms.answerability import (
-    TOLERANCE,
-    check_comparable,
-    coordinate_rounding,
-    coordinates,
-)
+from dualmech.mechanisms.answerability import TOLERANCE, check_comparable, coordinate_rounding, coordinates
 from dualmech.mechanisms.intersections import MEETING, intersection
 from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.problems import loewner
@@ -57,6 +52,9 @@ class CommonMechanism(Problem):
     which says that ``B x + N(0, Σ)`` can be answered from each of them. The dual is to maximise
     ``Σ_i tr(P_i Y_i)`` over ``Y_i ⪰ 0, Σ_i Y_i = I``; strong duality holds. Maximal common mechanisms are many:
     the trace on an orthonormal basis picks one, another basis another one.
+    Raises `InvalidInputError` or `InputTypeError` for fewer than two mechanisms, mechanisms on other cells or
+    with other neighbours, exact answers (their cost is not finite); a basis of another span; a decision query
+    outside the intersection, by its name; both.
 
     Parameters
     ----------
@@ -68,12 +66,6 @@ class CommonMechanism(Problem):
         Instead: queries in the intersection whose total variance shall be least, since a decision will rest on
         them. What they do not ask for counts `UNASKED` of the mean of what they do, so that the mechanism is
         maximal all the same.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Fewer than two mechanisms, mechanisms on other cells or with other neighbours, exact answers (their cost is
-        not finite); a basis of another span; a decision query outside the intersection, by its name; both.
 
     Notes
     -----
@@ -160,10 +152,8 @@ class CommonMechanism(Problem):
     def stated(self, answer: Any) -> Array:
         """Return anybody's covariance on the common basis, or that of a mechanism that answers just this.
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A mechanism that answers more, or less, than all have in common; no symmetric matrix.
+        Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers more, or less, than all have
+        in common; no symmetric matrix.
         """
         given = self.restated(answer) if isinstance(answer, NoisyQueries) else answer
         if given is None:
@@ -185,17 +175,15 @@ class CommonMechanism(Problem):
     def maximality(self, primal: npt.ArrayLike | NoisyQueries, tol: float = loewner.IMPROVABLE) -> Maximality:
         """Say whether a common mechanism, a rival's included, is maximal, or by how much it could be bettered.
 
+        Raises `InvalidInputError` or `InputTypeError` for a covariance or mechanism that is not common to all;
+        the first mechanism that cannot answer it is named.
+
         Parameters
         ----------
         primal : (r, r) array or LinearGaussianMechanism
             A covariance on B x with ``Σ ⪰ P_i``, or any mechanism that is answerable from all of them.
         tol : float
             `Maximality.improvement` up to which it counts as maximal.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A covariance or mechanism that is not common to all; the first mechanism that cannot answer it is named.
         """
         tol = validate.positive_number(tol=tol)
         covariance = self.restated(primal) if isinstance(primal, NoisyQueries) else self._covariance(primal)
@@ -217,10 +205,8 @@ class CommonMechanism(Problem):
     def restated(self, mechanism: NoisyQueries) -> Array | None:
         """Return the covariance with which any mechanism answers B x; None where it leaves part of B x out.
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A mechanism that answers what is not in all row spaces, or on other cells or neighbours.
+        Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers what is not in all row
+        spaces, or on other cells or neighbours.
         """
         check_comparable((self.mechanisms[0], mechanism), ("mechanisms[0]", "the rival"))
         theirs = mechanism.standard_form.queries

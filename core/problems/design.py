@@ -11,13 +11,12 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.geometry.dense import checked_neighbours, moves_between
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 
-CHUNK = 4096
-"""Queries of the workload that are written over the design at a time."""
+CHUNK = 4096  # queries of the workload that are written over the design at a time
 
 ORTHONORMAL = 1e-12
 """Largest entry of ``Q Q' - I``, for rows Q of unit norm, at which Q' serves as the pseudoinverse."""
@@ -44,8 +43,7 @@ class DesignGeometry:
         cls, workload: Workload, design: Workload | Matrix | npt.ArrayLike, neighbours: Matrix | None
     ) -> DesignGeometry:
         """Check the three against each other and write the workload over the design."""
-        if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        check_workload(workload)
         validate.moderate(workload=workload.matrix)
         if not np.any(workload.row_norms()):
             raise InvalidInputError("workload must have at least one query that is not all zero")
@@ -162,10 +160,8 @@ def least_squares(strategy: Array) -> tuple[Array, Array]:
 def answered(workload: Workload, basis: Array, right: Array, what: str) -> Iterator[tuple[int, Array]]:
     """Yield the rows of ``W · right``, many at a time, each time with the number of the first.
 
-    Raises
-    ------
-    InvalidInputError
-        A query outside the span of the orthonormal rows `basis`, which are the row space of `what`; it is named.
+    Raises `InvalidInputError` for a query outside the span of the orthonormal rows `basis`, which are the row space
+    of `what`; it is named.
     """
     complete = len(basis) == workload.shape[1]
     for start in range(0, workload.shape[0], CHUNK):

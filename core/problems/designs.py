@@ -10,9 +10,9 @@ import numpy as np
 import scipy.linalg
 
 from dualmech import linalg, validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 __all__ = ["eigen_queries"]
 
@@ -28,15 +28,9 @@ def eigen_queries(workload: Workload) -> Array:
 
     They stand in the order of falling eigenvalues, and the largest entry of each is positive. Where eigenvalues
     coincide, eigenvectors are not unique, and neither is what weighting them achieves.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Not a workload, an all-zero one, or one that is too large to write out and lacks full column rank.
-
-    Notes
-    -----
-    Definition 6 of Li and Miklau, "An adaptive mechanism for accurate query answering under differential
+    Raises `InvalidInputError` or `InputTypeError` for not a workload, an all-zero one, or one that is too large to
+    write out and lacks full column rank.
+    Source: definition 6 of Li and Miklau, "An adaptive mechanism for accurate query answering under differential
     privacy", PVLDB 5(6), 2012; zero eigenvalues are dropped as in their section 4.1.
 
     Examples
@@ -46,8 +40,7 @@ def eigen_queries(workload: Workload) -> Array:
     array([[ 0.7071,  0.7071],
            [ 0.7071, -0.7071]])
     """
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    check_workload(workload)
     validate.moderate(workload=workload.matrix)
     if not np.any(workload.row_norms()):
         raise InvalidInputError("workload must have at least one query that is not all zero")

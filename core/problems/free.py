@@ -27,6 +27,9 @@ def extra_for_free(
     every pair of neighbours: the problem of `PrivacyFirst` at cost 1 with neighbours
     ``u_i / √(α - profile_i)``. Either layer solves it. Its profile is in shares of the free budget; for
     the extra release in ordinary units, state ``LinearGaussianMechanism(basis, S, neighbours)`` anew.
+    Raises `InvalidInputError` or `InputTypeError` for a query that differs between neighbours without any budget
+    left (at most 1e-9 of α), named with them; queries that no neighbour changes, which need no noise; what
+    `free_budget` refuses.
 
     Parameters
     ----------
@@ -38,12 +41,6 @@ def extra_for_free(
         How their variances shall relate.
     alpha : float, optional
         As for `LinearGaussianMechanism.free_budget`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A query that differs between neighbours without any budget left (at most 1e-9 of α), named with
-        them; queries that no neighbour changes, which need no noise; what `free_budget` refuses.
 
     Notes
     -----

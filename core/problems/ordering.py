@@ -24,6 +24,8 @@ def compare_privacy(a: Profiled, b: Profiled, tol: float = 1e-9) -> int:
     The privacy profiles ``p_i = (B u_i)' Σ⁻¹ (B u_i)`` are sorted in decreasing order and compared like words in
     a dictionary: the first entries that differ decide, the smaller is the more private. So the privacy cost
     decides, and where it is equal, what remains of it for further queries (`free_budget`).
+    Raises `InvalidInputError` or `InputTypeError` for profiles of different lengths, with NaN or negative entries,
+    or not numbers; a negative tolerance; `InfeasibleAnswerError` for a solution without a mechanism.
 
     Parameters
     ----------
@@ -37,13 +39,6 @@ def compare_privacy(a: Profiled, b: Profiled, tol: float = 1e-9) -> int:
     -------
     int
         -1, 0 or 1.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Profiles of different lengths, with NaN or negative entries, or not numbers; a negative tolerance.
-    InfeasibleAnswerError
-        A solution without a mechanism.
 
     Notes
     -----

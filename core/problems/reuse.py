@@ -58,6 +58,8 @@ class ReuseFitness(Problem):
 
     The dual is to maximise ``‖[diag(√μ) W ; Ω^½ F] U diag(√λ)‖_*²`` over ``λ ≥ 0, Σ λ_i ≤ 1`` and ``μ ≥ 0, Ω ⪰ 0,
     Σ μ_j c_j + tr Ω ≤ 1``; any such weights bound α from below, and strong duality holds.
+    Raises `InvalidInputError` or `InputTypeError` for what `FitnessForUse` refuses of the wish; a release on other
+    cells, or exact where neighbours differ.
 
     Parameters
     ----------
@@ -79,11 +81,6 @@ class ReuseFitness(Problem):
         F, independent rows.
     row_by_row : FitnessForUse
         The relaxation in which the rows of F keep their variance of 1, one by one; exact where there is one row.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `FitnessForUse` refuses of the wish; a release on other cells, or exact where neighbours differ.
 
     Notes
     -----
@@ -167,9 +164,7 @@ class ReuseFitness(Problem):
         return self.geometry.representation[len(self.targets) :]
 
     def certify(
-        self,
-        primal: npt.ArrayLike,
-        dual: ReuseDual | tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike],
+        self, primal: npt.ArrayLike, dual: ReuseDual | tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]
     ) -> Certificate:
         """Judge a covariance on B x (k, k), of all that is known in the end, and dual weights."""
         sides = self._sides(primal)
@@ -216,11 +211,7 @@ class ReuseFitness(Problem):
 
         A direction in which the release holds all but 1e-9 of the information counts as known: leaving it out can
         only lower the cost, and it raises no variance by more than that share.
-
-        Raises
-        ------
-        InfeasibleAnswerError
-            The covariance is none, or the release cannot be answered from it.
+        Raises `InfeasibleAnswerError` where the covariance is none, or the release cannot be answered from it.
         """
         from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 

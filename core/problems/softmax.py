@@ -62,6 +62,8 @@ class SoftmaxFitness(Problem):
 
     The sharpness is not free of units: targets times s, both t times √s and w divided by s is the same problem,
     with Σ times √s and the optimum divided by √s. What counts is ``t √α``.
+    Raises `InvalidInputError` or `InputTypeError` for what `FitnessForUse` refuses, a sharpness that is not
+    positive, a negative weight.
 
     Parameters
     ----------
@@ -71,11 +73,6 @@ class SoftmaxFitness(Problem):
         Sharpness of the soft max of costs and of that of variances, > 0.
     total_weight : float, default 0
         w ≥ 0, the weight of the total variance; 0 is Problem 4, a positive one the paper's hybrid of it.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `FitnessForUse` refuses, a sharpness that is not positive, a negative weight.
 
     Notes
     -----

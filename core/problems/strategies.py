@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.linalg import to_dense
 from dualmech.problems.design import answered, least_squares
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 __all__ = ["completed", "noise_factor", "relative_weights", "root_mean_square_error", "total_variance"]
 
@@ -29,11 +29,7 @@ def noise_factor(epsilon: float, delta: float) -> float:
     """Return ``P = 2 ln(2/δ) / ε²``: at squared cost Δ², EIG gives each answer the variance ``P Δ²``.
 
     It is sufficient for (ε, δ)-differential privacy at ε ≤ 1, not necessary: `dualmech.accounting` is exact.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        ε that is not positive, δ outside (0, 1).
+    Raises `InvalidInputError` or `InputTypeError` for ε that is not positive, δ outside (0, 1).
 
     Examples
     --------
@@ -49,10 +45,8 @@ def noise_factor(epsilon: float, delta: float) -> float:
 def total_variance(strategy: npt.ArrayLike, workload: Workload) -> float:
     """Return ``‖A‖₂² tr(W (A'A)⁺ W')``, ``‖A‖₂`` the largest column norm: the total variance at squared cost 1.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Not a matrix of finite numbers with the workload's cells, or a query outside its row space, which is named.
+    Raises `InvalidInputError` or `InputTypeError` for not a matrix of finite numbers with the workload's cells, or
+    a query outside its row space, which is named.
 
     Examples
     --------
@@ -69,13 +63,11 @@ def total_variance(strategy: npt.ArrayLike, workload: Workload) -> float:
 
 
 def root_mean_square_error(
-    strategy: npt.ArrayLike,
-    workload: Workload,
-    epsilon: float,
-    delta: float,
-    queries: int | None = None,
+    strategy: npt.ArrayLike, workload: Workload, epsilon: float, delta: float, queries: int | None = None
 ) -> float:
     """Return ``‖A‖₂ √(P(ε, δ) tr(W (A'A)⁺ W') / m)``, the workload error of EIG (Definition 5, Proposition 4).
+
+    Raises `InvalidInputError` or `InputTypeError` as for `total_variance` and `noise_factor`.
 
     Parameters
     ----------
@@ -88,11 +80,6 @@ def root_mean_square_error(
     queries : int, optional
         m, the number of queries that the error is averaged over; by default the workload's. For a workload that
         stands for a larger one (`dualmech.workloads.from_gram`), the larger one's.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        As for `total_variance` and `noise_factor`.
 
     Examples
     --------
@@ -110,11 +97,7 @@ def completed(strategy: npt.ArrayLike) -> Array:
 
     With n_i the squared column norms, these are the rows of ``diag(√(max n - n_i))`` that are not zero: queries
     of single cells. They can only help (EIG, Program 2, steps 4 and 5).
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Not a matrix of finite numbers.
+    Raises `InvalidInputError` or `InputTypeError` for not a matrix of finite numbers.
 
     Examples
     --------
@@ -138,6 +121,9 @@ def relative_weights(workload: Workload, distribution: npt.ArrayLike | None = No
     are ``1 / ‖w_j‖²``, as if every query had norm 1, the heuristic of EIG, section 3.4. (Its words for a known
     distribution, weights on the cells that are the inverse of p, would make rare queries count less: here they count
     more, as relative errors do.)
+    Raises `InvalidInputError` or `InputTypeError` for a distribution of the wrong length, negative, or 0 wherever
+    some query is not; the query is named.
+    Returns an array (m,): for `TotalVariance` and `fast.eigen_design`; 0 for an all-zero query.
 
     Parameters
     ----------
@@ -146,24 +132,13 @@ def relative_weights(workload: Workload, distribution: npt.ArrayLike | None = No
     distribution : (d,) array, optional
         p ≥ 0, whatever its sum.
 
-    Returns
-    -------
-    (m,) array
-        For `TotalVariance` and `fast.eigen_design`; 0 for an all-zero query.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A distribution of the wrong length, negative, or 0 wherever some query is not; the query is named.
-
     Examples
     --------
     >>> import dualmech as dm
     >>> dm.strategies.relative_weights(dm.workloads.identity_total(2))
     array([1. , 1. , 0.5])
     """
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    check_workload(workload)
     cells = workload.shape[1]
     shares = np.full(cells, 1.0) if distribution is None else validate.finite(1, distribution=distribution)
     if len(shares) != cells or np.any(shares < 0) or not np.any(shares):
@@ -179,8 +154,7 @@ def relative_weights(workload: Workload, distribution: npt.ArrayLike | None = No
 
 
 def _strategy(strategy: npt.ArrayLike, workload: Workload) -> Array:
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    check_workload(workload)
     rows = to_dense(validate.matrix(strategy=strategy))
     if rows.shape[1] != workload.shape[1]:
         raise InvalidInputError(

@@ -53,6 +53,9 @@ class QueryWeighting(Problem):
 
     The dual, with y in the simplex: ``g_i = Σ_j (q_i n_j)² y_j`` gives the bound ``(Σ √(c_i g_i))²``, and
     ``g_i = Σ_j |q_i n_j| y_j`` gives ``(Σ c_i^(1/3) g_i^(2/3))³``. It bounds this problem, not `TotalVariance`.
+    Raises `InvalidInputError` or `InputTypeError` for a query outside the row space of the design, which is named;
+    a design of the wrong shape or all zero; neighbours of the wrong shape or that change none of the design queries
+    that are needed.
 
     Parameters
     ----------
@@ -65,12 +68,6 @@ class QueryWeighting(Problem):
     neighbours : (d, s) array or sparse matrix, optional
         Differences n_j of neighbouring data sets up to sign (`dualmech.neighbours`); by default the identity,
         one record added or removed.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A query outside the row space of the design, which is named; a design of the wrong shape or all zero;
-        neighbours of the wrong shape or that change none of the design queries that are needed.
 
     Notes
     -----
@@ -154,11 +151,8 @@ class QueryWeighting(Problem):
     def strategy(self, primal: npt.ArrayLike) -> Array:
         """Return A (k, d), ``diag(√u) Q`` or, for pure privacy, ``diag(u) Q``: its answers get unit noise.
 
-        Raises
-        ------
-        InvalidInputError
-            Weights that are no solution (negative, or 0 on a design query that is needed), or infinite ones:
-            what is released exactly is no strategy row.
+        Raises `InvalidInputError` for weights that are no solution (negative, or 0 on a design query that is
+        needed), or infinite ones: what is released exactly is no strategy row.
         """
         weights = self._solution(primal)
         if not np.all(np.isfinite(weights)):
@@ -184,10 +178,8 @@ class QueryWeighting(Problem):
     def stated(self, answer: Any) -> Array:
         """Return anybody's weights u of the design queries (k,), none negative.
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Weights that are negative, NaN or of another number than the design queries.
+        Raises `InvalidInputError` or `InputTypeError` for weights that are negative, NaN or of another number
+        than the design queries.
         """
         given, count = validate.numeric(1, weights=answer), len(self.design)
         if len(given) != count:
@@ -204,10 +196,8 @@ class QueryWeighting(Problem):
     def mechanism(self, primal: npt.ArrayLike, cost: float = 1.0) -> LinearGaussianMechanism:
         """Return the mechanism that answers the strategy at a squared privacy cost.
 
-        Raises
-        ------
-        InvalidInputError
-            Weights that are no solution; a problem of pure privacy, whose noise is not Gaussian.
+        Raises `InvalidInputError` for weights that are no solution; a problem of pure privacy, whose noise is
+        not Gaussian.
         """
         # Imported here so that the judge rests on no module that it does not need.
         from dualmech.mechanisms.gaussian import LinearGaussianMechanism

@@ -81,10 +81,8 @@ def described(problem: Any, primal: Any, dual: Any) -> Arrays:
 def answered(given: Given) -> Answer:
     """Return what `described` was given.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A problem of a kind that is not known, a key that is missing, or arrays that do not fit together.
+    Raises `InvalidInputError` or `InputTypeError` for a problem of a kind that is not known, a key that is missing,
+    or arrays that do not fit together.
     """
     name = str(required(given, "problem"))
     if name not in PROBLEMS:

@@ -17,13 +17,8 @@ def save_solution(solution: Solution, path: FilePath) -> None:
     """Write a solution and its problem to an ``.npz`` file (schema in ``docs/formats.md``).
 
     The certificate is not written: whoever reads the file has the judge compute it again.
-
-    Raises
-    ------
-    FileFormatError
-        The path cannot be written; nothing is left behind.
-    InputTypeError
-        A solution of a problem that has no file schema yet.
+    Raises `FileFormatError` where the path cannot be written; nothing is left behind; `InputTypeError` for a
+    solution of a problem that has no file schema yet.
 
     Examples
     --------
@@ -55,12 +50,8 @@ def save_solution(solution: Solution, path: FilePath) -> None:
 def load_solution(path: FilePath) -> Solution:
     """Read a solution back and judge it anew; a file that lies about its answer is found out here.
 
-    Raises
-    ------
-    FileFormatError
-        The file cannot be read, follows another schema, lacks an array, or holds an impossible problem.
-    InputTypeError
-        A path that is neither a text nor a path.
+    Raises `FileFormatError` where the file cannot be read, follows another schema, lacks an array, or holds an
+    impossible problem; `InputTypeError` for a path that is neither a text nor a path.
     """
     arrays = files.read_npz(path, SCHEMA, (VERSION,))
     try:

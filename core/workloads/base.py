@@ -15,14 +15,13 @@ import scipy.sparse.linalg as sparse_linalg
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.domain import Domain
+from dualmech.workloads.domain import Domain, rounded
 
-MAX_DENSE_ENTRIES = 2**28
-"""Largest number of entries that `Workload.dense` writes out (2 GiB of float64)."""
+MAX_DENSE_ENTRIES = 2**28  # largest number of entries that `Workload.dense` writes out (2 GiB of float64)
 
 
-MAX_COMPARED = 2**32
-"""Largest number of entries, zeros included, of matrices that are compared."""
+MAX_NAMES = 2**22  # largest number of queries whose names are written out
+MAX_COMPARED = 2**32  # largest number of entries, zeros included, of matrices that are compared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +31,8 @@ class Workload:
     Problems and solvers ask a workload for little: its `shape`, `names` and `groups`, its answers
     (`apply`), its weighted Gram matrix (`gram`) and, where they must, its entries (`dense`). A dense or a
     sparse matrix is one way to answer these; whoever answers them otherwise needs no matrix.
+    Raises `InvalidInputError` or `InputTypeError` for empty, not two-dimensional, NaN or infinite entries, names or
+    groups of the wrong number, or a domain of another size.
 
     Parameters
     ----------
@@ -43,12 +44,6 @@ class Workload:
         The table or family each query belongs to, for reports; by default one group, ``queries``.
     domain : Domain, optional
         The attributes behind the cells; its number of cells must be d.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Empty, not two-dimensional, NaN or infinite entries, names or groups of the wrong number, or a
-        domain of another size.
 
     Examples
     --------
@@ -150,10 +145,7 @@ class Workload:
         """Return the workload of the chosen queries, in the chosen order."""
         index = np.asarray(queries, dtype=np.intp)
         return Workload(
-            self.matrix[index],
-            [self.names[j] for j in index],
-            [self.groups[j] for j in index],
-            self.domain,
+            self.matrix[index], [self.names[j] for j in index], [self.groups[j] for j in index], self.domain
         )
 
     def same_as(self, other: object) -> bool:
@@ -172,6 +164,13 @@ class Workload:
             return False
         return bool((sp.csr_array(self.matrix) != sp.csr_array(other.matrix)).nnz == 0)
 
+    def _few_enough(self) -> None:
+        """Refuse more queries than are ever named one by one."""
+        if self.shape[0] > MAX_NAMES:
+            raise InvalidInputError(
+                f"names of {rounded(self.shape[0], 12)} queries are too many to write out (limit {MAX_NAMES})"
+            )
+
     def _structure(self) -> Any:
         """What the workload is made of, where that is no matrix."""
         return None
@@ -182,6 +181,13 @@ class Workload:
     def __repr__(self) -> str:
         kind = "sparse" if self.is_sparse else "dense"
         return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, {kind})"
+
+
+def check_workload(workload: object) -> Workload:
+    """Return a workload; anything else is refused."""
+    if not isinstance(workload, Workload):
+        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    return workload
 
 
 def same_structure(one: Any, other: Any) -> bool:

@@ -19,14 +19,9 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.workloads import stacking
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.census import census_redistricting, census_tables, sex_by_age
-from dualmech.workloads.circular import (
-    affine,
-    circular,
-    circular_ranges,
-    differences,
-)
+from dualmech.workloads.circular import affine, circular, circular_ranges, differences
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.grams import (
     all_range_gram,
@@ -39,15 +34,7 @@ from dualmech.workloads.marginals import marginals, random_marginals
 from dualmech.workloads.parities import parity
 from dualmech.workloads.products import kron
 from dualmech.workloads.query_tables import query_tables
-from dualmech.workloads.ranges import (
-    Seed,
-    all_range,
-    cdf,
-    limited,
-    prefix,
-    random_range,
-    range_marginals,
-)
+from dualmech.workloads.ranges import Seed, all_range, cdf, limited, prefix, random_range, range_marginals
 from dualmech.workloads.tabulations import age_pyramid, pl94
 from dualmech.workloads.unions import union
 
@@ -90,8 +77,7 @@ __all__ = [
 MAX_CELLS = 2**24
 """Largest number of cells that `identity`, `total` and `identity_total` take; each gets a name."""
 
-SPARSE_ENTRIES = 2**16
-"""A sparse piece with more entries than this, zeros included, makes a stack sparse."""
+SPARSE_ENTRIES = 2**16  # a sparse piece with more entries than this, zeros included, makes a stack sparse
 
 
 def identity(d: int) -> Workload:
@@ -201,15 +187,8 @@ def permuted(workload: Workload, rng: Seed) -> Workload:
 
     Nothing changes for a mechanism that looks at the workload alone, everything for one that relies on the order
     of the cells. Names and groups stay; a domain is dropped, as it no longer numbers the cells.
-
-    Raises
-    ------
-    InputTypeError
-        A workload that is none, an `rng` that is neither a seed nor a generator.
-
-    Notes
-    -----
-    Li and Miklau, PVLDB 5(6), 2012, section 3, semantic equivalence, and section 5.
+    Raises `InputTypeError` for a workload that is none, an `rng` that is neither a seed nor a generator.
+    Source: Li and Miklau, PVLDB 5(6), 2012, section 3, semantic equivalence, and section 5.
 
     Examples
     --------
@@ -219,8 +198,7 @@ def permuted(workload: Workload, rng: Seed) -> Workload:
            [0., 1., 1.],
            [1., 1., 1.]])
     """
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    check_workload(workload)
     order = validate.generator(rng=rng).permutation(workload.shape[1])
     return Workload(workload.matrix[:, order], workload.names, workload.groups)
 
@@ -231,6 +209,10 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     Where all pieces keep their structure over one domain (marginals, query tables, unions, products over a domain whose
     first factor alone has several tables), so does the stack: it is a `UnionWorkload`, whose matrix is written out only
     when it is asked for.
+    Raises `InvalidInputError` or `InputTypeError` for no piece, a piece that is no workload, cells or domains that
+    differ, labels of the wrong number.
+    Returns `Workload`: queries in the order of the pieces, with their names. Sparse if every piece is, or if one with
+    more than `SPARSE_ENTRIES` entries is, or if it keeps its structure; else dense.
 
     Parameters
     ----------
@@ -238,17 +220,6 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
         The pieces, in order. Those that state a domain must state the same one, which the stack takes over.
     labels : sequence of texts, optional
         One a piece: the group that all its queries take. By default queries keep their own groups.
-
-    Returns
-    -------
-    Workload
-        Queries in the order of the pieces, with their names. Sparse if every piece is, or if one with more than
-        `SPARSE_ENTRIES` entries is, or if it keeps its structure; else dense.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No piece, a piece that is no workload, cells or domains that differ, labels of the wrong number.
 
     Examples
     --------

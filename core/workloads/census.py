@@ -56,10 +56,7 @@ def census_redistricting() -> UnionWorkload:
     quarters (household, four kinds of institutional and three of other group quarters). P1 is race: the total, one race
     and each of six, two or more races, two races and each pair, and so on. P2 is Hispanic origin, with race of those
     who are not Hispanic; P3 and P4 are the same of those aged 18 or over, and P5 is the kind of group quarters.
-
-    Notes
-    -----
-    "2020 Census State Redistricting Data (Public Law 94-171) Summary File", technical documentation, 2021.
+    Source: "2020 Census State Redistricting Data (Public Law 94-171) Summary File", technical documentation, 2021.
 
     Examples
     --------
@@ -83,6 +80,9 @@ def sex_by_age(iterations: bool = True, single_years: bool = True, ages: int = 1
     years below 100, then 100 to 104, 105 to 109, and 110 or more. P12A to P12F count those of one race each, P12G those
     of two or more, P12H those of Hispanic origin, P12I those who are White alone and not Hispanic. PCT12A to PCT12H are
     like these, and PCT12I to PCT12O count those who are not Hispanic, of one race each and of two or more.
+    Raises `InvalidInputError` or `InputTypeError` for another number of `ages`.
+    Source: "2010 Census Summary File 1", technical documentation, 2012; P12 and PCT12 are also in the "Demographic and
+    Housing Characteristics File" of 2020.
 
     Parameters
     ----------
@@ -93,16 +93,6 @@ def sex_by_age(iterations: bool = True, single_years: bool = True, ages: int = 1
         Whether PCT12 and its iterations are asked for.
     ages : int
         103, the ages of PCT12, or 116, the years from 0 to 115.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Another number of `ages`.
-
-    Notes
-    -----
-    "2010 Census Summary File 1", technical documentation, 2012; P12 and PCT12 are also in the "Demographic and Housing
-    Characteristics File" of 2020.
 
     Examples
     --------
@@ -124,11 +114,7 @@ def census_tables(ages: int = 103) -> UnionWorkload:
 
     Cells are sex x age x hispanic x race x quarters; the voting age is at 18 years. See `census_redistricting` and
     `sex_by_age`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A number of `ages` other than 103 and 116.
+    Raises `InvalidInputError` or `InputTypeError` for a number of `ages` other than 103 and 116.
 
     Examples
     --------

@@ -16,14 +16,9 @@ from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 
 Index = npt.NDArray[np.intp]
 
-MAX_ENTRIES = 2**26
-"""Largest number of entries of one query of every family."""
-
-FEW_MEMBERS = 8
-"""Values of a set up to which its name lists them."""
-
-MAX_STEPS = 2**26
-"""Largest number of steps that looking for translates among affine images may take."""
+MAX_ENTRIES = 2**26  # largest number of entries of one query of every family
+FEW_MEMBERS = 8  # values of a set up to which its name lists them
+MAX_STEPS = 2**26  # largest number of steps that looking for translates among affine images may take
 
 
 class CircularWorkload(Workload):
@@ -131,15 +126,12 @@ class CircularWorkload(Workload):
 def circular(bases: npt.ArrayLike) -> CircularWorkload:
     """Ask all translates of some queries on a circle of n values.
 
+    Raises `InvalidInputError` or `InputTypeError` for empty, not two-dimensional, NaN or infinite entries.
+
     Parameters
     ----------
     bases : (b, n) array
         One query of each family.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Empty, not two-dimensional, NaN or infinite entries.
 
     Examples
     --------
@@ -153,17 +145,14 @@ def circular(bases: npt.ArrayLike) -> CircularWorkload:
 def circular_ranges(n: int, lengths: Iterable[int] | None = None) -> CircularWorkload:
     """Count every run of consecutive values on a circle of n, such as hours of the day across midnight.
 
+    Raises `InvalidInputError` or `InputTypeError` for a length that is not an integer from 1 to n, or none.
+
     Parameters
     ----------
     n : int
         Number of values.
     lengths : iterable of ints, optional
         Those lengths only, from 1 to n; by default all.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A length that is not an integer from 1 to n, or none.
 
     Examples
     --------
@@ -186,10 +175,8 @@ def circular_ranges(n: int, lengths: Iterable[int] | None = None) -> CircularWor
 def differences(n: int) -> CircularWorkload:
     """Ask for the difference of every two of n values: ``x_i - x_j``, each pair once.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Fewer than 2 values, or too many to write a query of each distance.
+    Raises `InvalidInputError` or `InputTypeError` for fewer than 2 values, or too many to write a query of each
+    distance.
 
     Examples
     --------
@@ -210,17 +197,15 @@ def differences(n: int) -> CircularWorkload:
 def affine(n: int, subset: Iterable[int]) -> CircularWorkload:
     """Count the records in every image ``{a s + b}`` of a set of values modulo n, a prime to n.
 
+    Raises `InvalidInputError` or `InputTypeError` for an empty subset, or a member that is not an integer from 0 to
+    n - 1.
+
     Parameters
     ----------
     n : int
         Number of values.
     subset : iterable of ints
         The set S whose images under invertible affine maps of the integers modulo n are asked for.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        An empty subset, or a member that is not an integer from 0 to n - 1.
 
     Examples
     --------

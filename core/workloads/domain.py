@@ -12,23 +12,20 @@ import numpy.typing as npt
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import size
 
-MAX_CELLS = 2**31
-"""Largest number of cells whose indices are ever enumerated."""
+MAX_CELLS = 2**31  # largest number of cells whose indices are ever enumerated
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
     """Attribute names and sizes; cells are numbered in row-major order, the last attribute fastest.
 
+    Raises `InvalidInputError` or `InputTypeError` for no attribute, a repeated name, or a size that is not an
+    integer of at least 1.
+
     Parameters
     ----------
     sizes : mapping or iterable of (name, size)
         How many values each attribute takes. Declare it, never read it off the data.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No attribute, a repeated name, or a size that is not an integer of at least 1.
 
     Examples
     --------

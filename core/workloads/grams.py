@@ -25,11 +25,8 @@ def all_range_gram(d: int) -> Array:
 
     It is ``(min(i, k) + 1) (d - max(i, k))``, cells counted from 0: d + 1 times the inverse of the second
     difference matrix, with 2 on the diagonal and -1 beside it.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A `d` that is not an integer of at least 1, or whose square is too large to write out.
+    Raises `InvalidInputError` or `InputTypeError` for a `d` that is not an integer of at least 1, or whose square
+    is too large to write out.
 
     Examples
     --------
@@ -46,10 +43,7 @@ def all_range_gram(d: int) -> Array:
 def prefix_gram(d: int) -> Array:
     """Return ``W' W`` (d, d) of `prefix`: ``d - max(i, k)``, cells counted from 0.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        As for `all_range_gram`.
+    Raises `InvalidInputError` or `InputTypeError` as for `all_range_gram`.
 
     Examples
     --------
@@ -72,16 +66,9 @@ def marginals_gram(
 
     It is the sum over the tables of a Kronecker product over the attributes: the identity for those in the
     table, a square of ones for the others.
-
-    Parameters
-    ----------
-    domain, ways, sets
-        As for `marginals`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `marginals` refuses, or a domain whose cells, squared, are too many to write out.
+    Raises `InvalidInputError` or `InputTypeError` for what `marginals` refuses, or a domain whose cells, squared,
+    are too many to write out.
+    Parameters are as for `marginals`.
 
     Examples
     --------
@@ -104,16 +91,8 @@ def range_marginals_gram(
 
     It is the sum over the tables of a Kronecker product over the attributes: `all_range_gram` for those in the
     table, a square of ones for the others. With ``ways`` the number of attributes it is that of all ranges.
-
-    Parameters
-    ----------
-    domain, ways, sets
-        As for `range_marginals`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        As for `marginals_gram`.
+    Raises `InvalidInputError` or `InputTypeError` as for `marginals_gram`.
+    Parameters are as for `range_marginals`.
 
     Examples
     --------
@@ -132,6 +111,10 @@ def from_gram(gram: npt.ArrayLike, domain: DomainLike | None = None) -> Workload
     `dualmech.TotalVariance` has the same optimum, the same mechanism and the same dual weights; divide by the
     number of queries that were meant for their mean. The queries themselves are nobody's: single variances,
     targets and weights on them mean nothing.
+    Raises `InvalidInputError` or `InputTypeError` for a matrix that is asymmetric, not positive semidefinite, all
+    zero, or not finite; a domain of another size.
+    Returns `Workload`: dense, rows R (k, d) with ``R' R = G`` up to rounding and k the rank of G: a pivoted Cholesky
+    factor, cells brought to unit diagonal first, so that the rank does not depend on their units.
 
     Parameters
     ----------
@@ -139,18 +122,6 @@ def from_gram(gram: npt.ArrayLike, domain: DomainLike | None = None) -> Workload
         G, symmetric and positive semidefinite, not all zero.
     domain : Domain, mapping, or sequence of sizes, optional
         The attributes behind the cells.
-
-    Returns
-    -------
-    Workload
-        Dense, rows R (k, d) with ``R' R = G`` up to rounding and k the rank of G: a pivoted Cholesky factor,
-        cells brought to unit diagonal first, so that the rank does not depend on their units.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A matrix that is asymmetric, not positive semidefinite, all zero, or not finite; a domain of another
-        size.
 
     Notes
     -----

@@ -13,8 +13,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
 from dualmech.workloads.domain import Domain
 
-Axes = tuple[int, ...]
-"""Positions of a set of attributes in their domain, in increasing order."""
+Axes = tuple[int, ...]  # positions of a set of attributes in their domain, in increasing order
 
 MAX_SUBSPACES = 2**22
 """Largest number of residual subspaces, counted once for every table that they lie under."""
@@ -37,10 +36,7 @@ class Lattice:
     def under(cls, domain: Domain, tables: Iterable[Axes]) -> Lattice:
         """List the subspaces under tables; attributes of one value have none of their own.
 
-        Raises
-        ------
-        InvalidInputError
-            More than `MAX_SUBSPACES`, counted once a table.
+        Raises `InvalidInputError` for more than `MAX_SUBSPACES`, counted once a table.
         """
         sizes = domain.shape
         chosen = [tuple(axis for axis in axes if sizes[axis] > 1) for axes in tables]

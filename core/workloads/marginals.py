@@ -17,11 +17,7 @@ from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, rounded
 from dualmech.workloads.lattice import Axes, Lattice
 
-MAX_TABLES = 2**20
-"""Largest number of tables of a workload."""
-
-MAX_NAMES = 2**22
-"""Largest number of queries whose names are written out."""
+MAX_TABLES = 2**20  # largest number of tables of a workload
 
 
 class MarginalWorkload(Workload):
@@ -166,12 +162,6 @@ class MarginalWorkload(Workload):
         assert self.domain is not None
         return self.domain
 
-    def _few_enough(self) -> None:
-        if self.shape[0] > MAX_NAMES:
-            raise InvalidInputError(
-                f"names of {self.shape[0]} queries are too many to write out (limit {MAX_NAMES})"
-            )
-
 
 def marginals(
     domain: tabulations.DomainLike,
@@ -182,6 +172,12 @@ def marginals(
 
     The marginal on a set of attributes is the Kronecker product, over all attributes in order, of the
     identity for those in the set and of a row of ones for the others.
+    Raises `InvalidInputError` or `InputTypeError` for neither or both of `ways` and `sets`, none asked, one asked
+    twice, an unknown attribute, or more than `MAX_TABLES` tables.
+    FFU, section 7.7, asks for all one- and two-way marginals.
+    Returns `MarginalWorkload`: one query a marginal cell, in row-major order within its table; they are named like
+    ``age=3, sex=1`` and grouped like ``age x sex``. The domain may be of any size: the matrix is written out only when
+    it is asked for.
 
     Parameters
     ----------
@@ -192,22 +188,6 @@ def marginals(
         for the total.
     sets : iterable of attribute names or of sets of them
         Those marginals only, in the order given; the order within a set does not matter.
-
-    Returns
-    -------
-    MarginalWorkload
-        One query a marginal cell, in row-major order within its table; they are named like ``age=3, sex=1`` and grouped
-        like ``age x sex``. The domain may be of any size: the matrix is written out only when it is asked for.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Neither or both of `ways` and `sets`, none asked, one asked twice, an unknown attribute, or more than
-        `MAX_TABLES` tables.
-
-    Notes
-    -----
-    FFU, section 7.7, asks for all one- and two-way marginals.
 
     Examples
     --------
@@ -228,6 +208,9 @@ def random_marginals(
     """Count the records in every cell of marginal tables drawn at random.
 
     The sets of attributes are drawn uniformly among all non-empty ones, without repetition.
+    Raises `InvalidInputError` or `InputTypeError` for more tables than there are, or what `marginals` refuses.
+    Li and Miklau, PVLDB 5(6), 2012, section 5, sample random marginals by the method of an earlier paper and do
+    not describe it; this is the plainest reading.
 
     Parameters
     ----------
@@ -237,16 +220,6 @@ def random_marginals(
         How many marginal tables, at most ``2^attributes - 1``.
     rng : int or numpy.random.Generator
         Seed.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        More tables than there are, or what `marginals` refuses.
-
-    Notes
-    -----
-    Li and Miklau, PVLDB 5(6), 2012, section 5, sample random marginals by the method of an earlier paper and do
-    not describe it; this is the plainest reading.
 
     Examples
     --------

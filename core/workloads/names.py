@@ -29,12 +29,8 @@ def named(text: str) -> Workload:
     Random workloads need their seed, so that a text always names the same workload. Sizes of attributes are
     joined by ``x``. For ``marginals`` and ``range_marginals`` they are followed by a colon and the ways, and the size
     of a circle, for ``circular_ranges`` and ``affine``, by a colon and lengths or values.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        An unknown name (the message lists those known), parameters of the wrong number or kind (the message
-        shows how they are written), or any that the builder refuses.
+    Raises `InvalidInputError` or `InputTypeError` for an unknown name (the message lists those known), parameters
+    of the wrong number or kind (the message shows how they are written), or any that the builder refuses.
 
     Examples
     --------

@@ -14,8 +14,7 @@ from dualmech.workloads.domain import Domain
 
 Axes = tuple[int, ...]
 
-MAX_NAMED = 2**20
-"""Largest number of queries among whose names numbers are looked up."""
+MAX_NAMED = 2**20  # largest number of queries among whose names numbers are looked up
 
 
 def as_mapping(given: Any, name: str) -> Any:
@@ -47,11 +46,8 @@ def by_table(given: Any, name: str, domain: Domain, tables: Sequence[Axes], name
 
     Keys of a mapping are names of tables, sets of attributes, or numbers of ways; a table's own name comes before
     its attributes, and these before its ways.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Numbers that are not positive, of another count, a table that is not named, named twice, or that there is not.
+    Raises `InvalidInputError` or `InputTypeError` for numbers that are not positive, of another count, a table that
+    is not named, named twice, or that there is not.
     """
     given = as_mapping(given, name)
     if not isinstance(given, Mapping):

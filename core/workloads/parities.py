@@ -17,8 +17,7 @@ from dualmech.workloads.base import Workload
 from dualmech.workloads.ranges import limited
 from dualmech.workloads.tabulations import as_domain
 
-MAX_ATTRIBUTES = 24
-"""Largest number of attributes; there are 2^24 cells then."""
+MAX_ATTRIBUTES = 24  # largest number of attributes; there are 2^24 cells then
 
 
 def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workload:
@@ -26,6 +25,12 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
 
     The answer to a query is the number of records with an even number of ones among the attributes in S, less the
     number of those with an odd one. All ``2^k`` of them are the characters of k attributes, a Hadamard matrix.
+    Raises `InvalidInputError` or `InputTypeError` for more than `MAX_ATTRIBUTES` attributes, an order that is none
+    from 0 to k or is given twice, a matrix too large to write out.
+    Source: Gaboardi, Gallego Arias, Hsu, Roth and Wu, "Dual Query: practical private query release for high dimensional
+    data", ICML 2014; the hardest workload of McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020, section 6.
+    Returns `Workload`: dense, queries named like ``parity of a0, a2`` and grouped like ``order 2``, by order and then
+    as the attributes are.
 
     Parameters
     ----------
@@ -34,23 +39,6 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
     order : int or iterable of ints, optional
         Sizes of the sets: 3 for parities of three attributes, ``(0, 1, 2)`` for all of at most two; all sizes by
         default. The only set of size 0 asks the number of records.
-
-    Returns
-    -------
-    Workload
-        Dense, queries named like ``parity of a0, a2`` and grouped like ``order 2``, by order and then as the
-        attributes are.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        More than `MAX_ATTRIBUTES` attributes, an order that is none from 0 to k or is given twice, a matrix too large
-        to write out.
-
-    Notes
-    -----
-    Gaboardi, Gallego Arias, Hsu, Roth and Wu, "Dual Query: practical private query release for high dimensional
-    data", ICML 2014; the hardest workload of McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020, section 6.
 
     Examples
     --------

@@ -14,11 +14,8 @@ import scipy.sparse as sp
 from dualmech import linalg
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, MAX_NAMES, Workload
 from dualmech.workloads.domain import Domain, rounded
-
-MAX_NAMES = 2**22
-"""Largest number of queries whose names, or prices, are written out."""
 
 
 class ProductWorkload(Workload):
@@ -71,7 +68,7 @@ class ProductWorkload(Workload):
     def names(self) -> tuple[str, ...]:
         """The factors' names, such as ``cells 0..1 & sex=1``."""
         if self._names is None:
-            _few_enough(self)
+            self._few_enough()
             names = itertools.product(*(factor.names for factor in self.factors))
             object.__setattr__(self, "_names", tuple(" & ".join(each) for each in names))
         return cast(tuple[str, ...], self._names)
@@ -79,7 +76,7 @@ class ProductWorkload(Workload):
     @property
     def groups(self) -> tuple[str, ...]:
         """The factors' groups, such as ``prefixes & sex``."""
-        _few_enough(self)
+        self._few_enough()
         return tuple(" & ".join(each) for each in itertools.product(*(each.groups for each in self.factors)))
 
     @property
@@ -106,15 +103,12 @@ class ProductWorkload(Workload):
 def kron(*factors: Workload) -> ProductWorkload:
     """Ask every product of one query of each factor: the Kronecker product of their matrices.
 
+    Raises `InvalidInputError` or `InputTypeError` for fewer than two factors, or one that is no workload.
+
     Parameters
     ----------
     factors : Workload
         Two or more; a factor that is a product itself stands for its own factors.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Fewer than two factors, or one that is no workload.
 
     Examples
     --------
@@ -173,10 +167,3 @@ def _joined(domains: Sequence[Domain | None]) -> Domain | None:
     pairs = [pair for domain in known for pair in domain.sizes]
     distinct = len({name for name, _ in pairs}) == len(pairs)
     return Domain(pairs) if len(known) == len(domains) and distinct else None
-
-
-def _few_enough(workload: Workload) -> None:
-    if workload.shape[0] > MAX_NAMES:
-        raise InvalidInputError(
-            f"names of {rounded(workload.shape[0])} queries are too many to write out (limit {MAX_NAMES})"
-        )

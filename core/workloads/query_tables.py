@@ -137,17 +137,15 @@ def query_tables(
 ) -> TableWorkload:
     """Ask tables over attributes, some of them by queries of their own, such as prefixes of ages.
 
+    Raises `InvalidInputError` or `InputTypeError` for what `marginals` refuses, an unknown attribute, queries over
+    another number of values, no workload.
+
     Parameters
     ----------
     domain, ways, sets
         As for `marginals`.
     queries : mapping of attribute names to Workload
         What a table asks along an attribute, over its values; the values themselves where it is not named.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `marginals` refuses, an unknown attribute, queries over another number of values, no workload.
 
     Examples
     --------

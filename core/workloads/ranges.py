@@ -19,12 +19,7 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
-from dualmech.workloads.tabulations import (
-    MAX_ENTRIES,
-    DomainLike,
-    as_domain,
-    chosen_axes,
-)
+from dualmech.workloads.tabulations import MAX_ENTRIES, DomainLike, as_domain, chosen_axes
 
 Seed = np.random.Generator | int
 Index = npt.NDArray[np.integer]
@@ -145,11 +140,10 @@ def range_marginals(
     On a set of attributes these are all ways to take an interval of each: the Kronecker product, over all
     attributes in order, of `all_range` for those in the set and of a row of ones for the others. With
     ``ways`` the number of attributes, they are all ranges of the domain.
-
-    Parameters
-    ----------
-    domain, ways, sets
-        As for `marginals`.
+    Raises `InvalidInputError` or `InputTypeError` for what `marginals` refuses, or more than `MAX_ENTRIES` non-zero
+    entries: `range_marginals_gram` has all that total variance asks of them.
+    EIG, section 2, "k-way range marginal queries".
+    Parameters are as for `marginals`.
 
     Returns
     -------
@@ -157,16 +151,6 @@ def range_marginals(
         Sparse, ``Π n (n + 1) / 2`` rows a set, in row-major order; queries are named like
         ``age=3..7, sex=1``. An interval of all values restricts nothing, so tables on different sets share
         the ranges that this leaves, the total at least; each asks for them anew.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `marginals` refuses, or more than `MAX_ENTRIES` non-zero entries: `range_marginals_gram` has all
-        that total variance asks of them.
-
-    Notes
-    -----
-    EIG, section 2, "k-way range marginal queries".
 
     Examples
     --------

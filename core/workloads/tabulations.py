@@ -62,10 +62,7 @@ def pl94() -> Workload:
     5), then pairs, triples, and so on. The queries are the voting-age marginal (2), the ethnicity marginal
     (2), those of one race (6), each combination of two or more races (57), and all cells (252); every such
     table is a group. Sparse.
-
-    Notes
-    -----
-    FFU, section 7.3.
+    Source: FFU, section 7.3.
 
     Examples
     --------
@@ -95,15 +92,9 @@ def age_pyramid(ages: int = 116, adults: bool = True) -> Workload:
     For each of the three: how many are of age 0 to x, for every x, and, with `adults`, how many are 18 or
     over. Cells are gender (males, females) x age in years; 3 `ages` + 3 queries, or 3 `ages` without
     `adults`. Sparse.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        `ages` below 1, or too few for anybody to be 18 while `adults` are asked for.
-
-    Notes
-    -----
-    FFU, section 7.6.
+    Raises `InvalidInputError` or `InputTypeError` for `ages` below 1, or too few for anybody to be 18 while
+    `adults` are asked for.
+    Source: FFU, section 7.6.
 
     Examples
     --------

@@ -17,11 +17,7 @@ from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, rounded
 
-MAX_NAMES = 2**22
-"""Largest number of queries whose names are written out."""
-
-MAX_COMBINATIONS = 2**20
-"""Largest number of combinations of values among which the worst is looked for."""
+MAX_COMBINATIONS = 2**20  # largest number of combinations of values among which the worst is looked for
 
 Queries = Workload | None
 
@@ -80,10 +76,7 @@ class UnionWorkload(Workload):
     def table(self, name: str) -> Table:
         """Return a table by name.
 
-        Raises
-        ------
-        InvalidInputError
-            No table of that name.
+        Raises `InvalidInputError` for no table of that name.
         """
         for table in self.tables:
             if table.name == name:
@@ -143,10 +136,7 @@ class UnionWorkload(Workload):
     def sensitivity(self) -> float:
         """Largest Euclidean norm of a column, ``√(max Σ_t Π_i s_ti²)`` over a value of each attribute.
 
-        Raises
-        ------
-        InvalidInputError
-            More than 2^20 combinations of values that could be the worst.
+        Raises `InvalidInputError` for more than 2^20 combinations of values that could be the worst.
         """
         combined = np.ones((1, len(self.tables)))
         for axis, size in enumerate(self._domain.shape):
@@ -209,17 +199,14 @@ class UnionWorkload(Workload):
             names = [f"{one}, {two}" if one else two for one in names for two in own]
         return [f"{table.name}: {each}" if each else table.name for each in names]
 
-    def _few_enough(self) -> None:
-        if self.shape[0] > MAX_NAMES:
-            raise InvalidInputError(
-                f"names of {self.shape[0]} queries are too many to write out (limit {MAX_NAMES})"
-            )
-
 
 def union(
     domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, Queries] | Iterable[str]]
 ) -> UnionWorkload:
     """Ask named tables, each a product of one query set for each of its attributes, summed over all others.
+
+    Raises `InvalidInputError` or `InputTypeError` for no tables, an unknown attribute or one named twice, queries
+    over another number of values, no workload.
 
     Parameters
     ----------
@@ -228,11 +215,6 @@ def union(
     tables : mapping
         By name, what a table asks: attribute names mapped to workloads over their values, with None for the values
         themselves, or names alone where all are such; an empty one asks for the total.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No tables, an unknown attribute or one named twice, queries over another number of values, no workload.
 
     Examples
     --------

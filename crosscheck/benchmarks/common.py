@@ -16,14 +16,9 @@ from dualmech.validate import Array
 
 SIZES = (32, 64, 128, 256)
 
-COUNTS = (3, 4)
-"""Numbers of mechanisms."""
-
-NEAR = 1e-4
-"""Size of what tells near-equal covariances apart."""
-
-CONDITION = 1e12
-"""Condition number of the ill-conditioned covariances."""
+COUNTS = (3, 4)  # numbers of mechanisms
+NEAR = 1e-4  # size of what tells near-equal covariances apart
+CONDITION = 1e12  # condition number of the ill-conditioned covariances
 
 TOO_LONG = "r = 64 takes it up to minutes, and 1 GiB"
 

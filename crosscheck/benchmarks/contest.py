@@ -16,11 +16,8 @@ from dualmech.crosscheck.papers.report import table
 from dualmech.crosscheck.papers.solving import quietly
 from dualmech.solution import Solution
 
-BOUND_TOLERANCE = 1e-9
-"""Gap to which the optimum is known that answers are held against."""
-
-LONG = 1.0
-"""Seconds above which a solve is measured once."""
+BOUND_TOLERANCE = 1e-9  # gap to which the optimum is known that answers are held against
+LONG = 1.0  # seconds above which a solve is measured once
 
 REPEATS = 5
 

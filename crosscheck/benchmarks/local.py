@@ -23,11 +23,8 @@ EPSILON = 1.0
 EXACT_SIZES, SEARCHED_SIZES = (8, 12, 16, 20), (32, 64, 128)
 """User types up to which the optimum is proven, and with which one searches."""
 
-TIMED_SIZES = (64, 128, 256, 512)
-"""User types at which one step of gradient descent is timed."""
-
-TIMED_STEPS, SHORT_STEP = 5, 1e-10
-"""How many steps are timed, so short that they always succeed."""
+TIMED_SIZES = (64, 128, 256, 512)  # user types at which one step of gradient descent is timed
+TIMED_STEPS, SHORT_STEP = 5, 1e-10  # how many steps are timed, so short that they always succeed
 
 SEEDS = 3
 

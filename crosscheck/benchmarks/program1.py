@@ -11,8 +11,7 @@ from dualmech.problems.weighting import QueryWeighting
 
 SIZES = (128, 256, 512, 1024, 2048)
 
-TOLERANCE = 1e-9
-"""Gap that is asked of the interior-point method; backends are asked for their own."""
+TOLERANCE = 1e-9  # gap that is asked of the interior-point method; backends are asked for their own
 
 
 @cache

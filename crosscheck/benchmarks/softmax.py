@@ -14,13 +14,11 @@ from dualmech.solution import Solution
 
 SIZES = (2, 4, 8, 16, 32, 64)
 
-LONGEST = 60.0
-"""Seconds after which gradient descent gives up."""
+LONGEST = 60.0  # seconds after which gradient descent gives up
 
 MOST_STEPS = 10**7
 
-FIFTY = 50
-"""Conjugate gradients a step instead of the paper's five: enough to see what the Hessian is worth."""
+FIFTY = 50  # conjugate gradients a step instead of the paper's five: enough to see what the Hessian is worth
 
 DUAL = "dual solver"
 
@@ -83,10 +81,7 @@ CONTEST = Contest("prefix workloads, targets 1", SIZES, _problem, CONTENDERS)
 def draw(entries: list[Entry], folder: str) -> list[Path]:
     """Draw seconds and proven gaps over d into a folder, as SVG and PNG.
 
-    Raises
-    ------
-    BackendError, FileFormatError
-        As `plots.check_drawable`.
+    Raises `BackendError` or `FileFormatError` as `plots.check_drawable`.
     """
     return plots.paint("softmax-prefix", folder, partial(_panels, entries), columns=2)
 

@@ -24,8 +24,7 @@ STYLE: dict[Any, Any] = {
 COLOURS = ("#1b1b1b", "#0072b2", "#d55e00", "#009e73")
 """Told apart by readers who do not see all colours; the first is that of ink."""
 
-RESOLUTION = 200
-"""Dots per inch of a PNG."""
+RESOLUTION = 200  # dots per inch of a PNG
 
 METADATA: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "png": {}}
 """Without the date, so that the same figure gives the same file."""
@@ -34,14 +33,8 @@ METADATA: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "png": {}}
 def check_drawable(folder: str) -> Path:
     """Return the folder for pictures, made where it is missing, before anything is computed.
 
-    Raises
-    ------
-    BackendError
-        matplotlib, of the extra ``plots``, is not installed.
-    FileFormatError
-        The folder cannot be made or written to.
-    InvalidInputError
-        An empty path.
+    Raises `BackendError` where matplotlib, of the extra ``plots``, is not installed; `FileFormatError` where the
+    folder cannot be made or written to; `InvalidInputError` for an empty path.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise BackendError(
@@ -61,10 +54,7 @@ def check_drawable(folder: str) -> Path:
 def paint(name: str, folder: str, picture: Callable[[Any], None], columns: int = 1) -> list[Path]:
     """Draw a picture of one or more pairs of axes, side by side, and return its files, each written whole.
 
-    Raises
-    ------
-    BackendError, FileFormatError
-        As `check_drawable`.
+    Raises `BackendError` or `FileFormatError` as `check_drawable`.
     """
     target = check_drawable(folder)
     import matplotlib

@@ -6,13 +6,7 @@ Interval = tuple[float, float]
 
 
 def rounded_from(text: str) -> Interval:
-    """Return the numbers that a printed text can be a rounding of: half a unit of its last digit either way.
-
-    Examples
-    --------
-    >>> rounded_from("1.50")
-    (1.495, 1.505)
-    """
+    """Return the numbers that a printed text can be a rounding of: half a unit of its last digit either way."""
     half = 0.5 * 10.0 ** -len(text.partition(".")[2])
     return float(text) - half, float(text) + half
 
@@ -33,11 +27,5 @@ def is_rounding(text: str, interval: Interval) -> bool:
 
 
 def lines(text: str) -> dict[str, tuple[str, ...]]:
-    """Return a printed table as texts: a line each by its first word.
-
-    Examples
-    --------
-    >>> lines("1/2 65.47 98.37")
-    {'1/2': ('65.47', '98.37')}
-    """
+    """Return a printed table as texts: a line each by its first word."""
     return {row[0]: tuple(row[1:]) for row in map(str.split, text.strip().splitlines())}

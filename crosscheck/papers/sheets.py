@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 PAPERS = {"fitness": fitness, "eigen": eigen, "common": common, "local": local, "scale": scale}
 
-EVERYTHING = "all"
-"""What stands behind a paper's slash for all of its tables and figures."""
+EVERYTHING = "all"  # what stands behind a paper's slash for all of its tables and figures
 
 
 class Computed(Protocol):
@@ -73,8 +72,7 @@ class _Registry(Mapping[str, Sheet]):
         return sum(len(folder.SHEETS) for folder in PAPERS.values())
 
 
-SHEETS: Mapping[str, Sheet] = _Registry()
-"""Tables and figures by name; the first is the default."""
+SHEETS: Mapping[str, Sheet] = _Registry()  # tables and figures by name; the first is the default
 
 
 def listed() -> str:
@@ -88,10 +86,7 @@ def listed() -> str:
 def chosen(names: Sequence[str]) -> dict[str, Sheet]:
     """Return sheets by name, a paper's but those `apart` for such as ``fitness/all``, the first where none is named.
 
-    Raises
-    ------
-    InvalidInputError
-        An unknown name.
+    Raises `InvalidInputError` for an unknown name.
     """
     wanted: dict[str, Sheet] = {}
     whole = {f"{paper}/{EVERYTHING}": f"{paper}/" for paper in PAPERS}
@@ -110,11 +105,7 @@ def with_data(sheets: Mapping[str, Sheet], path: str) -> dict[str, Sheet]:
     """Return the sheets with those that are of real records put on a data file, as far as it fits them.
 
     A picture is of no data file.
-
-    Raises
-    ------
-    InvalidInputError
-        None of them is, or the file is for none of those that are.
+    Raises `InvalidInputError` where none of them is, or the file is for none of those that are.
     """
     if not any(sheet.data for sheet in sheets.values()):
         known = ", ".join(name for name, sheet in SHEETS.items() if sheet.data)

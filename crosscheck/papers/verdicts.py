@@ -62,18 +62,6 @@ def verdict(evidence: Sequence[Evidence], cost: Interval) -> Verdict:
     optimum is such a cost, the row agrees; if those costs lie above it, so did the paper, provided that two
     sources fit. If they lie below a proven bound, if fewer sources fit, or if several costs fit equally well,
     the instance may differ.
-
-    Examples
-    --------
-    >>> columns = [
-    ...     Evidence("IP", "IP", (126.0, 126.0), "36.56"),
-    ...     Evidence("CA", "CA", (13.7573, 13.7573), "3.99"),
-    ... ]
-    >>> found = verdict(columns, cost=(3.01343, 3.01344))
-    >>> found.finding.name, round(100 * found.excess[0], 1)
-    ('ABOVE', 14.4)
-    >>> verdict(columns[:1], cost=(3.01343, 3.01344)).finding.name
-    'DIFFERS'
     """
     clusters = _clusters(evidence)
     at_optimum = [cluster for cluster in clusters if meet(cluster, cost)]

@@ -14,6 +14,9 @@ The parameters that most builders share are explained here alone:
 - ``domain``: the attributes behind the cells (`dualmech.Domain`, a mapping, or a sequence of sizes), or their number
   for one attribute, the cell; where a workload is given, by default its own domain, or else one attribute;
 - ``user_types`` and ``epsilon``: n, at least 2, and ε, from 1e-6 to 100.
+
+All refuse, with an `InvalidInputError` or `InputTypeError` that names the argument: what is no workload or asks
+nothing, a domain of another number of cells, numbers out of range, and what the builders that they call refuse.
 """
 
 from dualmech.crosscheck.rivals.central import census

@@ -27,17 +27,10 @@ LIFT = 1e-4
 CLEAR = 1e-6
 """Least eigenvalue, relative to the largest, at which a polar factor counts as orthonormal without a second look."""
 
-MOST_DECOMPOSITIONS = 4
-"""Attempts that one polar factor may take."""
-
-MEMORY = 3
-"""The momentum after j steps is ``j / (j + MEMORY)``."""
-
-ROUND = 15
-"""Steps of the fixed point between two looks at the gap."""
-
-ROUNDING = 64 * EPS
-"""Fall of the value, relative, that is no reason to start the momentum anew."""
+MOST_DECOMPOSITIONS = 4  # attempts that one polar factor may take
+MEMORY = 3  # the momentum after j steps is ``j / (j + MEMORY)``
+ROUND = 15  # steps of the fixed point between two looks at the gap
+ROUNDING = 64 * EPS  # fall of the value, relative, that is no reason to start the momentum anew
 
 WARM_SHARE = 1e-3
 """Share of equal weights mixed into a warm start: a direction without any weight could not win one back."""
@@ -179,5 +172,4 @@ def _transposed(blocks: Array) -> Array:
     return np.swapaxes(blocks, 1, 2)
 
 
-_NOWHERE = Point(np.inf, 0.0, np.zeros((0, 0)))
-"""What is known before the first look."""
+_NOWHERE = Point(np.inf, 0.0, np.zeros((0, 0)))  # what is known before the first look

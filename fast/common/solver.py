@@ -22,11 +22,7 @@ TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and r
 
 
 def solve(
-    problem: CommonMechanism,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-    start: Solution | None = None,
+    problem: CommonMechanism, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     chosen = _chosen(problem, method)
@@ -74,11 +70,7 @@ def _chosen(problem: CommonMechanism, method: str) -> str:
 
 def _ascend(bounds: Array, limits: loop.Limits, weights: Array | None) -> loop.Outcome[fixed_point.State]:
     program = fixed_point.Program.of(bounds)
-    return loop.run(
-        fixed_point.start(program, weights),
-        partial(fixed_point.step, program),
-        limits,
-    )
+    return loop.run(fixed_point.start(program, weights), partial(fixed_point.step, program), limits)
 
 
 def _weights(problem: CommonMechanism, start: Solution | None) -> Array | None:

@@ -17,12 +17,7 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.fast.engine import (
-    fixed_point,
-    loop,
-    newton,
-    threads,
-)
+from dualmech.fast.engine import fixed_point, loop, newton, threads
 from dualmech.fast.engine.dual_function import Evaluable, Evaluated
 from dualmech.solution import Progress, Solution, Status, judged
 from dualmech.validate import Array
@@ -32,23 +27,15 @@ METHODS = ("auto", "fixed_point", "newton")
 S = TypeVar("S", bound=fixed_point.FixedPointState | newton.NewtonState)
 T = TypeVar("T", bound=fixed_point.FixedPointState | newton.NewtonState)
 
-LARGEST_NEWTON = 8000
-"""Number of weights above which the Newton matrix is not formed (0.5 GiB)."""
-
-MOST_OPERATIONS = 1e13
-"""Operations of a step above which Newton's method is left alone (minutes)."""
-
-NEWTON_STEPS = 8
-"""Steps that Newton's method is expected to take from wherever the fixed point stands."""
-
-TRIAL_STEPS = 3
-"""Steps of the fixed point before its pace is first judged."""
+LARGEST_NEWTON = 8000  # number of weights above which the Newton matrix is not formed (0.5 GiB)
+MOST_OPERATIONS = 1e13  # operations of a step above which Newton's method is left alone (minutes)
+NEWTON_STEPS = 8  # steps that Newton's method is expected to take from wherever the fixed point stands
+TRIAL_STEPS = 3  # steps of the fixed point before its pace is first judged
 
 MOST_FIXED_POINT_STEPS = 40
 """Steps that the fixed point may be expected to need while Newton's method is possible."""
 
-WARM_FLOOR = 1e-3
-"""Least weight of a warm start, relative to a uniform one."""
+WARM_FLOOR = 1e-3  # least weight of a warm start, relative to a uniform one
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -38,11 +38,8 @@ from dualmech.validate import Array, Matrix
 NODE_SPACING = 1.2
 """Step of the quadrature of 1/z in log z; its relative error is about ``2 |Γ(1 + 2πi/step)|``, 3e-3."""
 
-BLOCK_ROWS = 256
-"""Rows of the Hessian that are formed at a time."""
-
-GRADED = 1e-6
-"""Ratio of singular values below which squaring them in a Gram matrix loses too many digits."""
+BLOCK_ROWS = 256  # rows of the Hessian that are formed at a time
+GRADED = 1e-6  # ratio of singular values below which squaring them in a Gram matrix loses too many digits
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,17 +15,10 @@ import numpy as np
 from dualmech.fast.engine.dual_function import Evaluable, Evaluated
 from dualmech.validate import Array
 
-POWER = 1.8
-"""κ of an ordinary step; 1 is the plain step, 2 the edge of stability."""
-
-MEMORY = 6
-"""Number of earlier steps that Anderson acceleration mixes."""
-
-FLOOR = 1e-14
-"""Smallest weight, relative to the mean weight: a zero could not grow again."""
-
-LONGEST = 3.0
-"""Largest change of the logarithm of a weight in one step."""
+POWER = 1.8  # κ of an ordinary step; 1 is the plain step, 2 the edge of stability
+MEMORY = 6  # number of earlier steps that Anderson acceleration mixes
+FLOOR = 1e-14  # smallest weight, relative to the mean weight: a zero could not grow again
+LONGEST = 3.0  # largest change of the logarithm of a weight in one step
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,11 +26,8 @@ import scipy.sparse as sp
 from dualmech.fast.engine import loop
 from dualmech.validate import Array, Matrix
 
-INSIDE = 0.95
-"""Share of the sensitivity that the first point spends."""
-
-NEARLY = 0.999
-"""Share of the way to the boundary that a step goes at most."""
+INSIDE = 0.95  # share of the sensitivity that the first point spends
+NEARLY = 0.999  # share of the way to the boundary that a step goes at most
 
 CENTRED = 1e-3
 """Least τ, relative to the mean error of ``g = p c x^-(p+1)``: what shrank faster would end steps at the boundary."""

@@ -13,18 +13,12 @@ from dualmech import validate
 from dualmech.errors import InputTypeError
 from dualmech.solution import Callback, Progress, Solution, Status, judged
 
-MOST_STEPS = 1000
-"""Steps of a run whose user does not say how many."""
-
-PATIENCE = 30
-"""Steps without a smaller gap after which a solver counts as stalled."""
-
-WORTHWHILE = 0.9
-"""A gap counts as smaller when it is below this share of the last one that did."""
+MOST_STEPS = 1000  # steps of a run whose user does not say how many
+PATIENCE = 30  # steps without a smaller gap after which a solver counts as stalled
+WORTHWHILE = 0.9  # a gap counts as smaller when it is below this share of the last one that did
 
 
-MARGIN = 0.5
-"""Share of the tolerance that a solver aims at; the rest is for the judge's own rounding."""
+MARGIN = 0.5  # share of the tolerance that a solver aims at; the rest is for the judge's own rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,11 +101,7 @@ class Outcome(Generic[S]):
 
 
 def run(
-    start: S,
-    step: Callable[[S], S],
-    limits: Limits,
-    margin: float = MARGIN,
-    patience: int = PATIENCE,
+    start: S, step: Callable[[S], S], limits: Limits, margin: float = MARGIN, patience: int = PATIENCE
 ) -> Outcome[S]:
     """Step from `start` until the gap between the best primal and the best dual state is small enough.
 

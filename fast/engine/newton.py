@@ -18,20 +18,11 @@ import scipy.linalg
 from dualmech.fast.engine.dual_function import Evaluable, Evaluated
 from dualmech.validate import Array
 
-TO_THE_BOUNDARY = 0.995
-"""Largest part of the way to a zero weight or slack that one step may go."""
-
-ENOUGH = 0.2
-"""Where on the central path to stop, as a share of the gap that is asked."""
-
-LAG = 1e-3
-"""Least centring, as a share of how far slacks and gradient disagree."""
-
-SMALLEST = 1e-22
-"""Weights and slacks never fall below this: a zero could not grow again."""
-
-NEARLY_SINGULAR = 10.0
-"""Where the least singular value is below this many τ, steps are short."""
+TO_THE_BOUNDARY = 0.995  # largest part of the way to a zero weight or slack that one step may go
+ENOUGH = 0.2  # where on the central path to stop, as a share of the gap that is asked
+LAG = 1e-3  # least centring, as a share of how far slacks and gradient disagree
+SMALLEST = 1e-22  # weights and slacks never fall below this: a zero could not grow again
+NEARLY_SINGULAR = 10.0  # where the least singular value is below this many τ, steps are short
 
 SHORT, SHORTENED = 0.1, 0.5
 """Factor on τ in a short step, and the reach below which the next one only centres."""
@@ -39,8 +30,7 @@ SHORT, SHORTENED = 0.1, 0.5
 OFF_CENTRE, CAREFULLY = 3e-3, 2e-2
 """Least product of a weight and its slack, relative to the mean, below which a short step only centres."""
 
-RETREAT, MOST_RETREATS = 0.3, 6
-"""A step that lowers the potential is shortened so much, at most so often."""
+RETREAT, MOST_RETREATS = 0.3, 6  # a step that lowers the potential is shortened so much, at most so often
 
 SLACKENING = 0.5
 """What the potential may lose in a step, in units of τ a weight: the aim of the last step was another."""

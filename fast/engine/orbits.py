@@ -23,8 +23,7 @@ Index = npt.NDArray[np.intp]
 MOST_MEMBERS = 10_000
 """Number of weights of a part above which its Hessian is not formed before it is gathered (0.8 GiB)."""
 
-SLAB_ENTRIES = 2**24
-"""Entries of the groups' matrices that are held at a time where it is not."""
+SLAB_ENTRIES = 2**24  # entries of the groups' matrices that are held at a time where it is not
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,19 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from dualmech.fast.local.points import (
-    Frame,
-    Point,
-    View,
-    balanced,
-)
+from dualmech.fast.local.points import Frame, Point, View, balanced
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
 from dualmech.solution import Solution, Status, judged
 
-CHEAP = 20
-"""User types up to which the judge prices all patterns in no time."""
+CHEAP = 20  # user types up to which the judge prices all patterns in no time
 
 
 def strategies(problem: LocalStrategy, frame: Frame, point: Point) -> list[LocalPoint]:

@@ -21,23 +21,12 @@ from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalStrategy
 from dualmech.validate import Array
 
-GROWTH = 8.0
-"""Factor on t from one centre to the next."""
-
-STEPS = 150
-"""Newton steps, at most."""
-
-CLOSE = 1e-4
-"""Distance from the least costs at which to stop, relative."""
-
-BISECTIONS = 30
-"""Halvings of the interval that holds the best length of a step."""
-
-RIDGE = 1e-13
-"""What is added to the unit diagonal of the Hessian against rounding."""
-
-NEAR = 0.5
-"""Newton decrement at which a point counts as central enough."""
+GROWTH = 8.0  # factor on t from one centre to the next
+STEPS = 150  # Newton steps, at most
+CLOSE = 1e-4  # distance from the least costs at which to stop, relative
+BISECTIONS = 30  # halvings of the interval that holds the best length of a step
+RIDGE = 1e-13  # what is added to the unit diagonal of the Hessian against rounding
+NEAR = 0.5  # Newton decrement at which a point counts as central enough
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,14 +13,12 @@ from dualmech.fast.local.points import Frame, Point, View
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.patterns import Sets
 
-ADDED = 3
-"""Patterns that are added at a time, for each user type."""
+ADDED = 3  # patterns that are added at a time, for each user type
 
 CLOSER = 0.2
 """What is left of the gap on the patterns at hand, relative to the gap over all, when more are added."""
 
-MOST_STEPS = 40
-"""Newton steps on one set of patterns, at most."""
+MOST_STEPS = 40  # Newton steps on one set of patterns, at most
 
 SMALL, FEW = 0.1, 20
 """Patterns of a weight below this share of their slack, and a slack above the median, leave where there are more than
@@ -59,12 +57,7 @@ def generate(frame: Frame, limits: loop.Limits, begin: Columns | None = None) ->
     if begin is None:
         first = points.start(frame, intervals(len(frame.share)))
         begin = _seen(frame, first, CLOSER, 0)
-    return loop.run(
-        begin,
-        partial(_step, frame, limits.tol),
-        limits,
-        margin=1.0,
-    )
+    return loop.run(begin, partial(_step, frame, limits.tol), limits, margin=1.0)
 
 
 def intervals(size: int) -> Sets:

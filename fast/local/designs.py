@@ -16,14 +16,9 @@ from dualmech.geometry.local import patterns
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.validate import Array
 
-ALIKE = 1e-12
-"""Relative difference of entries of W'W that counts as rounding."""
-
-BASES = 4
-"""Random sets whose translates are weighed, for each difference of places."""
-
-MET = 1e-10
-"""Largest miss of an equal share of a difference, relative, that counts as none."""
+ALIKE = 1e-12  # relative difference of entries of W'W that counts as rounding
+BASES = 4  # random sets whose translates are weighed, for each difference of places
+MET = 1e-10  # largest miss of an equal share of a difference, relative, that counts as none
 
 
 def treats_all_alike(problem: LocalStrategy) -> bool:

@@ -29,12 +29,7 @@ LIFTED = 1e-9
 """Value in a cell, where 1 was wanted, from which a combination of queries counts as positive there."""
 
 
-def solve(
-    problem: NonnegativeEstimate,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-) -> Solution:
+def solve(problem: NonnegativeEstimate, limits: loop.Limits, *, method: str = "auto") -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`.
 
     `max_iterations` counts updates of the factors, by default ten for each cell.
@@ -157,10 +152,7 @@ class _State:
 def _enter(state: _State) -> _State:
     """Let the cell of steepest descent enter, then let leave whoever would turn negative.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        No cell lowers the distance by more than rounding.
+    Raises `numpy.linalg.LinAlgError` where no cell lowers the distance by more than rounding.
     """
     program = state.program
     slopes = program.columns.T @ (program.aim - program.columns @ state.solution)

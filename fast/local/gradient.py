@@ -21,26 +21,13 @@ from dualmech.problems.local.strategy import LocalPoint, LocalStrategy
 from dualmech.solution import Progress, Solution, Status, judged
 from dualmech.validate import Array
 
-OUTPUTS = 4
-"""Outputs for each user type."""
-
-ITERATIONS = 250
-"""Steps once their length is known."""
-
-TRIAL_STEPS = 50
-"""Steps that a length is tried for; after as many, it is halved."""
-
-TRIAL_LENGTHS = 3
-"""Lengths that are tried once one leads nowhere outside: it, its half and its quarter."""
-
-DRAWS = 10
-"""Random strategies that are drawn to begin with, at most."""
-
-SHORTEST = 1e-30
-"""Lengths below this are not tried."""
-
-NEGLIGIBLE = 1e-10
-"""Outputs whose floor falls below this leave."""
+OUTPUTS = 4  # outputs for each user type
+ITERATIONS = 250  # steps once their length is known
+TRIAL_STEPS = 50  # steps that a length is tried for; after as many, it is halved
+TRIAL_LENGTHS = 3  # lengths that are tried once one leads nowhere outside: it, its half and its quarter
+DRAWS = 10  # random strategies that are drawn to begin with, at most
+SHORTEST = 1e-30  # lengths below this are not tried
+NEGLIGIBLE = 1e-10  # outputs whose floor falls below this leave
 
 MESSAGE = (
     "Gradient descent ends at a strategy that is good, and proves nothing: ask for method exact or restart."

@@ -17,27 +17,17 @@ import contextlib
 import numpy as np
 import scipy.linalg
 
-from dualmech.fast.local.points import (
-    Change,
-    Frame,
-    Point,
-    View,
-    moved,
-)
+from dualmech.fast.local.points import Change, Frame, Point, View, moved
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 
-NEARLY = 0.995
-"""Share of the way to the boundary that a step goes at most."""
+NEARLY = 0.995  # share of the way to the boundary that a step goes at most
 
 RIDGES = (0.0, 1e-14, 1e-12, 1e-10)
 """What is added to the unit diagonal of the Newton matrix until it can be factored."""
 
-REFINEMENTS = 3
-"""How often the linear equations are solved for what is left of them."""
-
-NEARER = 0.9
-"""A corrected step counts if the distance from what it aims at falls below this share."""
+REFINEMENTS = 3  # how often the linear equations are solved for what is left of them
+NEARER = 0.9  # a corrected step counts if the distance from what it aims at falls below this share
 
 RETREAT, MOST_RETREATS, SUFFICIENT = 0.5, 20, 0.01
 """A damped step is shortened so much, at most so often, until the distance falls by this share of what it promises."""

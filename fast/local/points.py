@@ -17,8 +17,7 @@ from dualmech.geometry.local.patterns import Sets
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 
-SMALLEST = 1e-20
-"""Weights and slacks never fall below this."""
+SMALLEST = 1e-20  # weights and slacks never fall below this
 
 OFF_CENTRE = 0.1
 """Least product of a weight and its slack with which new patterns are begun, relative to the mean."""

@@ -22,45 +22,27 @@ from dualmech.validate import Array
 
 METHODS = ("auto",)
 
-LEAST_DAMPING = 1e-14
-"""What is added to the Hessian at least, relative to the number of outputs."""
-
-MOST_DAMPING = 1e12
-"""What is added at most: a step that raises nothing then is one that rounding stops."""
+LEAST_DAMPING = 1e-14  # what is added to the Hessian at least, relative to the number of outputs
+MOST_DAMPING = 1e12  # what is added at most: a step that raises nothing then is one that rounding stops
 
 SUFFICIENT, RELIABLE = 1e-3, 0.75
 """Shares of the gain that the Hessian promises: what a step must achieve, and what calls for less damping."""
 
-FACTOR = 4.0
-"""Factor by which the damping changes."""
-
-ROOT_STEPS = 100
-"""Most Newton steps to the multipliers of columns within fixed limits."""
-
-SUM_TOLERANCE = 1e-12
-"""What a column's sum may miss 1 by before the last of them."""
+FACTOR = 4.0  # factor by which the damping changes
+ROOT_STEPS = 100  # most Newton steps to the multipliers of columns within fixed limits
+SUM_TOLERANCE = 1e-12  # what a column's sum may miss 1 by before the last of them
 
 PATIENCE = 100
 """Steps without a smaller gap after which the solver counts as stalled: outputs come into use one by one."""
 
 
-def solve(
-    problem: LocalProjection,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-) -> Solution:
+def solve(problem: LocalProjection, limits: loop.Limits, *, method: str = "auto") -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
     if problem.floor is not None:
         return _column_by_column(problem, limits)
     with threads.suited_to(min(problem.matrix.shape)), np.errstate(all="ignore"):
-        outcome = loop.run(
-            _start(problem),
-            lambda state: _step(problem, state),
-            limits,
-            patience=PATIENCE,
-        )
+        outcome = loop.run(_start(problem), lambda state: _step(problem, state), limits, patience=PATIENCE)
     best = outcome.dual.point
     dual = ProjectionDual(best.sums, best.nearest - problem.matrix - best.sums)
     return outcome.judged(problem, outcome.primal.point.strategy, dual, limits, solver="fast:newton")
@@ -166,10 +148,7 @@ def _start(problem: LocalProjection) -> _State:
 def _step(problem: LocalProjection, state: _State) -> _State:
     """Take one Newton step, damped until the dual function rises by enough of what was promised.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        No step raises it.
+    Raises `numpy.linalg.LinAlgError` where no step raises it.
     """
     point, damping, count = state.point, state.damping, state.decompositions
     hessian, missing = _hessian(problem, point), 1 - point.nearest.sum(axis=0)

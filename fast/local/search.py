@@ -14,14 +14,8 @@ from functools import partial
 import numpy as np
 
 from dualmech.fast.engine import loop
-from dualmech.fast.local import (
-    columns as local_columns,
-)
-from dualmech.fast.local import (
-    gradient,
-    master,
-    points,
-)
+from dualmech.fast.local import columns as local_columns
+from dualmech.fast.local import gradient, master, points
 from dualmech.fast.local.columns import CLOSER, Columns
 from dualmech.fast.local.points import Frame, Point, View
 from dualmech.geometry.local import patterns
@@ -29,32 +23,18 @@ from dualmech.geometry.local.patterns import Sets
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.validate import Array
 
-CLIMBERS = 3
-"""Sets that climb at a time from patterns in use, and as many at random, for each user type."""
-
-ADDED = 2
-"""Patterns that are added at a time, at most, for each user type."""
-
-FROM_DESCENT = 4
-"""Patterns taken from the strategy that gradient descent finds, for each user type."""
-
-SHORT = 0.25
-"""Share of the time allowed that gradient descent may take."""
+CLIMBERS = 3  # sets that climb at a time from patterns in use, and as many at random, for each user type
+ADDED = 2  # patterns that are added at a time, at most, for each user type
+FROM_DESCENT = 4  # patterns taken from the strategy that gradient descent finds, for each user type
+SHORT = 0.25  # share of the time allowed that gradient descent may take
 
 MOST, ROOM = 1500, 8
 """Patterns that are weighed together, at most: so many, or so many for each user type if that is more."""
 
-STEPS = 12
-"""Newton steps on one set of patterns, at most."""
-
-COARSE, FINEST = 0.1, 1e-12
-"""Aims of the first weighing, relative, and the least one."""
-
-CLIMB = 1e-9
-"""Least relative gain of a step up."""
-
-KICKED = 2
-"""User types that are moved in or out of a pattern before it climbs."""
+STEPS = 12  # Newton steps on one set of patterns, at most
+COARSE, FINEST = 0.1, 1e-12  # aims of the first weighing, relative, and the least one
+CLIMB = 1e-9  # least relative gain of a step up
+KICKED = 2  # user types that are moved in or out of a pattern before it climbs
 
 
 def search(
@@ -66,9 +46,7 @@ def search(
     """
     began = time.perf_counter()
     share = replace(
-        limits,
-        callback=None,
-        time_limit=None if limits.time_limit is None else SHORT * limits.time_limit,
+        limits, callback=None, time_limit=None if limits.time_limit is None else SHORT * limits.time_limit
     )
     sets = first_sets(gradient.descend(problem, share, rng)[0], problem.epsilon)
     weights = np.full(len(sets), len(frame.share) / len(sets))

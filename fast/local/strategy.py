@@ -10,16 +10,8 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop, threads
-from dualmech.fast.local import (
-    answers,
-    columns,
-    designs,
-    gradient,
-    search,
-)
-from dualmech.fast.local import (
-    bound as local_bound,
-)
+from dualmech.fast.local import answers, columns, designs, gradient, search
+from dualmech.fast.local import bound as local_bound
 from dualmech.fast.local.columns import Columns
 from dualmech.fast.local.points import Frame
 from dualmech.geometry.local import patterns, strategies
@@ -28,11 +20,8 @@ from dualmech.solution import Progress, Solution, Status
 
 METHODS = ("auto", "exact", "restart", "gradient", "published_gradient")
 
-EXACT = 20
-"""User types up to which ``auto`` prices all patterns at every step."""
-
-LARGEST_EXACT = 24
-"""User types up to which ``exact`` may be asked for."""
+EXACT = 20  # user types up to which ``auto`` prices all patterns at every step
+LARGEST_EXACT = 24  # user types up to which ``exact`` may be asked for
 
 MARGIN, ATTEMPTS = 0.5, 4
 """Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""

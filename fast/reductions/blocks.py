@@ -18,12 +18,7 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
-from dualmech.fast.engine import (
-    ascent,
-    interior_point,
-    loop,
-    threads,
-)
+from dualmech.fast.engine import ascent, interior_point, loop, threads
 from dualmech.fast.engine.diagonal import DiagonalProgram
 from dualmech.fast.engine.fidelity import Program
 from dualmech.fast.engine.orbits import OrbitProgram, Part

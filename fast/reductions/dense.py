@@ -22,11 +22,8 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
 from dualmech.validate import Array, Matrix
 
-ORTHONORMAL = 1e-13
-"""Largest entry of ``B B' - I`` for rows that are used as they are."""
-
-UNMOVED = 1e-13
-"""Largest part of a basis row in the moved directions, relative to the row, that is rounding."""
+ORTHONORMAL = 1e-13  # largest entry of ``B B' - I`` for rows that are used as they are
+UNMOVED = 1e-13  # largest part of a basis row in the moved directions, relative to the row, that is rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)

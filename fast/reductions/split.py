@@ -17,8 +17,7 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution, Status, judged
 from dualmech.validate import Array, Matrix
 
-ALONE = 1e-9
-"""Gap to which the noise on one attribute is solved."""
+ALONE = 1e-9  # gap to which the noise on one attribute is solved
 
 
 def solve(

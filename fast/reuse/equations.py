@@ -22,20 +22,11 @@ import scipy.linalg
 
 from dualmech.validate import Array
 
-STIFF = 3.0
-"""A pair whose curvature is above this many times its barrier is factored."""
-
-MOST_PAIRS = 4000
-"""Pairs that are factored at most, the stiffest."""
-
-ACCURACY = 1e-3
-"""Residual at which conjugate gradients stop, relative, in the norm of the preconditioner."""
-
-MOST_STEPS = 1000
-"""Steps of conjugate gradients at most."""
-
-ENTRIES = 1024
-"""Entries of the symmetric matrices M that are written out at a time."""
+STIFF = 3.0  # a pair whose curvature is above this many times its barrier is factored
+MOST_PAIRS = 4000  # pairs that are factored at most, the stiffest
+ACCURACY = 1e-3  # residual at which conjugate gradients stop, relative, in the norm of the preconditioner
+MOST_STEPS = 1000  # steps of conjugate gradients at most
+ENTRIES = 1024  # entries of the symmetric matrices M that are written out at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)

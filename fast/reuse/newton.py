@@ -24,16 +24,14 @@ from dualmech.fast.engine.fidelity import Program, Spectrum, decompose
 from dualmech.fast.reuse.equations import Equations
 from dualmech.validate import Array, Matrix
 
-TO_THE_BOUNDARY = 0.9
-"""Largest part of the way to the boundary that one step may go."""
+TO_THE_BOUNDARY = 0.9  # largest part of the way to the boundary that one step may go
 
 QUICK, STEADY, SLOW = 0.1, 0.3, 0.8
 """Factors on τ after steps of which more than `FAR`, more than `HALF`, or less was possible."""
 
 FAR, HALF = 0.9, 0.5
 
-ENOUGH = 0.2
-"""Where on the central path to stop, as a share of the gap that is asked."""
+ENOUGH = 0.2  # where on the central path to stop, as a share of the gap that is asked
 
 LAG = 1.0
 """Least τ, in units of how far slacks and gradient disagree on average: they have to catch up before it falls.

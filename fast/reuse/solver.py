@@ -23,18 +23,12 @@ from dualmech.validate import Array
 METHODS = ("auto", "newton")
 """Both are Newton's method, but where the problem is fitness for use: there they are that solver's."""
 
-SPARE = 0.1
-"""Share of the tolerance that may be spent on a covariance that doubles can judge."""
+SPARE = 0.1  # share of the tolerance that may be spent on a covariance that doubles can judge
 
 NOTHING_FURTHER = "The release meets every target: nothing further is run."
 
 
-def solve(
-    problem: ReuseFitness,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-) -> Solution:
+def solve(problem: ReuseFitness, limits: loop.Limits, *, method: str = "auto") -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
     known = problem.release_alone()
@@ -52,13 +46,7 @@ def solve(
     if released.sum() > 1:
         with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
             return _by_newton(problem, reduction, released, limits)
-    answer = ascent.solve(
-        problem,
-        partial(_row_by_row, reduction),
-        limits,
-        method=method,
-    )
-    return answer
+    return ascent.solve(problem, partial(_row_by_row, reduction), limits, method=method)
 
 
 def _by_newton(
@@ -66,11 +54,7 @@ def _by_newton(
 ) -> Solution:
     rows, tol = reduction.program.queries, limits.tol
     task = newton.Task(rows[~released], rows[released], reduction.program.moves)
-    outcome = loop.run(
-        newton.start(task),
-        partial(newton.step, task, loop.MARGIN * tol),
-        limits,
-    )
+    outcome = loop.run(newton.start(task), partial(newton.step, task, loop.MARGIN * tol), limits)
     count = len(problem.targets)
     kept = reduction.queries[released] - count
     best = outcome.dual

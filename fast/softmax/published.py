@@ -40,11 +40,8 @@ METHODS = ("softmax_newton", "softmax_gradient")
 
 HESSIANS = {"exact": Derivatives.exact_product, "printed": Derivatives.printed_product}
 
-INSIDE = 0.99
-"""Share of the targets that the first covariance uses."""
-
-ANSWERABLE = 1e-8
-"""Largest part of a basis row that a strategy may miss, relative to the row."""
+INSIDE = 0.99  # share of the targets that the first covariance uses
+ANSWERABLE = 1e-8  # largest part of a basis row that a strategy may miss, relative to the row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,11 +50,7 @@ class SoftmaxOptions:
 
     Where the paper gives no value (TOL, NTTOL) or a choice (MU from 2, 5, 10), the default is that of its authors'
     published code. MAXITER is `max_iterations` of `fast.solve`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A value out of range.
+    Raises `InvalidInputError` or `InputTypeError` for a value out of range.
 
     Examples
     --------

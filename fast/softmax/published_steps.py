@@ -14,8 +14,7 @@ from dualmech.fast.softmax.derivatives import Point
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 
-MOST_TRIALS = 50
-"""Step lengths that a line search tries; with β = 1/2 the last one is 2⁻⁴⁹, next to rounding."""
+MOST_TRIALS = 50  # step lengths that a line search tries; with β = 1/2 the last one is 2⁻⁴⁹, next to rounding
 
 
 def conjugate_gradient(
@@ -23,16 +22,10 @@ def conjugate_gradient(
 ) -> Array:
     """Return an approximate minimiser s of ``½ ⟨s, H s⟩ + ⟨s, ∇F⟩`` (Algorithm 2, for Equation 15).
 
-    Parameters
-    ----------
-    product : callable
-        Takes a symmetric (k, k) matrix P to H P.
-    gradient : (k, k) array
-        ``∇F``.
-    most_steps : int
-        MAXCG.
-    tolerance : float
-        TOL2: the squared length of the residual at which to stop.
+    - `product`: takes a symmetric (k, k) matrix P to H P;
+    - `gradient` (k, k): ``∇F``;
+    - `most_steps`: MAXCG;
+    - `tolerance`: TOL2: the squared length of the residual at which to stop.
     """
     step = np.zeros_like(gradient)
     residual = -gradient
@@ -59,18 +52,11 @@ def line_search(
 ) -> Point | None:
     """Return the first point ``Σ + β^j s`` that lowers F enough (Algorithm 3); None where none of them does.
 
-    Parameters
-    ----------
-    point : Point
-        Σ.
-    step : (k, k) array
-        s, symmetric.
-    slope : float
-        ``⟨s, ∇F(Σ)⟩``.
-    decrease : float
-        σ: how much of the slope must be gained, Armijo's rule.
-    shrink : float
-        β.
+    - `point`: Σ;
+    - `step` (k, k): s, symmetric;
+    - `slope`: ``⟨s, ∇F(Σ)⟩``;
+    - `decrease`: σ: how much of the slope must be gained, Armijo's rule;
+    - `shrink`: β.
     """
     length = 1.0
     for _ in range(MOST_TRIALS):

@@ -36,14 +36,9 @@ METHODS = ("auto", "newton")
 NEAR = 1.0
 """Where both sides of the gap are within this over t, the sharpness that is asked can be used at once."""
 
-FIRST_SPREAD = 3.0
-"""Largest exponent, above the mean one, at the sharpness that the solver begins with."""
-
-GROWTH = 4.0
-"""Factor from one sharpness to the next."""
-
-SETTLED = 0.1
-"""A sharpness t has been used enough where the next step would gain less than this over t."""
+FIRST_SPREAD = 3.0  # largest exponent, above the mean one, at the sharpness that the solver begins with
+GROWTH = 4.0  # factor from one sharpness to the next
+SETTLED = 0.1  # a sharpness t has been used enough where the next step would gain less than this over t
 
 MOST_CONJUGATE_GRADIENTS = 500
 """Conjugate gradients of one step; without rounding s + m of them, and some more, are always enough."""
@@ -54,8 +49,7 @@ FORCING = 0.01
 RIDGE = 1e-8
 """Added to the Hessian, relative to the largest entry of G: what is flatter moves F by rounding alone."""
 
-WARM_FLOOR = 1e-3
-"""Least weight of a warm start, relative to a uniform one."""
+WARM_FLOOR = 1e-3  # least weight of a warm start, relative to a uniform one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,11 +70,7 @@ class Descent:
 
 
 def solve(
-    problem: SoftmaxFitness,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-    start: Solution | None = None,
+    problem: SoftmaxFitness, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
 ) -> Solution:
     """Solve Problem 4 to a proven gap; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
@@ -104,11 +94,7 @@ def solve(
 def _run(
     problem: SoftmaxFitness, reduction: Reduction, program: Objective, first: Descent, limits: loop.Limits
 ) -> Solution:
-    outcome = loop.run(
-        first,
-        partial(_step, program),
-        limits,
-    )
+    outcome = loop.run(first, partial(_step, program), limits)
     best = outcome.dual.point
     primal = problem.feasible(reduction.covariance(outcome.primal.root @ outcome.primal.root.T))
     return outcome.judged(problem, primal, SoftmaxDual(best.neighbour_shares, best.query_shares), limits)

@@ -16,14 +16,12 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 
 from dualmech.errors import BackendError, InputTypeError
 
-SEMIDEFINITE = frozenset({"PSD"})
-"""The cone that every statement of fitness for use needs."""
+SEMIDEFINITE = frozenset({"PSD"})  # the cone that every statement of fitness for use needs
 
 TOLERANCES = {"CLARABEL": 1e-5, "SCS": 1e-3}
 """Gap to prove unless another is asked: what a backend reaches with ease."""
 
-OTHER_TOLERANCE = 1e-4
-"""Gap to prove with a backend that has no line of its own above."""
+OTHER_TOLERANCE = 1e-4  # gap to prove with a backend that has no line of its own above
 
 TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs"}
 """What a backend calls its limit on seconds."""
@@ -31,8 +29,7 @@ TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs"}
 DISTRIBUTIONS = {"COPT": "coptpy", "SDPA": "sdpa-python"}
 """Packages that are not named as the backend that they bring."""
 
-SCS_INTERRUPTED = -5
-"""The status by which SCS reports that Ctrl-C ended it."""
+SCS_INTERRUPTED = -5  # the status by which SCS reports that Ctrl-C ended it
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +48,8 @@ class Outcome:
 def installed(cones: frozenset[str] = SEMIDEFINITE) -> dict[str, str]:
     """Return the installed conic backends that can do all of some cones, with their versions.
 
-    Parameters
-    ----------
-    cones : frozenset of str, default {"PSD"}
-        CVXPY's names of the cones: ``"PSD"``, ``"ExpCone"``, ``"SOC"``.
-
-    Returns
-    -------
-    dict of str to str
-        Versions by name of backend, in CVXPY's order of preference.
+    With `cones`, CVXPY's names of the cones: ``"PSD"``, ``"ExpCone"``, ``"SOC"``.
+    Returns a dict of str to str: versions by name of backend, in CVXPY's order of preference.
 
     Examples
     --------
@@ -74,12 +64,7 @@ def installed(cones: frozenset[str] = SEMIDEFINITE) -> dict[str, str]:
 def checked(backend: str, cones: frozenset[str] = SEMIDEFINITE) -> str:
     """Return a backend's name in capitals; refuse one that is not installed or cannot do the cones.
 
-    Raises
-    ------
-    BackendError
-        The message lists the backends that can.
-    InputTypeError
-        `backend` is not text.
+    Raises `BackendError` for the message lists the backends that can; `InputTypeError` where `backend` is not text.
     """
     if not isinstance(backend, str):
         raise InputTypeError(f"backend must be a name such as 'CLARABEL', got {backend!r}")
@@ -118,25 +103,14 @@ def run(
 ) -> Outcome:
     """Solve a program, whatever comes of it; the answer stands in its variables.
 
-    Parameters
-    ----------
-    program : cvxpy.Problem
-        What to solve.
-    backend : str
-        A name that `checked` returned.
-    tol : float
-        Gap that the judge shall be able to prove.
-    time_limit : float, optional
-        Seconds, for the backends that have such a limit.
-    options : mapping, optional
-        The backend's own options; they overrule those that `tol` chose.
+    Raises `BackendError` where the backend failed, refused an option, or has no limit on time; `KeyboardInterrupt`
+    for ctrl-C.
 
-    Raises
-    ------
-    BackendError
-        The backend failed, refused an option, or has no limit on time.
-    KeyboardInterrupt
-        Ctrl-C.
+    - `program`: what to solve;
+    - `backend`: a name that `checked` returned;
+    - `tol`: gap that the judge shall be able to prove;
+    - `time_limit`: seconds, for the backends that have such a limit;
+    - `options`: the backend's own options; they overrule those that `tol` chose.
     """
     settings = {**accuracy(backend, tol), **_limit(backend, time_limit), **(options or {})}
     began = time.perf_counter()

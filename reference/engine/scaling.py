@@ -17,8 +17,7 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
 
-SMALLEST = 1e-13
-"""Least eigenvalue of a covariance in scaled units, relative to the largest."""
+SMALLEST = 1e-13  # least eigenvalue of a covariance in scaled units, relative to the largest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +93,8 @@ class Scaled:
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
         """Return a backend's Σ on the problem's basis, positive definite where the problem is, and feasible.
 
+        Raises `BackendError` where there is no Σ, or it is not finite, or it is zero.
+
         Parameters
         ----------
         inner : (r, r) array or None
@@ -103,11 +104,6 @@ class Scaled:
             With ``P = moves moves'``, ``(Σ⁻¹ + spare · P⁻¹)⁻¹ ⪯ Σ`` costs at most `spare` more, since
             ``b_i' P⁻¹ b_i ≤ 1``. A backend leaves large variances where nothing asks for less; they drown the
             small ones in rounding.
-
-        Raises
-        ------
-        BackendError
-            There is no Σ, or it is not finite, or it is zero.
         """
         noise = definite(returned(inner))
         if spare > 0:
@@ -125,10 +121,7 @@ class Scaled:
     def dual(self, privacy: Array, accuracy: Array) -> FitnessDual:
         """Return multipliers as weights λ (s,) with ``Σ λ_i = 1`` and μ (m,) with ``Σ μ_j c_j = 1``.
 
-        Raises
-        ------
-        BackendError
-            Multipliers are missing, not finite, or none is positive.
+        Raises `BackendError` where multipliers are missing, not finite, or none is positive.
         """
         targets = self.problem.targets
         query_weights = np.zeros(len(targets))

@@ -22,8 +22,7 @@ from dualmech.reference.local.strategy import Units
 from dualmech.reference.statements import named
 from dualmech.validate import Array
 
-MOST_USER_TYPES = 32
-"""User types up to which the relaxation is written down."""
+MOST_USER_TYPES = 32  # user types up to which the relaxation is written down
 
 
 def lower_bound(
@@ -41,6 +40,10 @@ def lower_bound(
     place of all sets being 0 or 1, ``[[a, b'], [b, B]] ⪰ 0``, ``diag B = b`` and what products of true inequalities
     say: McCormick's, ``(|S| - j)(|S| - j - 1) ≥ 0``, and ``1 ≤ |S| ≤ n - 1`` times ``s_u`` and ``1 - s_u``. Their
     multipliers prove the bound that comes with the answer, whatever the backend did.
+    Raises `BackendError` for a backend that is not installed, cannot do the cones, refuses its options, fails, or
+    returns no multipliers; `InvalidInputError` or `InputTypeError` for more than 32 user types, a prior for the
+    average case, which has its own, or arguments out of range.
+    Returns `LocalDual`: with a `relaxation`; for ``problem.certify``, together with any strategy.
 
     Parameters
     ----------
@@ -56,18 +59,6 @@ def lower_bound(
         Seconds for the backend (CLARABEL and SCS).
     **options
         Passed to the backend as they are, over what `tol` chose.
-
-    Returns
-    -------
-    LocalDual
-        With a `relaxation`; for ``problem.certify``, together with any strategy.
-
-    Raises
-    ------
-    BackendError
-        A backend that is not installed, cannot do the cones, refuses its options, fails, or returns no multipliers.
-    InvalidInputError, InputTypeError
-        More than 32 user types, a prior for the average case, which has its own, or arguments out of range.
 
     Examples
     --------

@@ -16,8 +16,7 @@ from dualmech.reference.engine.scaling import entries
 from dualmech.reference.statements import named
 from dualmech.validate import Array
 
-CONES = frozenset({"SOC"})
-"""What a backend must be able to do where it cannot take a square as it is."""
+CONES = frozenset({"SOC"})  # what a backend must be able to do where it cannot take a square as it is
 
 ORTHOGONAL = 1e-4
 """Cosine between a column and the residual below which it is taken for 0: the cell need not be empty."""
@@ -48,13 +47,7 @@ def quadratic(queries: Any, answers: Array, total: float | None) -> cp.Problem:
     x = cp.Variable(queries.shape[1], name="x", nonneg=True)
     r = cp.Variable(len(answers), name="r")
     known = [] if total is None else [named("total", cp.sum(x) == total)]
-    return cp.Problem(
-        cp.Minimize(cp.sum_squares(r) / 2),
-        [
-            named("residual", W @ x - a == r),
-            *known,
-        ],
-    )
+    return cp.Problem(cp.Minimize(cp.sum_squares(r) / 2), [named("residual", W @ x - a == r), *known])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

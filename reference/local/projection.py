@@ -14,8 +14,7 @@ from dualmech.reference.engine.scaling import returned
 from dualmech.reference.statements import named
 from dualmech.validate import Array
 
-CONES = frozenset({"SOC"})
-"""What a backend must be able to do where it cannot take a square as it is."""
+CONES = frozenset({"SOC"})  # what a backend must be able to do where it cannot take a square as it is
 
 
 def _write(problem: LocalProjection, formulation: str) -> cp.Problem:

@@ -9,18 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.errors import BackendError, InputTypeError, InvalidInputError
+from dualmech.errors import BackendError, InvalidInputError
 from dualmech.geometry.local.strategies import checked_prior
 from dualmech.reference.engine import backends
 from dualmech.reference.statements import named
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
-CONES = frozenset({"SOC"})
-"""What a backend must be able to do where it cannot take a square as it is."""
-
-ACCURACY = 1e-6
-"""Accuracy at which a backend is run, as that of a gap."""
+CONES = frozenset({"SOC"})  # what a backend must be able to do where it cannot take a square as it is
+ACCURACY = 1e-6  # accuracy at which a backend is run, as that of a gap
 
 
 def reconstruct(
@@ -36,6 +33,13 @@ def reconstruct(
     Minimise ``Σ_o (Q π)_o ‖V_o‖²`` over V (p, m) subject to ``V Q = W``. This is the definition that the closed form of
     `dualmech.LocalMechanism`, ``V = W (Q'D⁻¹Q)⁺ Q'D⁻¹`` with ``D = diag(Q π)``, is checked against.
 
+    Raises `BackendError` for a backend that is not installed, refuses its options, fails, or finds no
+    reconstruction without bias; `InvalidInputError` or `InputTypeError` for a strategy of another width or with
+    negative entries, a prior that is none.
+    Source: "Optimal V for fixed Q" in section 3 of McKenna, Maity, Mazumdar and Miklau, "A workload-adaptive mechanism
+    for linear queries under local differential privacy", PVLDB 13(11), 2020.
+    Returns an array (p, m).
+
     Parameters
     ----------
     workload : Workload
@@ -49,22 +53,6 @@ def reconstruct(
     **options
         Passed to the backend as they are.
 
-    Returns
-    -------
-    (p, m) array
-
-    Raises
-    ------
-    BackendError
-        A backend that is not installed, refuses its options, fails, or finds no reconstruction without bias.
-    InvalidInputError, InputTypeError
-        A strategy of another width or with negative entries, a prior that is none.
-
-    Notes
-    -----
-    "Optimal V for fixed Q" in section 3 of McKenna, Maity, Mazumdar and Miklau, "A workload-adaptive mechanism for
-    linear queries under local differential privacy", PVLDB 13(11), 2020.
-
     Examples
     --------
     >>> import dualmech as dm
@@ -73,8 +61,7 @@ def reconstruct(
     array([[ 1.5, -0.5],
            [-0.5,  1.5]])
     """
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+    check_workload(workload)
     given, size = validate.finite(2, strategy=strategy), workload.shape[1]
     if given.shape[1] != size or np.any(given < 0):
         raise InvalidInputError(
@@ -99,7 +86,5 @@ def quadratic(queries: Array, strategy: Array, prior: Array) -> cp.Problem:
     roots = np.sqrt(len(prior) * strategy @ prior)
     return cp.Problem(
         cp.Minimize(cp.sum_squares(cp.multiply(V, np.broadcast_to(roots, V.shape)))),
-        [
-            named("unbiased", V @ Q == W),
-        ],
+        [named("unbiased", V @ Q == W)],
     )

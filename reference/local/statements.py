@@ -27,10 +27,7 @@ def sdp(patterns: Array, directions: Array, root: Array) -> cp.Problem:
     G = cp.reshape(products @ w, (size, size), order="C")
     return cp.Problem(
         cp.Minimize(cp.trace(T)),
-        [
-            named("schur", cp.bmat([[G, R.T], [R, T]]) >> 0),
-            named("columns", P.T @ w == 1),
-        ],
+        [named("schur", cp.bmat([[G, R.T], [R, T]]) >> 0), named("columns", P.T @ w == 1)],
     )
 
 
@@ -41,11 +38,7 @@ def socp(patterns: Array, root: Array, share: Array) -> cp.Problem:
     U = cp.Variable((len(root), len(patterns)), name="U")
     return cp.Problem(
         cp.Minimize((P @ shares) @ s),
-        [
-            named("unbiased", U @ P == R),
-            named("columns", P.T @ w == 1),
-            named("moments", _cones(w, s, U)),
-        ],
+        [named("unbiased", U @ P == R), named("columns", P.T @ w == 1), named("moments", _cones(w, s, U))],
     )
 
 
@@ -72,9 +65,7 @@ def dual(patterns: Array, root: Array, share: Array) -> cp.Problem:
     Z, y = cp.Variable(root.T.shape, name="Z"), cp.Variable(root.shape[1], name="y")
     return cp.Problem(
         cp.Maximize(2 * cp.trace(R @ Z) - cp.sum(y)),
-        [
-            named("patterns", _cones(P @ y, P @ shares, (P @ Z).T)),
-        ],
+        [named("patterns", _cones(P @ y, P @ shares, (P @ Z).T))],
     )
 
 
@@ -87,10 +78,7 @@ def dual_worst(patterns: Array, root: Array, share: Array) -> cp.Problem:
     known = np.square(root).sum(axis=0)
     return cp.Problem(
         cp.Maximize((2 * cp.trace(R @ Z) - cp.sum(y) - known @ shares) / size),
-        [
-            named("patterns", _cones(P @ y, P @ shares, (P @ Z).T)),
-            named("prior", cp.sum(shares) == size),
-        ],
+        [named("patterns", _cones(P @ y, P @ shares, (P @ Z).T)), named("prior", cp.sum(shares) == size)],
     )
 
 

@@ -26,14 +26,12 @@ FORMULATIONS = {
 }
 """The statements by criterion and name, the default first, with the cones that they need."""
 
-MOST_USER_TYPES = 10
-"""User types up to which a program over all 2^n - 2 patterns is written down."""
+MOST_USER_TYPES = 10  # user types up to which a program over all 2^n - 2 patterns is written down
 
 WORST_ACCURACIES = (1e-2, 1e-3, 1e-4)
 """How much more accurately the worst case is solved: its largest variance grows at once with an error of the prior."""
 
-NEGLIGIBLE = 1e-9
-"""Weight of a pattern, relative to the largest, below which it is left out of a strategy."""
+NEGLIGIBLE = 1e-9  # weight of a pattern, relative to the largest, below which it is left out of a strategy
 
 
 def _write(problem: LocalStrategy, name: str) -> cp.Problem:
@@ -207,11 +205,7 @@ def _reading(
     average = scaled.problem.criterion == "average"
     constant = len(scaled.share) * float(scaled.centre @ scaled.centre) / scaled.unit if average else 0.0
     return attempts.Reading(
-        program,
-        scaled,
-        covariance=weights,
-        dual=multipliers,
-        optimum=lambda value: value + constant,
+        program, scaled, covariance=weights, dual=multipliers, optimum=lambda value: value + constant
     )
 
 

@@ -291,7 +291,7 @@ class TestMechanism:
             ("queries must be 2, one a factor, got 1", lambda made: made.variance_of([1, 0, 0])),
             ("must map attributes", lambda made: made.variance_of([1, 0, 0], [1, 0])),
             ("made by dualmech.workloads.kron", lambda made: made.variances(PREFIXES)),
-            ("marginals of the mechanism's domain", lambda made: made.variances(TWICE)),
+            ("tables of the mechanism's domain", lambda made: made.variances(TWICE)),
             (r"x must have shape \(3, 6\)", lambda made: made.simulate(np.ones(18), BOTH)),
         ],
     )

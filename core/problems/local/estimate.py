@@ -14,7 +14,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 TAKEN_FOR_ZERO = 16.0
 """Allowances for rounding up to which a slope may be negative in a cell that no combination of queries lifts."""
@@ -43,6 +43,8 @@ class NonnegativeEstimate(Problem):
     The dual: by Cauchy's inequality ``‖W x - a‖ ≥ (ν'W x - ν'a) / ‖ν‖`` for every ν, and ``ν'W x ≥ N min_u (W'ν)_u``.
     Without a total it is ``ν'W x ≥ 0`` that is needed, so ``W'ν ≥ 0``: the judge adds the queries' sum, or what is
     nearest to a combination of queries that is 1 in every cell, until it is.
+    Raises `InvalidInputError` or `InputTypeError` for answers of the wrong number, NaN or infinity; a negative
+    total; an all-zero workload.
 
     Parameters
     ----------
@@ -52,11 +54,6 @@ class NonnegativeEstimate(Problem):
         a, unbiased estimates with noise, for example ``LocalMechanism.estimate``.
     total : float, optional
         N ≥ 0, the number of users; with none, the one estimate is 0.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Answers of the wrong number, NaN or infinity; a negative total; an all-zero workload.
 
     Notes
     -----
@@ -86,8 +83,7 @@ class NonnegativeEstimate(Problem):
     arguments: ClassVar[tuple[str, ...]] = ("workload", "answers", "total")
 
     def __init__(self, workload: Workload, answers: npt.ArrayLike, total: float | None = None) -> None:
-        if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        check_workload(workload)
         validate.moderate(workload=workload.matrix)
         if not np.any(workload.row_norms()):
             raise InvalidInputError("workload must hold a query that is not all zero")

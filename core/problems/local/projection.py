@@ -48,6 +48,8 @@ class LocalProjection(Problem):
     ``q = clip(r + λ, z, e^ε z)`` with the λ at which it sums to 1, and its dual is
     ``½ ‖q_λ - r‖² - λ (1'q_λ - 1)``. Else the dual is ``1'λ - ½ ‖D‖² - ⟨D, R⟩`` with ``D = 1 λ' + γ``, where in every
     row of γ the positive entries sum to at least ``e^ε`` times what the negative ones do.
+    Raises `InvalidInputError` or `InputTypeError` for an ε that is not in (0, 100], a matrix that is not one, a
+    floor that is negative, of the wrong length or that no strategy can have.
 
     Parameters
     ----------
@@ -57,12 +59,6 @@ class LocalProjection(Problem):
         ε, in (0, 100].
     floor : (m,) array, optional
         z, the least probability of each output, for which ``Σ z ≤ 1 ≤ e^ε Σ z``.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        An ε that is not in (0, 100], a matrix that is not one, a floor that is negative, of the wrong length or that
-        no strategy can have.
 
     Notes
     -----

@@ -18,7 +18,7 @@ from dualmech.geometry.local.strategies import checked_epsilon, checked_prior
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 if TYPE_CHECKING:
     from dualmech.mechanisms.local import LocalMechanism
@@ -82,6 +82,9 @@ class LocalStrategy(Problem):
     row that is no multiple of one splits into several, which never hurts. With a root ``R'R = W'W`` the dual is to
     maximise ``(tr R Z)² / 1'y`` over Z (n, k) and y subject to ``‖Z'p_S‖² ≤ (y'p_S)(n π'p_S)`` for every proper subset
     S; for the worst case, over π too, and less ``Σ_u π_u ‖W_u‖²`` after division by n.
+    Raises `InvalidInputError` or `InputTypeError` for an ε that is not in [1e-6, 100], fewer than two user types,
+    an all-zero workload, an unknown criterion, a prior that is negative, does not sum to 1, or is given for the
+    worst case.
 
     Parameters
     ----------
@@ -93,12 +96,6 @@ class LocalStrategy(Problem):
         Which variance.
     prior : (n,) array, optional
         π of the average case; uniform by default.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        An ε that is not in [1e-6, 100], fewer than two user types, an all-zero workload, an unknown criterion, a prior
-        that is negative, does not sum to 1, or is given for the worst case.
 
     Notes
     -----
@@ -136,9 +133,7 @@ class LocalStrategy(Problem):
         criterion: str = "average",
         prior: npt.ArrayLike | None = None,
     ) -> None:
-        if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
-        size = workload.shape[1]
+        size = check_workload(workload).shape[1]
         if size < 2:
             raise InvalidInputError("workload must have at least two cells, one a user type, got 1")
         validate.moderate(workload=workload.matrix)

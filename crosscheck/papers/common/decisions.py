@@ -53,11 +53,8 @@ POPULATION = {HISRACE_TABLES: "HisRace", HISRACE_CELLS: "HisRace", BRAZIL: "Braz
 
 QUICK_BLOCKS = 1000
 
-ERRORS = 4.0
-"""Standard errors by which an accuracy on the paper's own data may differ from the printed one."""
-
-HALF_DIGIT = 0.005
-"""Half of the last digit of a printed percentage."""
+ERRORS = 4.0  # standard errors by which an accuracy on the paper's own data may differ from the printed one
+HALF_DIGIT = 0.005  # half of the last digit of a printed percentage
 
 EDGE = 1e-9
 """Part of a level that may be missed: a count that reaches it exactly does so in spite of rounding."""
@@ -110,15 +107,7 @@ class AccuracyHalf:
 
 
 def solve(table: AccuracyTable, blocks: Blocks) -> AccuracyHalf:
-    """Compute a half of a table on some blocks.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck.papers.common.printed import ACCURACY
-    >>> found = solve(ACCURACY[0], drawn(ACCURACY[0].choice, blocks=200))
-    >>> found.certified, 90 < found.rows["1/8"]["sums of cells"].accuracy[0.0] <= 100
-    (True, True)
-    """
+    """Compute a half of a table on some blocks."""
     choice = CHOICES[table.choice]
     chain = fast.chain(choice.mechanisms)
     finer = {SUMMED: summing(*choice.workloads), ESTIMATED: choice.mechanisms[1]}
@@ -195,14 +184,9 @@ def read(choice: str, path: str) -> Blocks:
 def halves(name: str, quick: bool, path: str | None = None) -> list[Callable[[], AccuracyHalf]]:
     """Return what to compute for a data set: a half of a table each.
 
-    Parameters
-    ----------
-    name : str
-        Of the data set, ``HisRace`` or ``Brazil``.
-    quick : bool
-        Whether to draw few blocks.
-    path : str, optional
-        A file of blocks instead.
+    - `name`: of the data set, ``HisRace`` or ``Brazil``;
+    - `quick`: whether to draw few blocks;
+    - `path`: a file of blocks instead.
     """
     tables = [table for table in ACCURACY if POPULATION[table.choice] == name]
     number = QUICK_BLOCKS if quick else common_population.BLOCKS

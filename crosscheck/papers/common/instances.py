@@ -90,13 +90,6 @@ def summed_variances(primary: Workload, secondary: Workload) -> Array:
 
     That is how the code published with the paper takes a primary answer from the secondary mechanism. Least squares,
     which use all tables at once, give no more (`LinearGaussianMechanism.variances`).
-
-    Examples
-    --------
-    >>> from dualmech import workloads
-    >>> one, two = (workloads.marginals([2, 2, 2], ways=ways) for ways in (1, 2))
-    >>> summed_variances(one, two)[0], independent_noise(two).variances(one)[0].round(9)
-    (np.float64(6.0), np.float64(2.5))
     """
     cells, queries = secondary.dense(), primary.dense()
     groups = np.array(secondary.groups)
@@ -112,17 +105,9 @@ def summed_variances(primary: Workload, secondary: Workload) -> Array:
 def histogram(name: str, by_gender: bool = True) -> Workload:
     """Return one of the histograms of ages by gender, `BUCKETS`, over 2 x 103 cells.
 
-    Parameters
-    ----------
-    name : str
-        Which one.
-    by_gender : bool
-        Whether Total counts the two genders apart, as the text says, or together, as the published code does.
-
-    Examples
-    --------
-    >>> [histogram(name).shape[0] for name in BUCKETS], histogram("Total", by_gender=False).shape
-    ([2, 8, 18, 46], (1, 206))
+    - `name`: which one;
+    - `by_gender`: whether Total counts the two genders apart, as the text says, or together, as the published code
+      does.
     """
     edges = BUCKETS[name]
     ages = np.arange(AGES)

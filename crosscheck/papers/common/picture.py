@@ -18,8 +18,7 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.validate import Array
 
-TOLERANCE = 1e-9
-"""Gap that is asked for; in two dimensions it costs nothing."""
+TOLERANCE = 1e-9  # gap that is asked for; in two dimensions it costs nothing
 
 FAMILIES: dict[str, tuple[Array, ...]] = {
     "two": (np.array([[4.0, 1.2], [1.2, 1.0]]), np.array([[1.0, -0.6], [-0.6, 2.0]])),
@@ -31,13 +30,11 @@ FAMILIES: dict[str, tuple[Array, ...]] = {
 }
 """Covariances with which mechanisms answer the same two queries, variances in squared counts."""
 
-UNEVEN = np.diag([1.0, 3.0])
-"""Rows of another basis: on it the second query's variance counts nine times."""
+UNEVEN = np.diag([1.0, 3.0])  # rows of another basis: on it the second query's variance counts nine times
 
 STEPS = 181
 
-GAP = 5.6
-"""Distance between the centres of two families in the picture, in counts."""
+GAP = 5.6  # distance between the centres of two families in the picture, in counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,15 +62,7 @@ class Ellipses:
 
 
 def bounded(name: str) -> Ellipses:
-    """Return a family of `FAMILIES` with its bounds.
-
-    Examples
-    --------
-    >>> found = bounded("two")
-    >>> found.covariance.round(4), found.outcome.name
-    (array([[4.217 , 0.6345],
-           [0.6345, 2.4737]]), 'AGREE')
-    """
+    """Return a family of `FAMILIES` with its bounds."""
     mechanisms = [LinearGaussianMechanism(np.eye(2), bound) for bound in FAMILIES[name]]
     problem, uneven = (CommonMechanism(mechanisms, basis=rows) for rows in (np.eye(2), UNEVEN))
     best, other = (fast.solve(each, tol=TOLERANCE) for each in (problem, uneven))

@@ -46,16 +46,7 @@ class Population:
     def draw(self, blocks: int = BLOCKS, seed: int = SEED) -> Array:
         """Return counts (blocks, cells), the same for the same seed.
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A number of blocks below 1, a seed that is none.
-
-        Examples
-        --------
-        >>> counts = POPULATIONS["AgeGender"].draw(blocks=3, seed=1)
-        >>> counts.shape, bool(counts.sum() > 1000)
-        ((3, 206), True)
+        Raises `InvalidInputError` or `InputTypeError` for a number of blocks below 1, a seed that is none.
         """
         rng, rows = validate.generator(seed=seed), validate.size(blocks=blocks)
         sizes = rng.lognormal(np.log(self.median), self.spread, rows)
@@ -116,10 +107,8 @@ anybody), and states by occupation (some 1,900 in the mean, few in most)."""
 def read(path: str, cells: int) -> Array:
     """Read the counts of blocks (blocks, cells) from a ``.npy``, ``.npz`` (key ``data``), ``.csv`` or ``.mtx`` file.
 
-    Raises
-    ------
-    FileFormatError, InvalidInputError
-        A file that cannot be read, another number of cells, or counts below 0.
+    Raises `FileFormatError` or `InvalidInputError` for a file that cannot be read, another number of cells, or
+    counts below 0.
     """
     counts = _matrix(path)
     if counts.shape[1] != cells:

@@ -18,8 +18,7 @@ CMN = "Xiao et al., PVLDB 16(8), 2023"
 HISRACE_TABLES, HISRACE_CELLS, BRAZIL = "hisrace, two-way", "hisrace, identity", "brazil, two-way"
 """The three choices: between one-way marginals and two-way ones, or the cells themselves."""
 
-SAVED = {HISRACE_TABLES: "75", HISRACE_CELLS: "6.25", BRAZIL: "50.5"}
-"""%PLB saved, by choice."""
+SAVED = {HISRACE_TABLES: "75", HISRACE_CELLS: "6.25", BRAZIL: "50.5"}  # %PLB saved, by choice
 
 RHO, SHARE, LEVEL = "rho", "x", "y"
 """What a table varies: the ρ of zCDP, the share of queries that need signal, or the signal-to-noise that they need."""
@@ -138,8 +137,7 @@ class CensusRow:
     thresholds: str  # Accuracy of the tuned thresholds (Figure 1)
 
 
-CENSUS_RULE = (0.5, 20.0)
-"""Share and level of the rule of section 7.5.5."""
+CENSUS_RULE = (0.5, 20.0)  # share and level of the rule of section 7.5.5
 
 TABLE_7 = {
     "1/8": CensusRow(("0.34", "0.68", "1.64", "97.34"), "99.80", "49.67", "97.71"),

@@ -26,8 +26,7 @@ from dualmech.crosscheck.papers.report import table, wide, write, yes
 from dualmech.crosscheck.papers.sheets import Sheet, Tasks
 from dualmech.workloads.domain import Domain
 
-PLAIN, SURE = MARGINS
-"""The two margins of a decision: none, and three standard deviations."""
+PLAIN, SURE = MARGINS  # the two margins of a decision: none, and three standard deviations
 
 
 def _layers(outcome: Agreement | None) -> str:
@@ -183,11 +182,7 @@ def _show_thresholds(out: Console, title: str, rows: Iterator[thresholds.Thresho
         for row in found
     )
     drawn = (
-        (
-            row.rho,
-            *(f"{number:.2f}" for number in each),
-            f"{row.printed.accuracy}, {row.printed.thresholds}",
-        )
+        (row.rho, *(f"{number:.2f}" for number in each), f"{row.printed.accuracy}, {row.printed.thresholds}")
         for row, each in zip(found, numbers, strict=True)
     )
     headings = (

@@ -28,10 +28,7 @@ class Route:
 
 
 def compare_reuse(
-    workload: Workload,
-    targets: npt.ArrayLike,
-    released: dm.LinearGaussianMechanism,
-    tol: float = 1e-6,
+    workload: Workload, targets: npt.ArrayLike, released: dm.LinearGaussianMechanism, tol: float = 1e-6
 ) -> tuple[Route, Route, Route]:
     """Meet a wish in three ways, each accurate enough, and say what each costs in all.
 
@@ -40,31 +37,15 @@ def compare_reuse(
       (introduction of CMN);
     - ``joint`` runs what the best total mechanism that contains the release still lacks (`ReuseFitness`).
 
-    Parameters
-    ----------
-    workload, targets, released
-        As for `ReuseFitness`; nothing may be released exactly.
-    tol : float
-        Gap to which all optima are proven.
+    Raises `InvalidInputError` or `InputTypeError` for what `ReuseFitness` and `CommonMechanism` refuse.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `ReuseFitness` and `CommonMechanism` refuse.
+    - `workload`, `targets`, `released`: as for `ReuseFitness`; nothing may be released exactly;
+    - `tol`: gap to which all optima are proven.
 
     Notes
     -----
     The optimum of the wish alone may be reached by several mechanisms; the first two ways are those of the one that
     the fast layer returns.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dualmech as dm
-    >>> from dualmech.crosscheck.papers.common.reuse import compare_reuse
-    >>> released = dm.LinearGaussianMechanism([[1, 1]], [[2]])
-    >>> [(way.name, round(way.total, 4)) for way in compare_reuse(dm.workloads.identity(2), 1.0, released)]
-    [('naive', 1.5), ('residual', 1.0), ('joint', 1.0)]
     """
     problem = dm.ReuseFitness(workload, targets, released)
     answer = fast.solve(problem, tol=tol)
@@ -76,11 +57,7 @@ def compare_reuse(
             "cost matrix to compare; ReuseFitness solves the problem all the same"
         )
     common = fast.solve(dm.CommonMechanism([released, wish]), tol=tol).mechanism
-    ways = {
-        "naive": wish,
-        "residual": dm.residual(wish, common),
-        "joint": problem.further(answer.primal),
-    }
+    ways = {"naive": wish, "residual": dm.residual(wish, common), "joint": problem.further(answer.primal)}
     naive, residual, joint = (
         Route(name, further, float((released.profile + further.profile).max()), answer.lower_bound)
         for name, further in ways.items()

@@ -31,8 +31,7 @@ from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
 from dualmech.workloads.base import Workload
 
-ROUNDING = 1e-9
-"""Relative allowance for rounding in a privacy cost that nothing was optimised for."""
+ROUNDING = 1e-9  # relative allowance for rounding in a privacy cost that nothing was optimised for
 
 QUICK_SIZE = 32
 """Number of common queries up to which the CVXPY program takes no more than a second; at 102 it takes a minute."""
@@ -74,12 +73,8 @@ class Saving:
 def solve(choice: Choice, largest: float = QUICK_SIZE) -> Saving:
     """Solve a choice: the common mechanism, and the alternate approach by both readings.
 
-    Parameters
-    ----------
-    choice : Choice
-        Between which mechanisms.
-    largest : float
-        Number of common queries up to which the CVXPY program is solved, too.
+    - `choice`: between which mechanisms;
+    - `largest`: number of common queries up to which the CVXPY program is solved, too.
 
     Examples
     --------

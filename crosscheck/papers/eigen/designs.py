@@ -92,16 +92,7 @@ class DesignRow:
 
 
 def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool = False) -> DesignRow:
-    """Weigh each design's queries for a workload by Program 1; `every` adds `MORE_DESIGNS`.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> from dualmech.crosscheck.papers.eigen import designs
-    >>> row = designs.compare("prefixes", lambda: dm.workloads.prefix(16), (16,), every=True)
-    >>> row.best.name, [round(end, 3) for end in row.best.completed]
-    ('root', [1.018, 1.018])
-    """
+    """Weigh each design's queries for a workload by Program 1; `every` adds `MORE_DESIGNS`."""
     workload = build()
     with quietly():
         best = fast.solve(TotalVariance(workload), tol=OPTIMUM_TOLERANCE)
@@ -168,15 +159,7 @@ def comparisons(quick: bool) -> list[Callable[[], DesignRow]]:
 
 
 def prefix_root(cells: int) -> Array:
-    """Return the lower triangular matrix whose square is `workloads.prefix`: a Toeplitz matrix of ``C(2k, k) / 4^k``.
-
-    Examples
-    --------
-    >>> prefix_root(3)
-    array([[1.   , 0.   , 0.   ],
-           [0.5  , 1.   , 0.   ],
-           [0.375, 0.5  , 1.   ]])
-    """
+    """Return the lower triangle whose square is `workloads.prefix`: a Toeplitz matrix of ``C(2k, k) / 4^k``."""
     steps = np.arange(1, cells)
     column = np.concatenate([[1.0], np.cumprod((2 * steps - 1) / (2 * steps))])
     return np.asarray(np.tril(scipy.linalg.toeplitz(column)))

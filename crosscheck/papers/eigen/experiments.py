@@ -24,11 +24,8 @@ from dualmech.problems.variance import TotalVariance
 OPTIMUM_TOLERANCE = 1e-5
 """Gap to which optima of total variance are solved; root errors are known to half of it."""
 
-DESIGN_TOLERANCE = 1e-7
-"""Gap to which Program 1 is solved."""
-
-ROUNDING = 1e-6
-"""Relative allowance for rounding in errors that nothing was optimised for, and in the bound."""
+DESIGN_TOLERANCE = 1e-7  # gap to which Program 1 is solved
+ROUNDING = 1e-6  # relative allowance for rounding in errors that nothing was optimised for, and in the bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +104,7 @@ class Row:
 
 
 def solve(instance: Instance) -> Reading:
-    """Solve an instance: the certified optimum, the Eigen-Design, and every rival.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck.papers.eigen import experiments, instances
-    >>> (name, (prefixes,)) = instances.alternatives(quick=True)[3]
-    >>> found = experiments.solve(prefixes)
-    >>> name, found.certified, [round(end, 2) for end in found.optimum], round(found.design[1], 2)
-    ('1D CDF', True, [1.02, 1.02], 1.25)
-    """
+    """Solve an instance: the certified optimum, the Eigen-Design, and every rival."""
     begun = time.perf_counter()
     workload = instance.build()
     problem = TotalVariance(workload, geometry="dense")

@@ -32,25 +32,15 @@ from dualmech.workloads.base import Workload
 
 IDENTITY = "identity"
 
-SEED = 0
-"""Of every permutation and every sample: the paper names none."""
-
-MOST_TABLES = 32
-"""Most tables of a workload of random marginals."""
-
-SAMPLED = 64
-"""Random predicates asked for each cell."""
-
-ORDERS = 12
-"""Random orders of the cells that the rivals are tried in."""
+SEED = 0  # of every permutation and every sample: the paper names none
+MOST_TABLES = 32  # most tables of a workload of random marginals
+SAMPLED = 64  # random predicates asked for each cell
+ORDERS = 12  # random orders of the cells that the rivals are tried in
 
 Shape = tuple[int, ...]
 
-CELLS = 2048
-"""Cells of the paper's experiments."""
-
-THREE, FOUR = (8, 16, 16), (8, 8, 16, 2)
-"""Attributes of three and of four, as assumed."""
+CELLS = 2048  # cells of the paper's experiments
+THREE, FOUR = (8, 16, 16), (8, 8, 16, 2)  # attributes of three and of four, as assumed
 
 QUICK_THREE, QUICK_FOUR = (4, 8, 8), (4, 4, 8, 2)
 

@@ -14,8 +14,7 @@ EIG = "Li and Miklau, PVLDB 5(6), 2012"
 
 WAVELET, HIERARCHICAL, FOURIER, DATACUBE = "wavelet", "hierarchical", "Fourier", "DataCube"
 
-BOUND = "bound"
-"""The column of the singular value bound (Theorem 2) over the error of the Eigen-Design."""
+BOUND = "bound"  # the column of the singular value bound (Theorem 2) over the error of the Eigen-Design
 
 ALTERNATIVES = {
     "1D Range, permuted": {WAVELET: "9.62", HIERARCHICAL: "13.16", BOUND: "0.99"},

@@ -43,8 +43,7 @@ WAYS: tuple[Way, ...] = (
 )
 """Methods of `fast.eigen_weights` with their options; the first solves Program 1 whole."""
 
-FEWER_WAYS = (WAYS[0], WAYS[2], WAYS[3], WAYS[4], WAYS[6])
-"""Those for the paper's own size."""
+FEWER_WAYS = (WAYS[0], WAYS[2], WAYS[3], WAYS[4], WAYS[6])  # those for the paper's own size
 
 POWER = 1.8
 """Of the gains by which a step of the fixed point of total variance multiplies its weights: near the best of all."""
@@ -122,18 +121,6 @@ def bound(program: QueryWeighting) -> float:
     It is ``‖W diag(√λ)‖_*²``, as `TotalVariance` judges it, at the weights λ that its fixed point takes to from equal
     ones: ``λ_i`` proportional to a power of ``Σ_k √σ_k q_ki²``, eigenvalues σ and eigenvectors q being at hand. One
     decomposition more, for the singular values, and no solver.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> from dualmech import fast
-    >>> from dualmech.crosscheck.papers.eigen import reductions
-    >>> ranges = dm.workloads.all_range(64)
-    >>> program = dm.QueryWeighting(ranges, dm.designs.eigen_queries(ranges))
-    >>> uniform = dm.TotalVariance(ranges).certify(np.eye(64), np.ones(64)).lower_bound
-    >>> optimum = fast.solve(dm.TotalVariance(ranges)).objective
-    >>> round(uniform / optimum, 4), round(reductions.bound(program) / optimum, 4)
-    (0.9785, 0.9997)
     """
     gains = program.sensitivities.T @ program.geometry.roots
     weights = (gains / gains.max()) ** POWER

@@ -29,11 +29,8 @@ from dualmech.workloads.base import Workload
 FIELDS = {"age": 75, "workclass": 9, "education-num": 16, "income>50K": 2}
 """Fields of the Adult table that are counted, and the number of their codes, which start at 0."""
 
-SANITY = 0.001
-"""Least answer that an error is taken relative to, as a share of all records."""
-
-RANGES = 2048
-"""Number of random ranges."""
+SANITY = 0.001  # least answer that an error is taken relative to, as a share of all records
+RANGES = 2048  # number of random ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +53,8 @@ class RelativeRow:
 def histogram(path: str) -> Array:
     """Count the records of a table of codes in the cells of `FOUR`: each field is cut into bins of equal width.
 
-    Raises
-    ------
-    InvalidInputError
-        A file without records, a field that is missing, or a code out of range; line and field are named.
+    Raises `InvalidInputError` for a file without records, a field that is missing, or a code out of range; line and
+    field are named.
     """
     counts = np.zeros(FOUR)
     with open(path, newline="", encoding="utf-8") as handle:
@@ -127,15 +122,6 @@ def solve(instance: Instance, counts: Array) -> RelativeRow:
 
 
 def relative_error(workload: Workload, counts: Array, mechanism: LinearGaussianMechanism) -> float:
-    """Return the mean over queries of the expected relative error, ``√(2/π) s / max(answer, SANITY · records)``.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> from dualmech.crosscheck import rivals
-    >>> cells = dm.workloads.identity(2)
-    >>> round(relative_error(cells, np.array([1.0, 3.0]), rivals.input_perturbation(cells, 1.0)), 4)
-    0.5319
-    """
+    """Return the mean over queries of the expected relative error, ``√(2/π) s / max(answer, SANITY · records)``."""
     answers = np.maximum(np.abs(workload.apply(counts)), SANITY * counts.sum())
     return float(np.mean(np.sqrt(2 / np.pi * mechanism.variances(workload)) / answers))

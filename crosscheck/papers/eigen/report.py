@@ -39,8 +39,7 @@ OPTIMUM = "optimum"
 
 COLUMNS = (BOUND, OPTIMUM, WAVELET, HIERARCHICAL, FOURIER, DATACUBE, IDENTITY)
 
-STUB, WIDTH = 27, 13
-"""Columns of a line's name, and of each number."""
+STUB, WIDTH = 27, 13  # columns of a line's name, and of each number
 
 LEGEND = (
     "Root mean square errors at equal privacy cost, over that of the Eigen-Design (columns completed). 'bound' is the\n"

@@ -56,27 +56,11 @@ def fitness_noise(cells: int, total_target: float) -> ExchangeableNoise:
 
     ``a = (d² - k) / (d (d - 1))``, ``b = (k - d) / (d (d - 1))`` where the sum's target k is below d; from there
     on, the cells' own noise meets it.
-
-    Parameters
-    ----------
-    cells : int
-        Number of cells d, at least 2.
-    total_target : float
-        k > 0.
-
-    Raises
-    ------
-    InvalidInputError
-        Fewer than two cells, a target that is not positive.
-
-    Notes
-    -----
+    Raises `InvalidInputError` for fewer than two cells, a target that is not positive.
     Theorem 7 of FFU is k = 1: a squared cost of ``2d / (d + 1)``.
 
-    Examples
-    --------
-    >>> round(fitness_noise(5, 1.0).squared_cost, 12)
-    1.666666666667
+    - `cells`: number of cells d, at least 2;
+    - `total_target`: k > 0.
     """
     count, target = _cells(cells), validate.positive_number(total_target=total_target)
     if target >= count:
@@ -89,29 +73,12 @@ def variance_noise(cells: int, total_weight: float) -> ExchangeableNoise:
     """Return the noise of squared cost 1 with the least sum of cell variances plus `total_weight` times the total's.
 
     With ω the weight and ``r = √(1 + ω d)``: ``a = (d - 1 + r) / d`` and ``a + d b = a / r``.
-
-    Parameters
-    ----------
-    cells : int
-        Number of cells d, at least 2.
-    total_weight : float
-        ω > 0.
-
-    Raises
-    ------
-    InvalidInputError
-        Fewer than two cells, a weight that is not positive.
-
-    Notes
-    -----
+    Raises `InvalidInputError` for fewer than two cells, a weight that is not positive.
     Theorem 6 of FFU is ω = 1 (as printed it is 0/0 at d = 3); the weighted form stands before its Theorem 8 in
     the full version.
 
-    Examples
-    --------
-    >>> noise = variance_noise(3, 1.0)
-    >>> round(noise.squared_cost, 12), round(3 * noise.cell_variance + noise.total_variance, 6)
-    (1.0, 5.333333)
+    - `cells`: number of cells d, at least 2;
+    - `total_weight`: ω > 0.
     """
     count, weight = _cells(cells), validate.positive_number(total_weight=total_weight)
     root = math.sqrt(1 + weight * count)

@@ -24,16 +24,12 @@ from dualmech.crosscheck.papers.plots import COLOURS
 from dualmech.crosscheck.papers.solving import proven
 from dualmech.workloads.base import Workload
 
-COSTS = (0.1, 0.2, 0.3, 0.4)
-"""Privacy costs of Figure 1; of the paper's, only 0.2 is named in its text."""
+COSTS = (0.1, 0.2, 0.3, 0.4)  # privacy costs of Figure 1; of the paper's, only 0.2 is named in its text
 
 EPSILONS = (0.1, 0.25, 0.5, 1.0)
 
-LARGEST_EPSILON, STEPS = 1.0, 201
-"""Of the curves as drawn."""
-
-ROUNDING = 1e-9
-"""Relative allowance when a closed form is held against a certified interval."""
+LARGEST_EPSILON, STEPS = 1.0, 201  # of the curves as drawn
+ROUNDING = 1e-9  # relative allowance when a closed form is held against a certified interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +124,7 @@ FIGURE_3 = Figure(
 
 
 def point(cells: int, total_target: int, solved: bool = False) -> Point:
-    """Return a point of Figure 2 or 3 by closed form, and solved too where asked.
-
-    Examples
-    --------
-    >>> here = point(256, 4, solved=True)
-    >>> {name: round(ratio, 3) for name, ratio in here.curves.items()}, here.outcome.name
-    ({'CA': 3.402, 'wCA-I': 12.648, 'wCA-II': 6.566}, 'AGREE')
-    """
+    """Return a point of Figure 2 or 3 by closed form, and solved too where asked."""
     best = fitness_noise(cells, total_target)
     curves = {
         name: variance_noise(cells, total_target**-power).largest_ratio(total_target) / best.squared_cost
@@ -153,13 +142,7 @@ def _with_total(cells: int, total_target: int) -> tuple[Workload, np.ndarray]:
 
 
 def curve(privacy_cost: float) -> Curve:
-    """Return a curve of Figure 1.
-
-    Examples
-    --------
-    >>> [f"{delta:.1e}" for delta in curve(0.2).deltas]
-    ['4.1e-02', '1.1e-02', '5.1e-04', '1.8e-08']
-    """
+    """Return a curve of Figure 1."""
     return Curve(privacy_cost, tuple(accounting.delta(privacy_cost, epsilon) for epsilon in EPSILONS))
 
 

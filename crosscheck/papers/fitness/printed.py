@@ -18,12 +18,7 @@ MECHANISMS = ("IP", "HM", "CA", "wCA-I", "wCA-II", "SM-II")
 PRIVACY_COSTS = {2: "1.33", 4: "1.76", 8: "2.28", 16: "2.91", 64: "4.46"}
 """Table 2: squared privacy cost of d prefixes at variance targets 1, by both solvers of the paper."""
 
-CONVERGENCE = {
-    2: ("7.02", "0.027"),
-    4: ("44.90", "0.055"),
-    8: ("198.52", "0.053"),
-    16: ("264.36", "0.058"),
-}
+CONVERGENCE = {2: ("7.02", "0.027"), 4: ("44.90", "0.055"), 8: ("198.52", "0.053"), 16: ("264.36", "0.058")}
 """Table 3: seconds to convergence on d prefixes, of gradient descent and of SM-II."""
 
 

@@ -22,17 +22,13 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-COST_TOLERANCE = 1e-6
-"""Gap to which every optimum of fitness for use is solved."""
+COST_TOLERANCE = 1e-6  # gap to which every optimum of fitness for use is solved
 
 VARIANCE_TOLERANCE = 1e-10
 """Gap to which optima of total variance are solved: single variances are known to about its root only."""
 
-ROUNDING = 1e-10
-"""Relative allowance for rounding in mechanisms of closed form."""
-
-RIDGE = 1e-3
-"""What the published code for CA adds to the diagonal of W'W, times the diagonal's mean."""
+ROUNDING = 1e-10  # relative allowance for rounding in mechanisms of closed form
+RIDGE = 1e-3  # what the published code for CA adds to the diagonal of W'W, times the diagonal's mean
 
 MOST_RIDGED_CELLS = 1100
 """Cells up to which CA is also solved with its ridge, which makes every workload one of full rank."""
@@ -40,8 +36,7 @@ MOST_RIDGED_CELLS = 1100
 CA_WEIGHTINGS = {"CA": 0.0, "wCA-I": 2.0, "wCA-II": 1.0}
 """Powers of 1/target that weight the queries in the published code."""
 
-WORDS = {"wCA-I": 1.0, "wCA-II": 0.5}
-"""The powers that the paper's words suggest."""
+WORDS = {"wCA-I": 1.0, "wCA-II": 0.5}  # the powers that the paper's words suggest
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +66,7 @@ class Reading:
 
 
 def solve(instance: Instance, variants: bool = True) -> Reading:
-    """Solve an instance for every mechanism; with `variants`, for CA as coded and as worded too.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck.papers.fitness import instances
-    >>> (instance,) = instances.readings(table=10, row=4)
-    >>> reading = solve(instance)
-    >>> reading.certified, [round(end, 4) for end in reading.ratio("IP")]
-    (True, [4.6084, 4.6084])
-    """
+    """Solve an instance for every mechanism; with `variants`, for CA as coded and as worded too."""
     begun = time.perf_counter()
     workload, targets = instance.build()
     goals = np.broadcast_to(np.asarray(targets, dtype=np.float64), workload.shape[:1])

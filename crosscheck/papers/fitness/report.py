@@ -29,8 +29,7 @@ from dualmech.crosscheck.papers.report import line, table, wide, write, yes
 from dualmech.crosscheck.papers.sheets import Sheet
 from dualmech.crosscheck.papers.verdicts import Evidence, Finding, Verdict
 
-QUICK_CELLS = 16
-"""Largest size of Table 2 in a quick run."""
+QUICK_CELLS = 16  # largest size of Table 2 in a quick run
 
 QUICK_ROWS = {5: 64, 6: 64, 7: 64, 8: 64, 10: 6, 11: 64}
 """Largest parameter of a ratio table's rows in a quick run."""
@@ -43,11 +42,8 @@ RACE_SECONDS, QUICK_RACE_SECONDS = 30.0, 2.0
 DIGITS = 9
 """Significant digits of an interval's ends; they are rounded outwards, so what is printed is still proven."""
 
-STUB, WIDTH = 30, 10
-"""Columns of a line's name, and of each number."""
-
-DECIMALS = 4
-"""Most decimals of a ratio; two are printed in the paper."""
+STUB, WIDTH = 30, 10  # columns of a line's name, and of each number
+DECIMALS = 4  # most decimals of a ratio; two are printed in the paper
 
 LEGEND = (
     "Entries are the largest ratio of variance to target over all queries, each mechanism at the squared privacy\n"

@@ -20,17 +20,13 @@ BACKENDS = ("CLARABEL", "SCS")
 
 RIVALS = MECHANISMS[:-1]
 
-WEIGHTS = {"IP": 3, "HM": 2}
-"""What a column's evidence weighs (`Evidence`); 1 for the others."""
-
-AS_CODED = " as coded"
-"""What a verdict adds to the name of a mechanism with the ridge of the published code."""
+WEIGHTS = {"IP": 3, "HM": 2}  # what a column's evidence weighs (`Evidence`); 1 for the others
+AS_CODED = " as coded"  # what a verdict adds to the name of a mechanism with the ridge of the published code
 
 SEEDS = {64: 5, 128: 5, 256: 3, 512: 2}
 """Number of random instances of the text's description, by number of cells; none above."""
 
-MOST_STEPS = 10**7
-"""Steps allowed to the optimisers of Table 3: more than their time limit lets them take."""
+MOST_STEPS = 10**7  # steps allowed to the optimisers of Table 3: more than their time limit lets them take
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,8 @@ from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.validate import Array
 
-EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
-"""Section 6.2: from 0.5 to 4."""
-
-SIZES = (8, 16, 32, 64, 128, 256, 512)
-"""Section 6.3, without its 1024 user types."""
+EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)  # section 6.2: from 0.5 to 4
+SIZES = (8, 16, 32, 64, 128, 256, 512)  # section 6.3, without its 1024 user types
 
 PAPER_SIZE = 512
 
@@ -36,8 +33,7 @@ EXACT_SIZE, EXACT_TOLERANCE = 16, 1e-6
 HEURISTIC_SIZE, HEURISTIC_TOLERANCE, HEURISTIC_SECONDS = 64, 0.06, 60.0
 """User types up to which a strategy is searched for, the gap that is hoped for there, and how long."""
 
-ROUNDING = 1e-9
-"""Relative allowance when two sample complexities are compared."""
+ROUNDING = 1e-9  # relative allowance when two sample complexities are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +75,7 @@ class Comparison:
 def solve(
     instance: Instance, epsilon: float, optimise: bool, names: Sequence[str] = ALL_RIVALS
 ) -> Comparison:
-    """Compare the mechanisms on one workload, with a strategy optimised where asked.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck.papers.local.instances import HISTOGRAM, SUBSETS
-    >>> found = solve(Instance(HISTOGRAM, 64), 1.0, optimise=False, names=(SUBSETS,))
-    >>> round(found.rivals[SUBSETS] / found.bound, 9), round(found.bound, 2), round(found.paper_bound, 2)
-    (1.0, 355.34, 35.23)
-    """
+    """Compare the mechanisms on one workload, with a strategy optimised where asked."""
     workload, unit = instance.build(), instance.queries * NORMALISED_VARIANCE
     problem = LocalStrategy(workload, epsilon)
     squares = float((problem.root**2).sum())
@@ -170,13 +158,6 @@ def slope(rows: Sequence[Comparison], name: str | None = None) -> float:
     """Return the power of n by which users grow over the last two doublings: of a rival, or of the bound.
 
     Two, since a tree of branching 4 has a new level at every other.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck.papers.local.instances import PREFIX, RESPONSE
-    >>> rows = [solve(Instance(PREFIX, size), 1.0, False, (RESPONSE,)) for size in (32, 64, 128)]
-    >>> round(slope(rows), 2), round(slope(rows, RESPONSE), 2)
-    (0.42, 1.92)
     """
     first, second = rows[max(len(rows) - 3, 0)], rows[-1]
     users = [row.bound if name is None else row.rivals[name] for row in (first, second)]

@@ -23,11 +23,8 @@ from dualmech.problems.local.estimate import NonnegativeEstimate
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-SIZE, USERS = 64, 1000
-"""User types and users of the synthetic histogram."""
-
-LARGEST = 512
-"""Most user types of a histogram in a file."""
+SIZE, USERS = 64, 1000  # user types and users of the synthetic histogram
+LARGEST = 512  # most user types of a histogram in a file
 
 EPSILON, RUNS, QUICK_RUNS = 1.0, 100, 10
 
@@ -84,10 +81,8 @@ def synthetic() -> Array:
 def read(path: str) -> Array:
     """Read a histogram, one count a line or a vector in ``.npy`` or ``.npz``.
 
-    Raises
-    ------
-    FileFormatError, InvalidInputError
-        Not a vector of 2 to `LARGEST` whole numbers, none negative, not all zero.
+    Raises `FileFormatError` or `InvalidInputError` for what is no vector of 2 to `LARGEST` whole numbers, none negative,
+    not all zero.
     """
     counts = files.read_vector(path, "counts")
     if np.any(counts < 0) or np.any(counts != np.round(counts)) or not counts.any():

@@ -29,8 +29,7 @@ METHODS = ("published_gradient", "gradient")
 
 STEP_SIZES, QUICK_STEP_SIZES = (16, 32, 64, 128, 256, 512), (16, 32, 64)
 
-STEPS = 15
-"""Steps that are timed (section 6.4)."""
+STEPS = 15  # steps that are timed (section 6.4)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,11 +34,8 @@ SIZES, QUICK_SIZES = (8, 64, 512), (8, 64)
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 
-PROVEN = 1e-9
-"""Distance from the bound up to which a closed form counts as meeting it, relative."""
-
-LISTED = 8
-"""User types up to which all sets are listed and the judge prices every pattern."""
+PROVEN = 1e-9  # distance from the bound up to which a closed form counts as meeting it, relative
+LISTED = 8  # user types up to which all sets are listed and the judge prices every pattern
 
 OTHERS = (RESPONSE, RAPPOR, HADAMARD, BEST_HADAMARD)
 
@@ -62,14 +59,7 @@ class HistogramRow:
 
 
 def solve(size: int, epsilon: float) -> HistogramRow:
-    """Compute a row.
-
-    Examples
-    --------
-    >>> row = solve(64, 1.0)
-    >>> row.members, round(row.users, 2), row.outcome.name, round(row.others["RAPPOR"], 3)
-    (17, 355.34, 'AGREE', 1.081)
-    """
+    """Compute a row."""
     histogram = workloads.identity(size)
     best = rivals.subset_selection(size, epsilon)
     users = best.sample_complexity(histogram)
@@ -96,11 +86,6 @@ def response_is_optimal_from(size: int) -> float:
 
     It is where sets of two members stop to be better than single ones, ``(e^ε + n - 1)² / (n - 1)`` against
     ``(2 e^ε + n - 2)² / (2 (n - 2))``: about ``ln(n / √2)``.
-
-    Examples
-    --------
-    >>> [round(response_is_optimal_from(size), 3) for size in (8, 64, 512)]
-    [1.522, 3.789, 5.889]
     """
     if size < 4:
         return 0.0

@@ -32,8 +32,7 @@ COMPARED = (RESPONSE, HADAMARD, TREE, FOURIER, LAPLACE, GAUSS)
 DELTA = 1e-9
 """δ of the L2 matrix mechanism, whose noise is Gaussian: it alone is not private in the pure sense."""
 
-BRANCHING = 4
-"""Branching factor of the hierarchical mechanism, as in the authors' code."""
+BRANCHING = 4  # branching factor of the hierarchical mechanism, as in the authors' code
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,8 @@ from dualmech.workloads import census
 from dualmech.workloads.base import Workload
 from dualmech.workloads.unions import UnionWorkload
 
-TOLERANCE = 1e-6
-"""Gap to which both solvers solve."""
-
-AGES = {"P12": 4.0, "PCT12": 25.0}
-"""Targets by published table: the finer, the looser."""
+TOLERANCE = 1e-6  # gap to which both solvers solve
+AGES = {"P12": 4.0, "PCT12": 25.0}  # targets by published table: the finer, the looser
 
 ALL = {f"P{number}": 1.0 for number in range(1, 6)} | AGES
 

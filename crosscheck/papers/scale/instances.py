@@ -41,14 +41,12 @@ values, 63 combinations of six races, 1,227,744 cells."""
 SIXTY = Domain([(f"a{axis}", 10) for axis in range(60)])
 """The fast layer's standard large instance: 10^60 cells."""
 
-SEED = 0
-"""Of random targets."""
+SEED = 0  # of random targets
 
 SMALL = ((2, 3), (6, 4), (4, 3, 2), (4, 4, 4), (2, 3, 2, 4), (8, 8, 8), (5, 4, 3, 6))
 """Domains that the dense solver can follow in a second."""
 
-LARGEST_SMALL = (16, 16, 16)
-"""One that takes it several."""
+LARGEST_SMALL = (16, 16, 16)  # one that takes it several
 
 GROWTH = (2, 5, 10, 20, 30, 40, 50, 60, 70, 80)
 """Numbers of attributes of ten values, so that these are also the digits of the number of cells."""

@@ -15,11 +15,8 @@ from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
 from dualmech.workloads.base import Workload
 
-TOLERANCE = 1e-9
-"""Gap to which the fast layer solves."""
-
-DENSE = "dense"
-"""The solver that knows nothing of marginals."""
+TOLERANCE = 1e-9  # gap to which the fast layer solves
+DENSE = "dense"  # the solver that knows nothing of marginals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,15 +55,7 @@ class Reading(Solved):
 
 
 def solve(case: Case, others: tuple[str, ...] = ()) -> Reading:
-    """Solve a case by the fast layer, and by others: `DENSE`, or a backend of the reference layer.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck.papers.scale import instances, marginals
-    >>> found = marginals.solve(instances.sixty(quick=True)[0], ("CLARABEL",))
-    >>> round(found.best.objective, 3), found.outcome.name, found.plain, round(found.consistent, 3)
-    (1234.819, 'AGREE', 1830.0, 1487.082)
-    """
+    """Solve a case by the fast layer, and by others: `DENSE`, or a backend of the reference layer."""
     begun = time.perf_counter()
     problem = case.problem()
     tables: Any = problem.workload

@@ -54,23 +54,18 @@ HDMM = {
 }
 """Of HDMM, beside them."""
 
-TOLERANCE = 1e-9
-"""Gap to which optima are solved."""
+TOLERANCE = 1e-9  # gap to which optima are solved
 
 EARLY = 2e-5
 """How far, relative, a printed error may be off because its strategy was itself found by an optimiser."""
 
-CLOSE = 1e-4
-"""Gap to which the least error is solved where it can be."""
-
-FEW = 5000
-"""Combinations of values of numerical attributes up to which it is."""
+CLOSE = 1e-4  # gap to which the least error is solved where it can be
+FEW = 5000  # combinations of values of numerical attributes up to which it is
 
 TOTALS = (1.0, 10.0, 100.0)
 """How much the total counts for among the prefixes of an attribute, where noise is looked for; 1 is the paper's way."""
 
-EVEN = (0.0, 0.5)
-"""Shares of equal weights on values among those that a bound is tried with."""
+EVEN = (0.0, 0.5)  # shares of equal weights on values among those that a bound is tried with
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +115,7 @@ class Row:
 
 
 def of_marginals(name: str) -> Row:
-    """Certify the least errors and the least largest variances of a data set's marginal tables.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck.papers.scale import published
-    >>> row = published.of_marginals("CPS")
-    >>> [f"{entry.least[1]:.3f}" for entry in row.entries], row.verdict.finding.name
-    (['1.744', '2.035', '2.048', '2.276'], 'AGREES')
-    """
+    """Certify the least errors and the least largest variances of a data set's marginal tables."""
     entries = []
     for (asked, ways), printed in zip(WAYS.items(), MARGINALS[name], strict=True):
         tables = workloads.marginals(published(name), ways=ways)

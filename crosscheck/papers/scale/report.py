@@ -31,8 +31,7 @@ CENSUS_LEGEND = (
 
 CLARABEL = "CLARABEL"
 
-NONE = "—"
-"""Stands for a number that is not known to be printed, or for a solver that cannot follow."""
+NONE = "—"  # stands for a number that is not known to be printed, or for a solver that cannot follow
 
 PUBLISHED_LEGEND = (
     "Root mean square errors over all queries at a squared privacy cost of 1, and largest variances; up to 3-way, the\n"

@@ -58,24 +58,11 @@ def logistic_thresholds(counts: npt.ArrayLike, choices: npt.ArrayLike, options: 
 
     The log-odds of a choice are linear in the head count, so each is the likeliest on an interval, perhaps an empty
     one. Where a coarser choice becomes the likeliest of larger counts, thresholds cannot follow, and stay.
+    Source: CMN, section 7.5.5. Fitted by Newton's method on the standardised count.
 
-    Parameters
-    ----------
-    counts : (n,) array
-        Head counts.
-    choices : (n,) array of int
-        The right choices, from 0 to options - 1.
-    options : int
-        Number of choices.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No counts, or choices that are out of range or of another number.
-
-    Notes
-    -----
-    CMN, section 7.5.5. Fitted by Newton's method on the standardised count.
+    - `counts` (n,): head counts;
+    - `choices` (n,): the right choices, from 0 to options - 1;
+    - `options`: number of choices.
 
     Examples
     --------
@@ -110,16 +97,7 @@ def best_thresholds(counts: npt.ArrayLike, choices: npt.ArrayLike, options: int)
 
     Dynamic programming over the distinct counts in increasing order: the most right choices among the first k of
     them with the last one given choice i is a running maximum over choices up to i.
-
-    Parameters
-    ----------
-    counts, choices, options
-        As for `logistic_thresholds`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        As for `logistic_thresholds`.
+    Parameters are as for `logistic_thresholds`.
 
     Examples
     --------

@@ -16,11 +16,8 @@ from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.tabulations import DomainLike, chosen_axes
 
-MAX_PAIRS = 2**22
-"""Largest product of the numbers of tables asked for and of tables that may be measured."""
-
-MAX_EXACT = 32
-"""Largest number of tables that may be measured where the best choice is searched for exactly."""
+MAX_PAIRS = 2**22  # largest product of the numbers of tables asked for and of tables that may be measured
+MAX_EXACT = 32  # largest number of tables that may be measured where the best choice is searched for exactly
 
 Axes = tuple[int, ...]
 
@@ -43,27 +40,12 @@ def choose_marginals(
     solved by taking the table that covers most of what is not yet covered, the first given among equals. The
     best of these choices is within a factor ``1 + ln(number of sets)`` of the optimum.
 
-    Parameters
-    ----------
-    domain : Domain, mapping, or sequence of sizes
-        The attributes.
-    sets : iterable of attribute names or of sets of them
-        The marginal tables asked for.
-    among : iterable of attribute names or of sets of them, optional
-        The tables that may be measured; by default those asked for.
-    exact : bool
-        Search for the best choice instead, among at most `MAX_EXACT` tables.
+    - `domain`: the attributes;
+    - `sets`: the marginal tables asked for;
+    - `among`: the tables that may be measured; by default those asked for;
+    - `exact`: search for the best choice instead, among at most `MAX_EXACT` tables.
 
-    Returns
-    -------
-    list of tuples of attribute names
-        The tables to measure.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `dualmech.workloads.marginals` refuses of sets; a table asked for that no other one contains; too
-        many tables.
+    Returns a list of tuples of attribute names: the tables to measure.
 
     Notes
     -----
@@ -99,6 +81,7 @@ def datacube(
     Least squares combines all measured tables. In the residual space of the attributes T it sees the eigenvalue
     ``e_T = Σ_{C ⊇ T} d / cells_C`` over the measured tables C, and so the variance ``p / (e_T cost)`` in each of
     its directions; no matrix is factored.
+    See `choose_marginals`. EIG takes it for workloads of marginals and of range marginals.
 
     Parameters
     ----------
@@ -107,16 +90,6 @@ def datacube(
         of its queries depends, unless another of the group depends on these and more.
     exact : bool
         As for `choose_marginals`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A domain of another number of cells, a workload that is all zero, what `choose_marginals` refuses, a
-        cost that is not a positive number.
-
-    Notes
-    -----
-    See `choose_marginals`. EIG takes it for workloads of marginals and of range marginals.
 
     Examples
     --------

@@ -19,8 +19,7 @@ from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.tabulations import DomainLike
 
-CHUNK = 4096
-"""Queries whose products with characters are written out at a time."""
+CHUNK = 4096  # queries whose products with characters are written out at a time
 
 
 def fourier_matrix(domain: int | DomainLike, workload: Workload | None = None) -> Array:
@@ -32,21 +31,8 @@ def fourier_matrix(domain: int | DomainLike, workload: Workload | None = None) -
     ones, then pairs, and so on. A workload needs the rows with which some query of it has a product that is not
     zero.
 
-    Parameters
-    ----------
-    workload : Workload, optional
-        Queries over these cells; by default all rows are returned.
-
-    Returns
-    -------
-    (k, d) array
-        Orthonormal rows.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A domain that is none, too large to write out, or of another number of cells than the workload; a
-        workload that is all zero.
+    With `workload`, queries over these cells; by default all rows are returned.
+    Returns an array (k, d): orthonormal rows.
 
     Examples
     --------
@@ -89,11 +75,6 @@ def fourier(
     On marginals, with r coefficients needed, every column of the strategy has the squared norm ``r / d``, and a
     cell of a marginal table of s cells has the variance ``r / (s cost)``. Where all d are needed the strategy is
     orthogonal, and so input perturbation.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A domain of another number of cells, a workload that is all zero, a cost that is not a positive number.
 
     Notes
     -----

@@ -10,11 +10,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import validate
-from dualmech.crosscheck.rivals.central.noise import checked
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 Index = npt.NDArray[np.intp]
 
@@ -28,17 +27,8 @@ class IntervalTree:
     off the covariance (Sherman and Morrison): ``(T' T)⁻¹ = I - Σ_v u_v u_v' / (1 + 1'u_v)``, where ``u_v`` is
     the covariance so far, times the interval's indicator. No matrix is factored.
 
-    Parameters
-    ----------
-    cells : int
-        Number of cells d.
-    intervals : sequence of (first, stop) pairs
-        Sums of cells ``first, …, stop - 1``, in any order; repeats count twice.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Intervals that are empty, leave the cells, or overlap without being nested.
+    - `cells`: number of cells d;
+    - `intervals`: sums of cells ``first, …, stop - 1``, in any order; repeats count twice.
 
     Examples
     --------
@@ -109,7 +99,7 @@ class IntervalTree:
         return float(self.levels.max()) / cost
 
     def _fitting(self, workload: Workload) -> Workload:
-        if checked(workload).shape[1] != self.cells:
+        if check_workload(workload).shape[1] != self.cells:
             raise InvalidInputError(
                 f"workload must have {self.cells} cells, as the tree, got {workload.shape[1]}"
             )

@@ -6,26 +6,17 @@ import numpy as np
 import scipy.linalg
 
 from dualmech import validate
-from dualmech.errors import InputTypeError
 from dualmech.geometry.dense import Dense
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 
 def input_perturbation(workload: Workload, cost: float) -> LinearGaussianMechanism:
     """Add independent noise to every cell: ``B = I``, ``Σ = I / cost`` ("IP").
 
     The answer to a query w has variance ``‖w‖² / cost``.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A workload that is none, a cost that is not a positive number.
-
-    Notes
-    -----
-    Section 7 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private
-    linear queries", PVLDB 14(10), 2021 ("FFU").
+    Source: section 7 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private linear
+    queries", PVLDB 14(10), 2021 ("FFU").
 
     Examples
     --------
@@ -35,7 +26,7 @@ def input_perturbation(workload: Workload, cost: float) -> LinearGaussianMechani
     >>> rivals.input_perturbation(workload, cost=2).variances(workload)
     array([0.5, 1. , 1.5])
     """
-    cells, spent = checked(workload).shape[1], validate.positive_number(cost=cost)
+    cells, spent = check_workload(workload).shape[1], validate.positive_number(cost=cost)
     return LinearGaussianMechanism(np.eye(cells), np.eye(cells) / spent)
 
 
@@ -46,15 +37,7 @@ def gaussian_mechanism(workload: Workload, cost: float) -> LinearGaussianMechani
     of W over the cost. With ``W = L B``, B that of `dualmech.FitnessForUse`, least squares turns them into an
     estimate of B x of covariance ``σ² (L' L)⁻¹``, which is the mechanism returned: where W has more rows than its
     rank, it answers every query at a variance of at most σ². `raw_gaussian_variance` is σ² itself.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A workload that is none or all zero, a cost that is not a positive number.
-
-    Notes
-    -----
-    FFU, section 7 (see `input_perturbation`).
+    Source: FFU, section 7 (see `input_perturbation`).
 
     Examples
     --------
@@ -80,11 +63,6 @@ def raw_gaussian_variance(workload: Workload, cost: float) -> float:
     with the paper takes the squared spectral norm of W in place of the largest squared column norm, which
     is never smaller and mostly far larger.)
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A workload that is none, a cost that is not a positive number.
-
     Examples
     --------
     >>> import dualmech as dm
@@ -92,12 +70,5 @@ def raw_gaussian_variance(workload: Workload, cost: float) -> float:
     >>> rivals.raw_gaussian_variance(dm.workloads.prefix(8), cost=4)
     2.0
     """
-    matrix, spent = checked(workload).matrix, validate.positive_number(cost=cost)
+    matrix, spent = check_workload(workload).matrix, validate.positive_number(cost=cost)
     return float((matrix * matrix).sum(axis=0).max() / spent)
-
-
-def checked(workload: Workload) -> Workload:
-    """Return the workload; anything else is refused."""
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
-    return workload

@@ -9,36 +9,22 @@ import scipy.sparse as sp
 
 from dualmech import validate
 from dualmech.crosscheck.rivals.central.intervals import IntervalTree
-from dualmech.crosscheck.rivals.central.noise import checked
 from dualmech.crosscheck.rivals.central.trees import interval_tree
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.tabulations import DomainLike, as_domain
 
-MAX_ENTRIES = 2**26
-"""Largest number of non-zero entries of a strategy matrix that is written out."""
+MAX_ENTRIES = 2**26  # largest number of non-zero entries of a strategy matrix that is written out
 
 
 def hierarchical_matrix(domain: int | DomainLike, branching: int = 2) -> sp.csr_array:
     """Return the strategy that sums every product of tree nodes, one node of each attribute's `interval_tree`.
 
-    Parameters
-    ----------
-    branching : int
-        Branching factor of every tree, at least 2.
-
-    Returns
-    -------
-    (m, d) sparse array
-        Of zeros and ones; a cell is counted once for each choice of a level in every tree.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A domain that is none, a branching below 2, more than `MAX_ENTRIES` non-zero entries.
+    With `branching`, branching factor of every tree, at least 2.
+    Returns a sparse array (m, d): of zeros and ones; a cell is counted once for each choice of a level in every tree.
 
     Examples
     --------
@@ -62,15 +48,7 @@ def hierarchical_product(
     cells' estimate is the Kronecker product of those that the trees give alone, and its cost the product of
     theirs. Over one attribute this is `hierarchical`.
 
-    Parameters
-    ----------
-    branching : int
-        Branching factor of every tree, at least 2.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A domain of another number of cells, a branching below 2, a cost that is not a positive number.
+    With `branching`, branching factor of every tree, at least 2.
 
     Notes
     -----
@@ -126,7 +104,7 @@ def attributes_of(domain: int | DomainLike) -> Domain:
 
 def domain_of(workload: Workload, domain: int | DomainLike | None) -> Domain:
     """Return the attributes behind a workload's cells: those given, its own, or one, the cell."""
-    cells = checked(workload).shape[1]
+    cells = check_workload(workload).shape[1]
     given = workload.domain or Domain({"cell": cells}) if domain is None else attributes_of(domain)
     if given.cells != cells:
         raise InvalidInputError(f"domain must have {cells} cells, as the workload, got {given.cells}")

@@ -9,10 +9,9 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.crosscheck.rivals.central.intervals import IntervalTree
-from dualmech.crosscheck.rivals.central.noise import checked
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 MAX_BRANCHING = 64
 """`best_branching` tries every factor up to this one, above it the powers of two, and the number of cells."""
@@ -24,19 +23,9 @@ def interval_tree(cells: int, branching: int, root: bool = True) -> IntervalTree
     The last interval of a level is shorter where the numbers do not divide, so the tree exists for any number
     of cells, and every cell is counted once a level.
 
-    Parameters
-    ----------
-    cells : int
-        Number of cells d.
-    branching : int
-        Branching factor b, at least 2; d and more give the cells and their total.
-    root : bool
-        Whether the sum of all cells is a node.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A branching below 2, numbers that are not integers.
+    - `cells`: number of cells d;
+    - `branching`: branching factor b, at least 2; d and more give the cells and their total;
+    - `root`: whether the sum of all cells is a node.
 
     Examples
     --------
@@ -66,11 +55,6 @@ def square_root_tree(cells: int) -> IntervalTree:
     Tables 5 to 7. (There, Table 7 at d = 64 and 128 fits the cells and their total, Tables 5 and 6 at d = 128
     fit intervals of four.) It is not the best branching: see `best_branching`.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A number of cells that is not an integer of at least 1.
-
     Examples
     --------
     >>> from dualmech.crosscheck import rivals
@@ -85,10 +69,7 @@ def square_root_tree(cells: int) -> IntervalTree:
 
 
 def best_branching(
-    workload: Workload,
-    targets: npt.ArrayLike = 1.0,
-    root: bool = True,
-    among: Sequence[int] | None = None,
+    workload: Workload, targets: npt.ArrayLike = 1.0, root: bool = True, among: Sequence[int] | None = None
 ) -> int:
     """Return the branching factor whose tree has the least largest variance, in units of the targets.
 
@@ -102,11 +83,6 @@ def best_branching(
         Factors to try, each at least 2; by default 2, 3, …, 64, 128, 256, … up to d, and d. The
         smallest wins a tie.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Targets that are not positive or of the wrong number, no factor, a factor below 2.
-
     Examples
     --------
     >>> import dualmech as dm
@@ -114,7 +90,7 @@ def best_branching(
     >>> rivals.best_branching(dm.workloads.all_range(64))
     3
     """
-    queries, cells = checked(workload).shape
+    queries, cells = check_workload(workload).shape
     goals = validate.per_item(queries, targets=targets)
     factors = _candidates(cells) if among is None else sorted(among)
     if not factors:
@@ -135,19 +111,9 @@ def hierarchical(
     The cells get the least-squares estimate: ``Σ = (levels / cost) (T' T)⁻¹``, where a cell is counted by at
     most `levels` nodes.
 
-    Parameters
-    ----------
-    branching : int, optional
-        Factor of `interval_tree`, root included; by default that of `best_branching`.
-    targets : float or (m,) array
-        Variance targets for the choice of the best factor; nothing else depends on them.
-    tree : IntervalTree, optional
-        Another tree, in place of a branching: `square_root_tree` for that of FFU's experiments.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Both a branching and a tree, a tree over another number of cells, a cost that is not a positive number.
+    - `branching`: factor of `interval_tree`, root included; by default that of `best_branching`;
+    - `targets`: variance targets for the choice of the best factor; nothing else depends on them;
+    - `tree`: another tree, in place of a branching: `square_root_tree` for that of FFU's experiments.
 
     Notes
     -----
@@ -168,7 +134,7 @@ def hierarchical(
     >>> [round(float(ratio), 2) for ratio in ratios]
     [14.99, 15.1, 64.0]
     """
-    cells, spent = checked(workload).shape[1], validate.positive_number(cost=cost)
+    cells, spent = check_workload(workload).shape[1], validate.positive_number(cost=cost)
     if tree is None:
         chosen = best_branching(workload, targets) if branching is None else branching
         return interval_tree(cells, chosen).mechanism(spent)

@@ -12,15 +12,9 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-TOLERANCE = 1e-9
-"""Gap to which the total variance is solved."""
+TOLERANCE = 1e-9  # gap to which the total variance is solved
 
-EXPONENTS = {
-    ("wCA-I", "code"): 2.0,
-    ("wCA-II", "code"): 1.0,
-    ("wCA-I", "text"): 1.0,
-    ("wCA-II", "text"): 0.5,
-}
+EXPONENTS = {("wCA-I", "code"): 2.0, ("wCA-II", "code"): 1.0, ("wCA-I", "text"): 1.0, ("wCA-II", "text"): 0.5}
 """Power of the target by which a query's variance is divided, by variant and reading."""
 
 
@@ -30,6 +24,8 @@ def total_variance(
     """Minimise the weighted sum of variances at a squared privacy cost ("CA", "wCA-I", "wCA-II").
 
     The solution of `dualmech.TotalVariance`, divided by the cost.
+    Source: FFU, section 7 (see `input_perturbation`). The code published with the paper adds 1e-3 times the mean
+    diagonal of ``W' W`` to it, which this does not.
 
     Parameters
     ----------
@@ -37,16 +33,6 @@ def total_variance(
         What a unit of each query's variance counts; by default 1. `target_weights` makes those of FFU.
     tol : float
         Gap to which the sum is solved; an `UncertifiedWarning` says where it was not reached.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        What `dualmech.TotalVariance` refuses, a cost that is not a positive number.
-
-    Notes
-    -----
-    FFU, section 7 (see `input_perturbation`). The code published with the paper adds 1e-3 times the mean
-    diagonal of ``W' W`` to it, which this does not.
 
     Examples
     --------
@@ -75,19 +61,9 @@ def target_weights(targets: npt.ArrayLike, variant: str, reading: str = "code") 
     wCA-II   ``1/c``    ``1/√c``
     ======== ========== ==========
 
-    Parameters
-    ----------
-    targets : (m,) array
-        Variance targets c > 0.
-    variant : {"wCA-I", "wCA-II"}
-        Which of the two.
-    reading : {"code", "text"}
-        What is multiplied by the inverse: the query, or its variance.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Targets that are not positive, an unknown variant or reading.
+    - `targets` (m,): variance targets c > 0;
+    - `variant`: which of the two;
+    - `reading`: what is multiplied by the inverse: the query, or its variance.
 
     Examples
     --------

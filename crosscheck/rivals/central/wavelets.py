@@ -25,17 +25,8 @@ def haar_matrix(domain: int | DomainLike) -> sp.csr_array:
     so on down to pairs, level by level. Entries are 1, -1 and 0. Cells from n on do not exist: their columns are
     dropped, and so are the rows that this leaves empty. Every column has the squared norm ``1 + log₂ N``. Over
     several attributes it is the Kronecker product.
-
-    Returns
-    -------
-    (m, d) sparse array
-        Square and invertible, with orthogonal rows, where all sizes are powers of two; else of full column rank,
-        with some rows that depend on others.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A domain that is none, or too large to write out.
+    Returns a sparse array (m, d): square and invertible, with orthogonal rows, where all sizes are powers of two; else
+    of full column rank, with some rows that depend on others.
 
     Notes
     -----
@@ -64,11 +55,6 @@ def haar_tree(cells: int) -> IntervalTree:
     Used from the root down, this turns the cost matrix of the wavelet into ``2 I + Σ 1_v 1_v'`` over the nodes
     between root and cells: it is the binary tree without its root, every cell counted once more.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A number of cells that is not an integer of at least 1.
-
     Examples
     --------
     >>> from dualmech.crosscheck import rivals
@@ -87,15 +73,7 @@ def wavelet(
 
     Over d cells, a power of two, a cell has the variance ``(1 + log₂ d) (1/3 + 2/(3 d²)) / cost``, and the total
     ``(1 + log₂ d) / cost``.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A domain of another number of cells, a cost that is not a positive number.
-
-    Notes
-    -----
-    Xiao, Wang and Gehrke, ICDE 2010; Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5.
+    Source: Xiao, Wang and Gehrke, ICDE 2010; Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5.
 
     Examples
     --------

@@ -9,7 +9,6 @@ import scipy.spatial.distance
 
 from dualmech import accounting, fast, linalg, neighbours, validate
 from dualmech.crosscheck.rivals.central.fourier import fourier_matrix
-from dualmech.crosscheck.rivals.central.noise import checked
 from dualmech.crosscheck.rivals.central.trees import interval_tree
 from dualmech.crosscheck.rivals.central.wavelets import haar_matrix
 from dualmech.crosscheck.rivals.local.protocol import UNSEEN, LocalRival
@@ -18,19 +17,17 @@ from dualmech.geometry.local.strategies import checked_epsilon
 from dualmech.linalg import EPS
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.grams import from_gram
 
 NORMS = ("l1", "l2")
 
-BRANCHINGS = (2, 4, 8, 16)
-"""Branching factors of the trees that the L1 version tries."""
+BRANCHINGS = (2, 4, 8, 16)  # branching factors of the trees that the L1 version tries
 
 EXACT = 64
 """User types up to which the strategy of the L2 version is optimised for what local privacy compares, two types."""
 
-TOLERANCE = 1e-3
-"""Gap to which that strategy is optimised."""
+TOLERANCE = 1e-3  # gap to which that strategy is optimised
 
 
 class NoiseRival(LocalRival):
@@ -40,22 +37,10 @@ class NoiseRival(LocalRival):
     variance. Two types differ by ``A (e_u - e_v)``, whose largest norm is the sensitivity, and the number of users is
     known. So A is centred, ``A Π``, and the mean of x over the cells is exact.
 
-    Parameters
-    ----------
-    strategy : (k, n) array
-        A, one query a row.
-    epsilon : float
-        ε, from 1e-6 to 100.
-    norm : {"l1", "l2"}
-        Laplace noise for the L1 sensitivity, or Gaussian noise for the L2 sensitivity.
-    delta : float, optional
-        δ in (0, 1) of Gaussian noise, which is private in the sense of (ε, δ) only; not for Laplace noise.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A strategy that does not tell two user types apart, fewer than two, an unknown norm, δ given for L1 or not
-        given for L2.
+    - `strategy` (k, n): A, one query a row;
+    - `epsilon`: ε, from 1e-6 to 100;
+    - `norm`: Laplace noise for the L1 sensitivity, or Gaussian noise for the L2 sensitivity;
+    - `delta`: δ in (0, 1) of Gaussian noise, which is private in the sense of (ε, δ) only; not for Laplace noise.
 
     Examples
     --------
@@ -137,23 +122,11 @@ def matrix_mechanism(
     For L2 that is the one of least total variance (`dualmech.TotalVariance`) among neighbours that differ by the type
     of one user, up to `EXACT` user types; beyond, for the largest distance of a user from the mean. For L1 it is the
     best of the cells, trees of `BRANCHINGS`, the Haar wavelet and, over attributes, the Fourier coefficients needed.
+    Source: Edmonds, Nikolov and Ullman, "The power of factorization mechanisms in local and central differential
+    privacy", STOC 2020.
 
-    Parameters
-    ----------
-    workload : Workload
-        What the strategy is chosen for.
-    epsilon, norm, delta
-        As for `NoiseRival`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A workload that is none, or (for L2) that asks no more than the number of users, and what `NoiseRival` refuses.
-
-    Notes
-    -----
-    Edmonds, Nikolov and Ullman, "The power of factorization mechanisms in local and central differential privacy",
-    STOC 2020.
+    - `workload`: what the strategy is chosen for;
+    - `epsilon`, `norm`, `delta`: as for `NoiseRival`.
 
     Examples
     --------
@@ -165,7 +138,7 @@ def matrix_mechanism(
     >>> round(laplace.sample_complexity(prefixes)), round(gauss.sample_complexity(prefixes))
     (2125, 9965)
     """
-    checked(workload)
+    check_workload(workload)
     strategies = [_least_total_variance(workload)] if norm == "l2" else _strategies(workload)
     found = [NoiseRival(strategy, epsilon, norm, delta) for strategy in strategies]
     return min(found, key=lambda rival: float(rival.user_variances(workload)[0]))

@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.crosscheck.rivals.central.noise import checked
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.local.strategies import checked_epsilon
 from dualmech.linalg import EPS
 from dualmech.mechanisms.local import NORMALISED_VARIANCE, LocalMechanism
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 UNSEEN = 1e-12
 """Part of a workload's squares outside what a mechanism tells, relative, up to which it counts as rounding."""
@@ -42,13 +41,7 @@ class LocalRival(ABC):
 
     @abstractmethod
     def user_variances(self, workload: Workload) -> Array:
-        """Return ``T_u`` (n,): total variance over all queries that one user of each type adds.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A workload that is none, over other user types, or one that the reports cannot answer.
-        """
+        """Return ``T_u`` (n,): total variance over all queries that one user of each type adds."""
 
     @abstractmethod
     def respond(self, user: int, rng: np.random.Generator | int = 0) -> Any:
@@ -60,11 +53,6 @@ class LocalRival(ABC):
 
         A workload's answers are its product with it, unbiased and of variance ``Σ_u x_u T_u`` in total, provided that
         the mechanism can answer it.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Anything but n whole numbers, none negative.
         """
 
     def objective(self, workload: Workload) -> float:
@@ -83,13 +71,13 @@ class LocalRival(ABC):
         ``max_u T_u / (p α)``, p the number of `queries`, by default of the workload's rows (definition 5.2 and
         corollary 5.4 of the paper); with `average` the mean over the user types instead.
         """
-        count = checked(workload).shape[0] if queries is None else validate.size(queries=queries)
+        count = check_workload(workload).shape[0] if queries is None else validate.size(queries=queries)
         variances = self.user_variances(workload)
         spread = variances.mean() if average else variances.max()
         return float(spread / (count * validate.positive_number(alpha=alpha)))
 
     def _gram_of(self, workload: Workload) -> Array:
-        if checked(workload).shape[1] != self.user_types:
+        if check_workload(workload).shape[1] != self.user_types:
             raise InvalidInputError(
                 f"workload must have {self.user_types} cells, one a user type, got {workload.shape[1]}"
             )
@@ -153,17 +141,8 @@ class FactorisedRival(LocalRival):
 class MatrixRival(FactorisedRival):
     """A fixed mechanism whose reports can be listed: a strategy matrix Q (m, n).
 
-    Parameters
-    ----------
-    strategy : (m, n) array
-        Q; `dualmech.LocalMechanism` says what it must be.
-    epsilon : float
-        ε, from 1e-6 to 100.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        A strategy that is not ε-LDP or has columns that are no probabilities.
+    - `strategy` (m, n): Q; `dualmech.LocalMechanism` says what it must be;
+    - `epsilon`: ε, from 1e-6 to 100.
 
     Examples
     --------

@@ -20,15 +20,8 @@ MAX_ATTRIBUTES = 12
 def randomised_response(user_types: int, epsilon: float) -> MatrixRival:
     """Report the own type with a probability e^ε times that of every other: ``Q = (11' + c I) / (n + c)``.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        `user_types` is not an integer of at least 1, an ε out of range.
-
-    Notes
-    -----
-    Warner, Journal of the American Statistical Association 60, 1965; example 2.7 of McKenna, Maity, Mazumdar and
-    Miklau, PVLDB 13(11), 2020. On histograms each user's variance is ``(n-1) (n + 2c) / c²`` with ``c = e^ε - 1``.
+    Source: Warner, Journal of the American Statistical Association 60, 1965; example 2.7 of McKenna, Maity, Mazumdar
+    and Miklau, PVLDB 13(11), 2020. On histograms each user's variance is ``(n-1) (n + 2c) / c²`` with ``c = e^ε - 1``.
 
     Examples
     --------
@@ -47,21 +40,10 @@ def hadamard_response(user_types: int, epsilon: float, blocks: int | None = None
 
     The outputs are B blocks of b, a power of two. Each type has its own row of the Hadamard matrix of one block, never
     the first; the b/2 outputs of this block where the row is +1 are e^ε times as likely as all others.
-
-    Parameters
-    ----------
-    blocks : int, optional
-        B, by default ``2^(⌈log2 min(e^ε, 2n)⌉ - 1)``, the authors' rule; 1 is their scheme for high privacy.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Numbers that are not integers of at least 1, an ε out of range.
-
-    Notes
-    -----
-    Acharya, Sun and Zhang, "Hadamard response: estimating distributions privately, efficiently, and with little
+    Source: Acharya, Sun and Zhang, "Hadamard response: estimating distributions privately, efficiently, and with little
     communication", AISTATS 2019. b is the least power of two above ``n / B``.
+
+    With `blocks`, B, by default ``2^(⌈log2 min(e^ε, 2n)⌉ - 1)``, the authors' rule; 1 is their scheme for high privacy.
 
     Examples
     --------
@@ -84,6 +66,7 @@ def fourier_response(attributes: int, epsilon: float, order: int | None = None) 
 
     The cells are those of k binary attributes, the coefficients their parities (`dualmech.workloads.parity`). Marginals
     on at most `order` attributes need no other.
+    Source: Cormode, Kulkarni and Srivastava, "Marginal release under local differential privacy", SIGMOD 2018 (InpHT).
 
     Parameters
     ----------
@@ -91,15 +74,6 @@ def fourier_response(attributes: int, epsilon: float, order: int | None = None) 
         k; there are ``2^k`` user types.
     order : int, optional
         Largest number of attributes of a parity; by default all. The constant is known and never asked.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        More than `MAX_ATTRIBUTES` attributes, an order that is none from 1 to k, an ε out of range.
-
-    Notes
-    -----
-    Cormode, Kulkarni and Srivastava, "Marginal release under local differential privacy", SIGMOD 2018 (InpHT).
 
     Examples
     --------

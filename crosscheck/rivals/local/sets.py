@@ -23,25 +23,14 @@ from dualmech.mechanisms.local import LocalMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-MAX_OUTPUTS = 2**14
-"""Largest number of sets that `SetRival.listed` writes out."""
-
-CHUNK = 2**21
-"""Random numbers that are drawn at a time."""
+MAX_OUTPUTS = 2**14  # largest number of sets that `SetRival.listed` writes out
+CHUNK = 2**21  # random numbers that are drawn at a time
 
 
 class SetRival(FactorisedRival):
     """A fixed mechanism that reports sets of user types, all of one size alike.
 
-    Parameters
-    ----------
-    sizes : (n + 1,) array
-        Probability that the reported set has 0, 1, … n members; the same for every user.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Sizes that are no probability over 0 … n.
+    With `sizes` (n + 1,), probability that the reported set has 0, 1, … n members; the same for every user.
 
     Examples
     --------
@@ -112,13 +101,7 @@ class SetRival(FactorisedRival):
         return found
 
     def listed(self) -> MatrixRival:
-        """Return the same mechanism with its sets listed.
-
-        Raises
-        ------
-        InvalidInputError
-            More than `MAX_OUTPUTS` sets.
-        """
+        """Return the same mechanism with its sets listed."""
         n = self.user_types
         used = [int(size) for size in np.flatnonzero(self.sizes)]
         if sum(math.comb(n, size) for size in used) > MAX_OUTPUTS:
@@ -155,15 +138,7 @@ class SetRival(FactorisedRival):
 def subset_selection(user_types: int, epsilon: float, size: int | None = None) -> SetRival:
     """Report a random set of k user types that holds the own one with probability ``k e^ε / (k e^ε + n - k)``.
 
-    Parameters
-    ----------
-    size : int, optional
-        k, from 1 to n - 1; by default the best for histograms, one of the integers next to ``n / (e^ε + 1)``.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Fewer than two user types, a size out of range, an ε out of range.
+    With `size`, k, from 1 to n - 1; by default the best for histograms, one of the integers next to ``n / (e^ε + 1)``.
 
     Notes
     -----
@@ -192,20 +167,10 @@ def subset_selection(user_types: int, epsilon: float, size: int | None = None) -
 def unary_encoding(user_types: int, epsilon: float, kept: float = 0.5) -> SetRival:
     """Report the own type's bit as 1 with a probability p, every other bit with q, ``p (1-q) = e^ε q (1-p)``.
 
-    Parameters
-    ----------
-    kept : float
-        p, in (0, 1); a half is called optimised unary encoding, ``e^(ε/2) / (1 + e^(ε/2))`` is RAPPOR.
+    Source: Wang, Blocki, Li and Jha, "Locally differentially private protocols for frequency estimation", USENIX
+    Security 2017. They add up bits; the best reconstruction also uses how many bits of a report are 1.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Fewer than two user types, a probability that is none, an ε out of range.
-
-    Notes
-    -----
-    Wang, Blocki, Li and Jha, "Locally differentially private protocols for frequency estimation", USENIX Security
-    2017. They add up bits; the best reconstruction also uses how many bits of a report are 1.
+    With `kept`, p, in (0, 1); a half is called optimised unary encoding, ``e^(ε/2) / (1 + e^(ε/2))`` is RAPPOR.
 
     Examples
     --------
@@ -222,15 +187,8 @@ def unary_encoding(user_types: int, epsilon: float, kept: float = 0.5) -> SetRiv
 def rappor(user_types: int, epsilon: float) -> SetRival:
     """Report every bit of the own type's indicator, each flipped with probability ``1 / (1 + e^(ε/2))``.
 
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Fewer than two user types, an ε out of range.
-
-    Notes
-    -----
-    Erlingsson, Pihur and Korolova, "RAPPOR: randomized aggregatable privacy-preserving ordinal response", CCS 2014,
-    one time, without its hashing. Each type is a bit, so its 2^n outputs are sets.
+    Source: Erlingsson, Pihur and Korolova, "RAPPOR: randomized aggregatable privacy-preserving ordinal response", CCS
+    2014, one time, without its hashing. Each type is a bit, so its 2^n outputs are sets.
 
     Examples
     --------

@@ -21,18 +21,9 @@ Oracle = Callable[[int, float], FactorisedRival]
 class MixedRival(FactorisedRival):
     """Every user draws one of several fixed mechanisms, which sees no more than a group of user types.
 
-    Parameters
-    ----------
-    parts : sequence of FactorisedRival
-        Drawn with equal probabilities, all of one ε.
-    groups : sequence of (n,) arrays of ints
-        For each part, the group from 0 to k - 1 that a user type belongs to, k the user types of the part; all groups
-        of one part have the same number of members.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No parts, groups that do not fit them or are of different sizes, different ε.
+    - `parts`: drawn with equal probabilities, all of one ε;
+    - `groups`: for each part, the group from 0 to k - 1 that a user type belongs to, k the user types of the part; all
+      groups of one part have the same number of members.
 
     Examples
     --------
@@ -113,6 +104,9 @@ def hierarchical_response(
 
     The levels are intervals of 1, b, b², … cells while shorter than all; the last interval of a level is shorter where
     the numbers do not divide. The sum of all cells is known and never asked.
+    Source: Cormode, Kulkarni and Srivastava, "Answering range queries under local differential privacy", PVLDB 12(10),
+    2019.
+    Returns `MatrixRival` or MixedRival: the former where the oracle's reports can be listed.
 
     Parameters
     ----------
@@ -121,20 +115,6 @@ def hierarchical_response(
     oracle : callable
         Takes a number of nodes and ε to a fixed mechanism that reports one. Where it is no `MatrixRival`, the nodes
         of a level must be of one size, as where n is a power of b.
-
-    Returns
-    -------
-    MatrixRival or MixedRival
-        The former where the oracle's reports can be listed.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Numbers out of range, an oracle that returns no fixed mechanism, nodes of different sizes where they must not.
-
-    Notes
-    -----
-    Cormode, Kulkarni and Srivastava, "Answering range queries under local differential privacy", PVLDB 12(10), 2019.
 
     Examples
     --------
