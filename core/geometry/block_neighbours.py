@@ -13,6 +13,7 @@ The total is the same for both: it costs nothing, and is measured with noise tha
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,8 +35,8 @@ class Types:
     ----------
     first, second : (types,) arrays of int
         Classes of the values.
-    correlations : (components, types) array
-        κ of each component; NaN where it sees one value or none.
+    apart : (components, types) array
+        1 - κ of each component, so that little is not lost in it; 1 where it sees one value or none.
     equal : (types,) array of bool
         Whether both values are the same.
     reverse : (types,) array of int
@@ -44,7 +45,7 @@ class Types:
 
     first: Index
     second: Index
-    correlations: Array
+    apart: Array
     equal: npt.NDArray[np.bool_]
     reverse: Index
 
@@ -54,20 +55,22 @@ class Types:
         size, classes = len(frame.labels), len(frame.sizes)
         if frame.turning:
             shifts = np.arange(size // 2 + 1)
-            angles = 2 * np.pi * np.outer(np.arange(1, len(frame.dimensions) + 1), shifts) / size
+            # Turned back by whole turns, so that no angle is large: 1 - cos 2φ = 2 sin² φ.
+            turns = np.outer(np.arange(1, len(frame.dimensions) + 1), shifts) % size
+            far = 2 * np.sin(np.pi * np.minimum(turns, size - turns) / size) ** 2
             nought = np.zeros(len(shifts), dtype=np.intp)
-            return cls(nought, nought, np.cos(angles), shifts == 0, np.arange(len(shifts)))
-        apart = np.flatnonzero(frame.sizes > 1)
+            return cls(nought, nought, far, shifts == 0, np.arange(len(shifts)))
+        several = np.flatnonzero(frame.sizes > 1)
         one, two = (each.ravel() for each in np.meshgrid(range(classes), range(classes), indexing="ij"))
         crossed = np.flatnonzero(one != two)
         own = np.arange(classes)
-        first = np.concatenate([own, apart, one[crossed]])
-        second = np.concatenate([own, apart, two[crossed]])
+        first = np.concatenate([own, several, one[crossed]])
+        second = np.concatenate([own, several, two[crossed]])
         equal = np.arange(len(first)) < classes
         inside = (frame.classes[:, None] == first) & (frame.classes[:, None] == second)
-        values = np.where(equal, 1.0, -1 / np.maximum(frame.sizes[first] - 1, 1))
+        values = np.where(equal, 0.0, frame.sizes[first] / np.maximum(frame.sizes[first] - 1, 1))
         # A pair that crosses classes is seen by a component at one end alone.
-        seen = np.where(inside, values, np.nan)
+        seen = np.where(inside, values, 1.0)
         places = {pair: place for place, pair in enumerate(zip(first, second, equal, strict=True))}
         reverse = [places[j, i, same] for i, j, same in zip(first, second, equal, strict=True)]
         return cls(first, second, seen, equal, np.array(reverse, dtype=np.intp))
@@ -92,11 +95,57 @@ def moved_by(
     if not relation.replace:
         found = tuple(replace(block, steps=scale * block.steps) for block in blocks)
         return sp.csr_array(scale**2 * reach), found
-    pairs = _Pairs.of(frames, rows.wide)
-    columns = [_single(pairs, rows, key) for key in keys]
-    reached = np.column_stack([np.zeros((pairs.count, 0)), *columns])
-    moved = tuple(_several(pairs, block, scale) for block in blocks)
-    return sp.csr_array(scale**2 * reached), moved
+    moved = Moved.of(relation, frames, rows)
+    assert moved.pairs is not None
+    columns = [_single(moved.pairs, rows, key) for key in keys]
+    reached = np.column_stack([np.zeros((moved.count, 0)), *columns])
+    several = []
+    for block in blocks:
+        steps, orbits = moved.steps(block.key, block.moves)
+        several.append(replace(block, steps=steps, orbits=orbits))
+    return sp.csr_array(scale**2 * reached), tuple(several)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moved:
+    """How neighbours move blocks: orbits of cells where records are added or removed, of pairs where replaced.
+
+    Attributes
+    ----------
+    rows : BlockRows
+        Which blocks a record in a cell reaches.
+    scale : float
+        The most records of a person.
+    pairs : _Pairs or None
+        Where records are replaced, the types of pairs of cells.
+    count : int
+        Number of orbits of neighbours.
+    """
+
+    rows: BlockRows
+    scale: float
+    pairs: _Pairs | None
+    count: int
+
+    @classmethod
+    def of(cls, relation: Relation | None, frames: tuple[Frame, ...], rows: BlockRows) -> Moved:
+        """Find the orbits of neighbours under a relation, None for one record added or removed."""
+        scale = 1.0 if relation is None else float(relation.members)
+        if relation is None or not relation.replace:
+            return cls(rows, scale, None, math.prod(len(frames[axis].sizes) for axis in rows.wide))
+        pairs = _Pairs.of(frames, rows.wide)
+        return cls(rows, scale, pairs, pairs.count)
+
+    def steps(self, key: Key, moves: Array) -> tuple[Array, Index]:
+        """Return how neighbours move a block, on a basis (r, b) of it: vectors (r, s), and the orbit of each."""
+        cells = self.rows.cells_of(key)
+        if self.pairs is None:
+            return self.scale * moves, cells
+        if len(cells) == 1:
+            costs = _single(self.pairs, self.rows, key)
+            seen = np.flatnonzero(costs)
+            return self.scale * moves * np.sqrt(costs[seen]), seen
+        return _several(self.pairs, key, cells, self.scale * moves)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,11 +182,12 @@ class _Pairs:
             second = second * count + types[axis].second[chosen[axis]]
         return cls(types, chosen, first, second)
 
-    def correlation(self, key: Key) -> Array:
-        """Return κ of a block for each pair, NaN where it does not see both."""
-        found = np.ones(self.count)
+    def apart(self, key: Key) -> Array:
+        """Return 1 - κ of a block for each pair, 1 where it does not see both."""
+        found = np.zeros(self.count)
         for axis, component in key:
-            found = found * self.types[axis].correlations[component][self.chosen[axis]]
+            own = self.types[axis].apart[component][self.chosen[axis]]
+            found = found + own - found * own
         return found
 
 
@@ -145,36 +195,33 @@ def _single(pairs: _Pairs, rows: BlockRows, key: Key) -> Array:
     """Return what a unit of ``1/K`` of a block of one coordinate costs each pair."""
     (cell,) = rows.cells_of(key)
     one, two = pairs.first == cell, pairs.second == cell
-    both = 2 * (1 - np.nan_to_num(pairs.correlation(key)))
-    return np.where(one & two, both, (one | two).astype(np.float64))
+    return np.where(one & two, 2 * pairs.apart(key), (one | two).astype(np.float64))
 
 
-def _several(pairs: _Pairs, block: Block, scale: float) -> Block:
-    """Return a block with the moves of its pairs, two columns for a pair between coordinates."""
-    places = {int(cell): place for place, cell in enumerate(block.cells)}
+def _several(pairs: _Pairs, key: Key, cells: Index, moves: Array) -> tuple[Array, Index]:
+    """Return the moves of a block's pairs, two columns for a pair between coordinates, and the pair of each."""
+    places = {int(cell): place for place, cell in enumerate(cells)}
     one = np.array([places.get(int(cell), -1) for cell in pairs.first])
     two = np.array([places.get(int(cell), -1) for cell in pairs.second])
-    kappa = np.nan_to_num(pairs.correlation(block.key))
     columns, orbits = [], []
-    for pair, (o, p, correlation) in enumerate(zip(one, two, kappa, strict=True)):
+    for pair, (o, p, apart) in enumerate(zip(one, two, pairs.apart(key), strict=True)):
         if o < 0 and p < 0:
             continue
-        vectors = _vectors(len(block.cells), o, p, correlation)
+        vectors = _vectors(len(cells), o, p, apart)
         columns += vectors
         orbits += [pair] * len(vectors)
-    steps = scale * block.moves @ np.array(columns).reshape(-1, len(block.cells)).T
-    return replace(block, steps=steps, orbits=np.array(orbits, dtype=np.intp))
+    return moves @ np.array(columns).reshape(-1, len(cells)).T, np.array(orbits, dtype=np.intp)
 
 
-def _vectors(size: int, one: int, two: int, correlation: float) -> list[Array]:
+def _vectors(size: int, one: int, two: int, apart: float) -> list[Array]:
     """Return the coordinates of a pair's moves: vectors whose squares add up to its quadratic form."""
     first, second = np.zeros(size), np.zeros(size)
     if one < 0 or two < 0:
         first[max(one, two)] = 1.0
         return [first]
     if one == two:
-        first[one] = np.sqrt(2 * (1 - correlation))
-        return [first] if correlation < 1 else []
-    first[[one, two]] = np.sqrt((1 + correlation) / 2) * np.array([1, -1])
-    second[[one, two]] = np.sqrt((1 - correlation) / 2)
+        first[one] = np.sqrt(2 * apart)
+        return [first] if apart > 0 else []
+    first[[one, two]] = np.sqrt((2 - apart) / 2) * np.array([1, -1])
+    second[[one, two]] = np.sqrt(apart / 2)
     return [each for each in (first, second) if np.any(each)]

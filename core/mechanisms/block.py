@@ -13,14 +13,16 @@ from dualmech import files, linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.files import domains
 from dualmech.geometry.block_forms import BlockPoint
-from dualmech.geometry.block_rows import Key
+from dualmech.geometry.block_neighbours import Moved
+from dualmech.geometry.block_rows import BlockRows, Key
 from dualmech.geometry.blocks import Blocks
-from dualmech.geometry.choice import tabular
+from dualmech.geometry.choice import relation_of, tabular
 from dualmech.mechanisms import components
 from dualmech.mechanisms.block_order import OrderedBlocks, same_symmetry
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
 from dualmech.mechanisms.pieces import Piece
 from dualmech.mechanisms.privacy import GaussianPrivacy
+from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, rounded
@@ -28,6 +30,9 @@ from dualmech.workloads.lattice import Axes
 from dualmech.workloads.marginals import MarginalWorkload
 
 SCHEMA, VERSION = "dualmech.marginal_mechanism", 1
+
+WITH_NEIGHBOURS = 2
+"""Version of a file with a rule of neighbours, which a reader of the first would overlook."""
 
 
 class BlockMechanism(OrderedBlocks, GaussianPrivacy):
@@ -55,7 +60,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
 
     Notes
     -----
-    One record added or removed. Of marginal tables: Xiao, He, Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
+    Neighbours are those of the geometry. Of marginal tables: Xiao, He, Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
 
     Examples
     --------
@@ -74,11 +79,13 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     __slots__ = ()
 
     @classmethod
-    def of_levels(cls, domain: Domain, noise: Mapping[Axes, float]) -> BlockMechanism:
+    def of_levels(
+        cls, domain: Domain, noise: Mapping[Axes, float], neighbours: str | Relation | None = None
+    ) -> BlockMechanism:
         """Return the mechanism of marginal tables with these levels.
 
-        Raises `InvalidInputError` or `InputTypeError` for a set with attributes that are not in the domain, or
-        a level that is not positive.
+        Raises `InvalidInputError` or `InputTypeError` for a set with attributes that are not in the domain, a level
+        that is not positive, or neighbours that are no rule.
 
         Parameters
         ----------
@@ -87,6 +94,8 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         noise : mapping of axes to float
             ``τ_T > 0`` for each measured set T, by the positions of its attributes. Sets with an attribute of one value
             have no residual, and are left out; with no others the mechanism releases nothing.
+        neighbours : str or Relation, optional
+            Which data sets privacy keeps apart, such as ``replace``; by default those of one record added or removed.
 
         Examples
         --------
@@ -111,8 +120,14 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             checked = validate.positive_number(**{f"noise[{axes}]": level})
             if all(sizes[axis] > 1 for axis in axes):
                 levels[tuple((axis, 0) for axis in axes)] = checked
-        found = object.__new__(cls)
-        found._hold(domain, components.whole(sizes), (), {})
+        frames, found = components.whole(sizes), object.__new__(cls)
+        relation = relation_of(neighbours)
+        if neighbours is not None and relation is None:
+            raise InputTypeError(
+                f"neighbours must be a rule such as 'replace', got {type(neighbours).__name__}"
+            )
+        relation = None if relation == Relation() else relation
+        found._hold(domain, frames, relation, Moved.of(relation, frames, BlockRows(frames, ())), {})
         return found._with_levels(levels)
 
     @classmethod
@@ -205,7 +220,8 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         for key, piece in self.pieces.items():
             rows.append(self._written(key, piece))
             covariances += [piece.covariance] * round(piece.copies)
-        return LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*covariances))
+        moves = None if self.neighbours is None else self.neighbours.matrix(cells)
+        return LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*covariances), moves)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a mechanism of marginal tables to an ``.npz`` file, whole or not at all (``docs/formats.md``).
@@ -213,7 +229,11 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         Raises `InvalidInputError` for blocks of another kind: they are kept in the file of a solution.
         """
         levels = np.array(list(self.noise.values()), dtype=np.float64)
-        files.write_npz(path, SCHEMA, VERSION, levels=levels, **domains.arrays(self.domain, self.noise))
+        arrays = domains.arrays(self.domain, self.noise)
+        if self.neighbours is not None:
+            arrays["neighbours"] = np.array(str(self.neighbours))
+        version = VERSION if self.neighbours is None else WITH_NEIGHBOURS
+        files.write_npz(path, SCHEMA, version, levels=levels, **arrays)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> BlockMechanism:
@@ -222,14 +242,15 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         Raises `FileFormatError` where the file cannot be read, follows another schema, or its arrays do not fit
         together.
         """
-        arrays = files.read_npz(path, SCHEMA, (VERSION,))
+        arrays = files.read_npz(path, SCHEMA, (VERSION, WITH_NEIGHBOURS))
         files.require(path, arrays, "levels", *domains.KEYS)
         with files.reading(path):
             domain, sets = domains.from_arrays(arrays)
             levels = arrays["levels"]
             if levels.shape != (len(sets),):
                 raise InvalidInputError(f"levels must be {len(sets)} numbers, got shape {levels.shape}")
-            return cls.of_levels(domain, dict(zip(sets, levels.tolist(), strict=True)))
+            relation = str(arrays["neighbours"]) if "neighbours" in arrays else None
+            return cls.of_levels(domain, dict(zip(sets, levels.tolist(), strict=True)), relation)
 
     def __repr__(self) -> str:
         return f"BlockMechanism({len(self.pieces)} blocks, rho={self.rho:.6g})"

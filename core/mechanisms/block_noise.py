@@ -13,11 +13,13 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import Frame, Parts
+from dualmech.geometry.block_neighbours import Moved
 from dualmech.geometry.block_rows import BlockRows, Key
 from dualmech.geometry.blocks import Blocks
 from dualmech.mechanisms import components, records
 from dualmech.mechanisms.noise import TRIFLE
 from dualmech.mechanisms.pieces import Piece, axes_of
+from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, rounded
@@ -32,13 +34,24 @@ Look = Mapping[int, tuple[Array, Array]]
 class BlockNoise:
     """Noise on the blocks of tables; the parameters are those of `BlockMechanism`."""
 
-    __slots__ = ("costs", "domain", "frames", "known", "pieces", "rounding", "wide", "workload")
+    __slots__ = (
+        "costs",
+        "domain",
+        "frames",
+        "known",
+        "moved",
+        "neighbours",
+        "pieces",
+        "rounding",
+        "workload",
+    )
 
     domain: Domain
     frames: tuple[Frame, ...]
-    wide: Axes
+    neighbours: Relation | None  # None for one record added or removed
+    moved: Moved
     pieces: dict[Key, Piece]
-    costs: Array  # of a record in each orbit of cells
+    costs: Array  # of each orbit of neighbours
     workload: UnionWorkload | MarginalWorkload | None
     known: Mapping[str, tuple[Parts, ...]]  # what the tables of a union ask of each attribute, by name
 
@@ -48,44 +61,48 @@ class BlockNoise:
         workload, checked = blocks.workload, blocks.point(point)
         assert workload.domain is not None
         frames = blocks.frames or components.whole(workload.domain.shape)
+        moved = Moved.of(blocks.neighbours, frames, BlockRows(frames, blocks.wide))
         one = np.ones((1, 1))
         levels = zip(blocks.keys, (checked.levels * blocks.copies).tolist(), strict=True)
-        pieces = {key: Piece.of(frames, blocks.wide, key, one, one * level) for key, level in levels}
+        pieces = {key: Piece.of(frames, moved, key, one, one * level) for key, level in levels}
         for block, covariance in zip(blocks.matrix_blocks, checked.covariances, strict=True):
             noise = covariance * block.copies
-            pieces[block.key] = Piece.of(frames, blocks.wide, block.key, block.moves, noise)
+            pieces[block.key] = Piece.of(frames, moved, block.key, block.moves, noise)
         known = dict(zip(workload.table_names, blocks.parts, strict=True)) if blocks.frames else {}
-        self._hold(workload.domain, frames, blocks.wide, pieces, workload, known)
+        self._hold(workload.domain, frames, blocks.neighbours, moved, pieces, workload, known)
 
     def _hold(
         self,
         domain: Domain,
         frames: tuple[Frame, ...],
-        wide: Axes,
+        neighbours: Relation | None,
+        moved: Moved,
         pieces: dict[Key, Piece],
         workload: UnionWorkload | MarginalWorkload | None = None,
         known: Mapping[str, tuple[Parts, ...]] | None = None,
     ) -> None:
-        self.domain, self.frames, self.wide, self.pieces = domain, frames, wide, pieces
-        self.workload, self.known = workload, known or {}
-        rows = BlockRows(frames, wide)
-        self.costs = np.zeros(math.prod(len(frames[axis].sizes) for axis in wide))
-        self.rounding = np.zeros_like(self.costs)
-        for key, piece in pieces.items():
-            orbits = rows.cells_of(key)
-            self.costs[orbits] += piece.costs
-            self.rounding[orbits] += piece.rounding + len(pieces) * linalg.EPS * piece.costs
+        self.domain, self.frames, self.neighbours, self.moved = domain, frames, neighbours, moved
+        self.pieces, self.workload, self.known = pieces, workload, known or {}
+        self.costs, self.rounding = np.zeros(moved.count), np.zeros(moved.count)
+        for piece in pieces.values():
+            np.add.at(self.costs, piece.orbits, piece.costs)
+            np.add.at(self.rounding, piece.orbits, piece.rounding + len(pieces) * linalg.EPS * piece.costs)
 
     def _with(self, pieces: dict[Key, Piece]) -> Self:
         """Return other noise with the same symmetry."""
         found = object.__new__(type(self))
         kept = self.workload if isinstance(self.workload, UnionWorkload) else None
-        found._hold(self.domain, self.frames, self.wide, pieces, kept, self.known)
+        found._hold(self.domain, self.frames, self.neighbours, self.moved, pieces, kept, self.known)
         return found
 
     @property
+    def wide(self) -> Axes:
+        """The attributes whose values fall into several classes."""
+        return self.moved.rows.wide
+
+    @property
     def squared_privacy_cost(self) -> float:
-        """The largest ``Σ_b (K_b⁻¹)_oo``, that of a record in the worst orbit of cells.
+        """The cost of the worst orbit of neighbours; of records added or removed, the largest ``Σ_b (K_b⁻¹)_oo``.
 
         Where its rounding may exceed 1e-9 of it, the allowance is added: privacy errs on the safe side.
         """

@@ -145,7 +145,7 @@ class OrderedBlocks(BlockTables):
     def _with_levels(self, levels: Mapping[Key, float]) -> Self:
         one = np.ones((1, 1))
         pieces = {
-            key: Piece.of(self.frames, self.wide, key, one, one * level) for key, level in levels.items()
+            key: Piece.of(self.frames, self.moved, key, one, one * level) for key, level in levels.items()
         }
         return self._with(pieces)
 
@@ -169,6 +169,10 @@ def _levels(mechanisms: Sequence[Any]) -> list[dict[Key, float]]:
         if each.domain != mechanisms[0].domain or not same_symmetry(each.frames, mechanisms[0].frames):
             raise InvalidInputError(
                 f"mechanisms must be on the same domain and blocks, mechanisms[{index}] is on others"
+            )
+        if each.neighbours != mechanisms[0].neighbours:
+            raise InvalidInputError(
+                f"mechanisms must have the same neighbours, mechanisms[{index}] has others than mechanisms[0]"
             )
         large = next((key for key, piece in each.pieces.items() if piece.moves.size > 1), None)
         if large is not None:

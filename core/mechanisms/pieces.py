@@ -11,6 +11,8 @@ import numpy as np
 from dualmech import linalg
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.attribute_symmetry import Frame
+from dualmech.geometry.base import Index
+from dualmech.geometry.block_neighbours import Moved
 from dualmech.geometry.block_rows import Key
 from dualmech.geometry.dense_forms import judged_covariance
 from dualmech.validate import Array
@@ -18,6 +20,10 @@ from dualmech.workloads.lattice import Axes
 
 EVEN = 1e-12
 """What rounding may make a basis differ over classes that it does not tell apart, relative to its largest entry."""
+
+
+ROUNDINGS = 8
+"""How many roundings the cost of a block of one coordinate may have seen."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,13 +41,17 @@ class Piece:
     root: Array  # R with R'R the covariance
     weight: float
     copies: float
-    costs: Array  # of a record in the orbit of each coordinate (b,)
+    costs: Array  # of each move of neighbours (s,)
     rounding: Array  # allowance for that of the costs
+    orbits: Index  # the orbit of neighbours that makes the move (s,)
     classed: Axes = ()  # wide attributes outside the key whose classes `moves` tells apart: it is even over others'
 
     @classmethod
-    def of(cls, frames: Sequence[Frame], wide: Axes, key: Key, moves: Array, covariance: Array) -> Piece:
+    def of(
+        cls, frames: Sequence[Frame], neighbours: Moved, key: Key, moves: Array, covariance: Array
+    ) -> Piece:
         """Judge the covariance of a copy."""
+        steps, orbits = neighbours.steps(key, moves)
         pairs = [(frames[axis], component) for axis, component in key]
         weight = math.prod(float(frame.sizes[frame.classes[each]]) for frame, each in pairs) ** -0.5
         copies = math.prod(float(frame.dimensions[each]) for frame, each in pairs)
@@ -49,18 +59,20 @@ class Piece:
             level, one = float(covariance[0, 0]), np.ones((1, 1))
             if not (math.isfinite(level) and level > 0):
                 raise InvalidInputError(f"levels must be positive and finite, got {level:g}")
-            cost = np.array([copies / level])
-            return cls(one, one * level, one * math.sqrt(level), weight, copies, cost, 4 * linalg.EPS * cost)
-        judged = judged_covariance(covariance, moves)
-        root = None if judged is None else linalg.cholesky(judged[0])
-        if judged is None or root is None:
+            cost = copies / level * (steps[0] / moves[0]) ** 2
+            root = one * math.sqrt(level)
+            return cls(one, one * level, root, weight, copies, cost, ROUNDINGS * linalg.EPS * cost, orbits)
+        judged = judged_covariance(covariance, steps)
+        triangle = None if judged is None else linalg.cholesky(judged[0])
+        if judged is None or triangle is None:
             raise InvalidInputError("point must have positive definite covariances")
-        outside = [axis for axis in wide if axis not in dict(key)]
+        outside = [axis for axis in neighbours.rows.wide if axis not in dict(key)]
         spread = moves.reshape(len(moves), *(len(frames[axis].sizes) for axis in outside))
         uneven = [np.ptp(spread, axis=place).max() for place in range(1, spread.ndim)]
         limit = EVEN * np.abs(moves).max()
         classed = tuple(axis for axis, most in zip(outside, uneven, strict=True) if most > limit)
-        return cls(moves, judged[0], root, weight, copies, copies * judged[1], copies * judged[2], classed)
+        costs, rounding = copies * judged[1], copies * judged[2]
+        return cls(moves, judged[0], triangle, weight, copies, costs, rounding, orbits, classed)
 
     def scaled(self, factor: float) -> Piece:
         """Return all noise times a number."""

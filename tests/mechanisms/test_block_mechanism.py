@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -390,3 +391,39 @@ class TestComponents:
         assert sums.shape[1] == len(frame.sizes)
         even = components.over_values(frame, sums, 1)
         np.testing.assert_allclose(components.from_parts(frame, parts, 1) + even, data, atol=1e-12)
+
+
+class TestNeighbours:
+    """A mechanism knows whom it protects: as it is made, scaled, composed, written out and kept."""
+
+    @pytest.mark.parametrize("rule", ["replace", "replace:2", "add-remove:3"])
+    @pytest.mark.parametrize(
+        "asked", [dm.workloads.marginals([3, 2, 4], ways=(1, 2)), dm.workloads.circular_ranges(7)]
+    )
+    def test_cost_is_that_of_the_matrix(self, asked: dm.Workload, rule: str) -> None:
+        answer = fast.solve(dm.FitnessForUse(asked, 2.0, neighbours=rule))
+        made = answer.mechanism
+        assert made.squared_privacy_cost == pytest.approx(answer.objective, rel=1e-9)
+        assert made.dense().squared_privacy_cost == pytest.approx(answer.objective, rel=1e-9)
+        assert made.scaled(0.5).squared_privacy_cost == pytest.approx(2 * answer.objective, rel=1e-9)
+        twice = made.compose(made) if not made.wide else made.scaled(0.5)
+        assert twice.neighbours == made.neighbours == dm.neighbours.Relation.of(rule)
+        assert twice.squared_privacy_cost == pytest.approx(2 * answer.objective, rel=1e-9)
+
+    def test_files_keep_it(self, tmp_path: Path) -> None:
+        tables = dm.workloads.marginals([3, 2], ways=(1, 2))
+        made = fast.solve(dm.FitnessForUse(tables, 2.0, neighbours="replace")).mechanism
+        made.save(tmp_path / "made.npz")
+        again = dm.BlockMechanism.load(tmp_path / "made.npz")
+        assert again.neighbours == made.neighbours
+        assert again.squared_privacy_cost == pytest.approx(made.squared_privacy_cost, rel=1e-12)
+
+    def test_others_are_not_compared_and_a_matrix_is_refused(self) -> None:
+        domain = dm.Domain({"sex": 2})
+        one, two = (dm.BlockMechanism.of_levels(domain, {(0,): 2.0}, rule) for rule in (None, "replace"))
+        assert one.squared_privacy_cost == pytest.approx(two.squared_privacy_cost / 4)
+        for call in (one.compose, one.common_with, one.is_answerable_from):
+            with pytest.raises(dm.InvalidInputError, match="same neighbours"):
+                call(two)
+        with pytest.raises(dm.InputTypeError, match="neighbours must be a rule"):
+            dm.BlockMechanism.of_levels(domain, {(0,): 2.0}, cast(Any, np.eye(2)))
