@@ -10,6 +10,7 @@ this is what keeps s small below. Every builder returns a scipy sparse CSC matri
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,53 @@ from dualmech.errors import InputTypeError, InvalidInputError
 
 MAX_ENTRIES = 2**27  # largest number of non-zero entries that a builder writes out (2 GB)
 MAX_MEMBERS = 2**53  # largest number of records of one household, that float64 still counts exactly
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Neighbours by a rule, for domains of any size: one person's records, added or removed, or replaced.
+
+    Attributes
+    ----------
+    replace : bool
+        Whether records change their cells, the number of records staying what it is.
+    members : int
+        The most records that one person holds.
+    """
+
+    replace: bool = False
+    members: int = 1
+
+    @classmethod
+    def of(cls, text: str) -> Relation:
+        """Return the relation that a text such as ``replace`` or ``add-remove:3`` stands for.
+
+        Raises
+        ------
+        InvalidInputError
+            Another text.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> dm.neighbours.Relation.of("replace:3")
+        Relation(replace=True, members=3)
+        """
+        name, _, members = text.partition(":")
+        if name not in ("add-remove", "replace") or not (members.isdecimal() or not members):
+            raise InvalidInputError(
+                f"neighbours must be add-remove, replace, add-remove:RECORDS, replace:RECORDS or a matrix, got {text!r}"
+            )
+        return cls(name == "replace", validate.size(members=int(members or 1)))
+
+    def matrix(self, d: int) -> sp.csc_array | None:
+        """Return U over d cells, None for the identity."""
+        if not self.replace and self.members == 1:
+            return None
+        return household(d, self.members, self.replace)
+
+    def __str__(self) -> str:
+        return f"{'replace' if self.replace else 'add-remove'}:{self.members}"
 
 
 def add_or_remove(d: int) -> sp.csc_array:

@@ -121,8 +121,8 @@ class Solution:
     def mechanism(self) -> Any:
         """The mechanism to release with; raises `InfeasibleAnswerError` where the answer is infeasible.
 
-        A `LinearGaussianMechanism`; for local privacy a `LocalMechanism`, for tables on blocks a `BlockMechanism`,
-        for products a `ProductMechanism`, for unions a `UnionMechanism`.
+        A `LinearGaussianMechanism`; for local privacy a `LocalMechanism`; on geometry ``blocks`` a `BlockMechanism`, on
+        ``product`` a `ProductMechanism`, on ``split`` a `SplitMechanism`.
         """
         if not self.certificate.feasible:
             raise InfeasibleAnswerError(
@@ -203,7 +203,7 @@ def restated(answer: Solution, problem: Any, primal: Any, dual: Any) -> Solution
     )
 
 
-def combined(problem: Any, answers: Sequence[Solution], dual: type, tol: float) -> Solution:
+def combined(problem: Any, answers: Sequence[Solution], dual: Any, tol: float) -> Solution:
     """Return answers to the factors of a product, from whichever layer, as one to the product, judged anew.
 
     `dual` is the kind of the answers' dual weights: those of the product are tuples, one item a factor.

@@ -35,10 +35,22 @@ def solve(problem: Any, **options: Any) -> Solution:
         return restated(answer, problem, problem.feasible(answer.primal), answer.dual)
     if name not in UNSTATED:
         return _statement(problem).solve(problem, **options)
+    if options.pop("orbits", None) is not None:
+        raise InvalidInputError("orbits are for geometry 'dense'")
     return (products if name == "product" else split).solve(problem, solve, **options)
 
 
 def _statement(problem: Any) -> Statement:
     if problem.geometry.name == "blocks":
+        _refuse_replaced(problem)
         return blocks.STATEMENT
     return variance.STATEMENT if isinstance(problem, TotalVariance) else fitness.STATEMENT
+
+
+def _refuse_replaced(problem: Any) -> None:
+    """Refuse blocks where a record is replaced: what nobody moves has no noise that a program could find."""
+    relation = problem.geometry.neighbours
+    if relation is not None and relation.replace:
+        raise InvalidInputError(
+            "the reference layer states replaced records on geometry 'dense'; on blocks the fast layer solves them"
+        )

@@ -52,7 +52,7 @@ def solve(
         outcome = backends.run(
             program, request.backend, tol=request.tol, time_limit=time_limit, options=options
         )
-        found = program.var_dict["x"].value
+        found = np.asarray(program.var_dict["x"].value, dtype=np.float64)
         weights = shares(attempts.multipliers(program, "limits"))
         return np.maximum(found, 1e-12 * np.max(found)) * unit, weights, outcome.iterations
 

@@ -118,15 +118,15 @@ def evaluate(blocks: Any, point: BlockPoint) -> BlockForms | None:
     cost_rounding, depth = (len(levels) + 2) * EPS * costs, 2 * blocks.depth
     variance_rounding = (len(levels) + depth) * EPS * variances
     for block, covariance in zip(blocks.matrix_blocks, point.covariances, strict=True):
-        judged = judged_covariance(covariance, block.moves)
+        judged = judged_covariance(covariance, block.steps)
         if judged is None:
             return None
         regularised, profile, allowance = judged
         rows = block.queries
         own = np.einsum("jk,jk->j", rows @ regularised, rows)
         sizes = np.einsum("jk,jk->j", np.abs(rows) @ np.abs(regularised), np.abs(rows))
-        np.add.at(costs, block.cells, profile)
-        np.add.at(cost_rounding, block.cells, allowance + len(blocks.matrix_blocks) * EPS * profile)
+        np.add.at(costs, block.orbits, profile)
+        np.add.at(cost_rounding, block.orbits, allowance + len(blocks.matrix_blocks) * EPS * profile)
         np.add.at(variances, block.rows, own)
         np.add.at(variance_rounding, block.rows, (2 * len(regularised) + depth) * EPS * sizes)
     # What rounding hides of a query may be a part that it needs, which then meets the noise of its block.
@@ -144,12 +144,12 @@ def trace_norm(blocks: Any, neighbour_weights: Array, query_weights: Array) -> J
     total = float(np.sqrt(moved * seen).sum())
     terms = sum(blocks.reach.shape) + blocks.scalar_blocks.shape[0] + 2 * blocks.depth
     allowance = terms * EPS * total
-    reach = np.sqrt(float(query_weights @ blocks.magnitudes**2) * neighbour_weights.sum())
+    reach = np.sqrt(float(query_weights @ blocks.magnitudes**2) * neighbour_weights.sum() * blocks.farthest)
     copies = float(np.sqrt(blocks.copies).sum())
     for block in blocks.matrix_blocks:
         factors = np.sqrt(query_weights[block.rows])
-        moves = np.sqrt(neighbour_weights[block.cells])
-        norm, rounding = linalg.trace_norm(factors[:, None] * (block.queries @ block.moves) * moves)
+        moves = np.sqrt(neighbour_weights[block.orbits])
+        norm, rounding = linalg.trace_norm(factors[:, None] * (block.queries @ block.steps) * moves)
         total, allowance = total + norm, allowance + rounding
         copies += float(np.sqrt(block.copies * len(block.moves)))
     return total, float(allowance + blocks.hidden * reach * copies)
@@ -163,8 +163,8 @@ def shares(blocks: Any, neighbour_weights: Array, query_weights: Array) -> Array
     found = np.asarray(blocks.scalar_blocks @ values) * query_weights
     for block in blocks.matrix_blocks:
         factors = np.sqrt(query_weights[block.rows])
-        moves = np.sqrt(neighbour_weights[block.cells])
-        left, singular, _ = linalg.svd(factors[:, None] * (block.queries @ block.moves) * moves)
+        moves = np.sqrt(neighbour_weights[block.orbits])
+        left, singular, _ = linalg.svd(factors[:, None] * (block.queries @ block.steps) * moves)
         np.add.at(found, block.rows, left**2 @ singular)
     return found
 

@@ -12,11 +12,24 @@ import scipy.sparse as sp
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.attribute_symmetry import Frame, Parts
+from dualmech.geometry.base import LittleSymmetryError
 from dualmech.validate import Array
+from dualmech.workloads.circular import CircularWorkload
+from dualmech.workloads.unions import Queries, UnionWorkload
 
 Index = npt.NDArray[np.intp]
 Key = tuple[tuple[int, int], ...]
 """Of a block: the component of each attribute that has another than the constants on classes."""
+
+
+MAX_ORBITS = 2**15
+"""Largest number of orbits of cells, or of queries of all tables."""
+
+MAX_CHOICES = 2**20
+"""Largest number of blocks, counted once for every table that they are part of."""
+
+MAX_ENTRIES = 2**26
+"""Largest number of entries of the blocks' rows, all together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +50,10 @@ class Block:
         The basis: the identity where the rows span all coordinates, else orthonormal rows.
     copies : float
         How many of it symmetry makes.
+    steps : (r, s) array
+        What neighbours move, on the basis; `moves` where a record is added or removed.
+    orbits : (s,) array of int
+        The orbit of neighbours of each step.
     """
 
     key: Key
@@ -45,13 +62,15 @@ class Block:
     queries: Array
     moves: Array
     copies: float
+    steps: Array
+    orbits: Index
 
     @classmethod
     def of(cls, key: Key, rows: Index, cells: Index, values: Array, copies: float) -> Block:
         """Find the basis of rows that are given by coordinates."""
         basis = linalg.spanning(values)
         queries = values if linalg.is_identity(basis) else values @ basis.T
-        return cls(key, rows, cells, queries, basis, copies)
+        return cls(key, rows, cells, queries, basis, copies, basis, cells)
 
     def restated(self, covariance: Array, basis: Array) -> Array:
         """Return a covariance on this block's basis, from that on another orthonormal basis of the same rows.
@@ -146,3 +165,60 @@ class BlockRows:
             own = [frame.classes[chosen[axis]]] if axis in chosen else np.arange(len(frame.sizes))
             orbits = np.add.outer(orbits * len(frame.sizes), own).ravel()
         return orbits.astype(np.intp)
+
+
+def frames_of(workload: UnionWorkload) -> tuple[tuple[Frame, ...], list[dict[object, Parts]]]:
+    """Return every attribute's frame, and from there the parts of each of its query sets."""
+    assert workload.domain is not None
+    asked: list[dict[object, Queries]] = [{} for _ in workload.domain.shape]
+    for table in workload.tables:
+        for axis, own in table.queries:
+            if own is not None:
+                validate.moderate(queries=own.bases if isinstance(own, CircularWorkload) else own.matrix)
+            asked[axis][key_of(own)] = own
+    frames = tuple(
+        Frame.of([*own.values()], size) for own, size in zip(asked, workload.domain.shape, strict=True)
+    )
+    looks = [
+        {key: frame.parts(each) for key, each in own.items()}
+        for frame, own in zip(frames, asked, strict=True)
+    ]
+    return frames, looks
+
+
+def key_of(asked: Queries) -> object:
+    """Return what tells query sets apart: the values themselves are one, whoever asks them."""
+    return None if asked is None else id(asked)
+
+
+def affordable(
+    workload: UnionWorkload,
+    frames: tuple[Frame, ...],
+    wide: tuple[int, ...],
+    counts: list[int],
+    cells: int,
+    most_cells: int,
+) -> None:
+    """Refuse what would take too much room before it is built."""
+    assert workload.domain is not None
+    classes = ", ".join(f"{workload.domain.names[axis]} {len(frames[axis].sizes)}" for axis in wide)
+    if cells > most_cells or sum(counts) > MAX_ORBITS:
+        raise LittleSymmetryError(
+            f"workload must have at most {most_cells} orbits of cells and of queries, got {cells} and {sum(counts)}; "
+            f"classes of values that no query tells apart: {classes or 'none but whole attributes'}"
+        )
+    choices = sum(
+        math.prod(1 + len(frames[axis].classes) for axis in table.axes) for table in workload.tables
+    )
+    if choices > MAX_CHOICES:
+        raise LittleSymmetryError(f"workload has {choices} blocks in its tables (limit {MAX_CHOICES})")
+    entries = 0
+    for table, count in zip(workload.tables, counts, strict=True):
+        others = math.prod(len(frames[axis].sizes) for axis in wide if axis not in table.axes)
+        own = math.prod(len(frames[axis].sizes) + len(frames[axis].classes) for axis in table.axes)
+        entries += count * others * own
+    if entries > MAX_ENTRIES:
+        raise LittleSymmetryError(
+            f"workload has {entries} entries in all its blocks (limit {MAX_ENTRIES}); classes of values that no query "
+            f"tells apart: {classes or 'none but whole attributes'}"
+        )

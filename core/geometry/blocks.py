@@ -25,23 +25,24 @@ from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry import block_forms
 from dualmech.geometry.attribute_symmetry import Frame, Parts
-from dualmech.geometry.base import FitnessDual, Index, Judged, LittleSymmetryError, proving, shares
+from dualmech.geometry.base import FitnessDual, Index, Judged, proving, shares
 from dualmech.geometry.block_forms import BlockForms, BlockPoint
-from dualmech.geometry.block_rows import Block, BlockRows, Key
+from dualmech.geometry.block_neighbours import moved_by
+from dualmech.geometry.block_rows import (
+    MAX_CHOICES,
+    MAX_ORBITS,
+    Block,
+    BlockRows,
+    Key,
+    affordable,
+    frames_of,
+    key_of,
+)
 from dualmech.linalg import EPS
+from dualmech.neighbours import Relation
 from dualmech.validate import Array
-from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.marginals import MarginalWorkload
-from dualmech.workloads.unions import Queries, UnionWorkload
-
-MAX_ORBITS = 2**15
-"""Largest number of orbits of cells, or of queries of all tables."""
-
-MAX_CHOICES = 2**20
-"""Largest number of blocks, counted once for every table that they are part of."""
-
-MAX_ENTRIES = 2**26
-"""Largest number of entries of the blocks' rows, all together."""
+from dualmech.workloads.unions import UnionWorkload
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +77,8 @@ class Blocks:
         How many of each symmetry makes.
     matrix_blocks : tuple of Block
         The other blocks.
+    neighbours : Relation or None
+        Which data sets privacy keeps apart; None for a record added or removed.
     exact : bool
         Whether no part of a query can have been lost to rounding, as where all are counts of cells.
     """
@@ -94,11 +97,14 @@ class Blocks:
     copies: Array
     matrix_blocks: tuple[Block, ...]
     exact: bool = False
+    neighbours: Relation | None = None
 
     name: ClassVar[str] = "blocks"
 
     @classmethod
-    def of(cls, workload: UnionWorkload, most_cells: int = MAX_ORBITS) -> Blocks:
+    def of(
+        cls, workload: UnionWorkload, most_cells: int = MAX_ORBITS, neighbours: Relation | None = None
+    ) -> Blocks:
         """Find the symmetry of a workload and split it; `of_marginals` is the quick way for marginal tables.
 
         Raises
@@ -109,14 +115,14 @@ class Blocks:
         InvalidInputError
             No query that is not all zero.
         """
-        frames, looks = _frames(workload)
+        frames, looks = frames_of(workload)
         wide = tuple(axis for axis, frame in enumerate(frames) if len(frame.sizes) > 1)
         parts = tuple(
-            tuple(looks[axis][_key_of(asked)] for axis, asked in table.queries) for table in workload.tables
+            tuple(looks[axis][key_of(asked)] for axis, asked in table.queries) for table in workload.tables
         )
         counts = [math.prod(len(each.means) for each in own) for own in parts]
         cells = math.prod(len(frames[axis].sizes) for axis in wide)
-        _affordable(workload, frames, wide, counts, cells, most_cells)
+        affordable(workload, frames, wide, counts, cells, most_cells)
         found = BlockRows(frames, wide)
         start = 0
         for table, own, count in zip(workload.tables, parts, counts, strict=True):
@@ -126,6 +132,9 @@ class Blocks:
         if not found.values:
             raise InvalidInputError("workload must have at least one query that is not all zero")
         ones = (np.ones(len(keys)), (columns, np.arange(len(keys))))
+        reach, several = sp.csr_array(ones, shape=(cells, len(keys))), found.several()
+        if neighbours is not None:
+            reach, several = moved_by(neighbours, frames, found, keys, reach, several)
         return cls(
             workload,
             frames,
@@ -137,9 +146,10 @@ class Blocks:
             cells,
             keys,
             squares,
-            sp.csr_array(ones, shape=(cells, len(keys))),
+            reach,
             np.array([found.copies_of(key) for key in keys]),
-            found.several(),
+            several,
+            neighbours=neighbours,
         )
 
     @classmethod
@@ -150,7 +160,8 @@ class Blocks:
         all copies together have the square of ``mult_T / cells_S``.
         """
         lattice, tables = workload.lattice, np.arange(len(workload.axes))
-        rows = lattice.incidence.multiply(lattice.dimensions[:, None] / workload.table_cells).T
+        shares = lattice.incidence.multiply(lattice.dimensions[:, None])
+        rows = shares.multiply(1 / workload.table_cells[None, :]).T
         return cls(
             workload,
             (),
@@ -177,6 +188,12 @@ class Blocks:
     def rank(self) -> int:
         """Size of the largest block."""
         return max((len(block.moves) for block in self.matrix_blocks), default=1)
+
+    @property
+    def farthest(self) -> float:
+        """Largest squared length of a move between neighbours."""
+        relation = self.neighbours
+        return 1.0 if relation is None else (2.0 if relation.replace else 1.0) * relation.members**2
 
     @property
     def depth(self) -> int:
@@ -258,7 +275,7 @@ class Blocks:
         return norm**2, 2 * rounding / norm if norm > 0 else 0.0
 
     def _by_table(self, values: Array, count: int) -> Array:
-        return shares(np.bincount(self.tables, values, count))
+        return shares(np.asarray(np.bincount(self.tables, values, count), dtype=np.float64))
 
     def orbit_shape(self, table: int) -> tuple[int, ...]:
         """Return how many orbits of queries a table has along each of its attributes."""
@@ -268,25 +285,6 @@ class Blocks:
         """Return one number a query of a table, in the table's shape, from one an orbit of queries of all tables."""
         own = values[self.tables == table].reshape(self.orbit_shape(table))
         return np.asarray(own[np.ix_(*(each.orbits for each in self.parts[table]))])
-
-
-def _frames(workload: UnionWorkload) -> tuple[tuple[Frame, ...], list[dict[object, Parts]]]:
-    """Return every attribute's frame, and from there the parts of each of its query sets."""
-    assert workload.domain is not None
-    asked: list[dict[object, Queries]] = [{} for _ in workload.domain.shape]
-    for table in workload.tables:
-        for axis, own in table.queries:
-            if own is not None:
-                validate.moderate(queries=own.bases if isinstance(own, CircularWorkload) else own.matrix)
-            asked[axis][_key_of(own)] = own
-    frames = tuple(
-        Frame.of([*own.values()], size) for own, size in zip(asked, workload.domain.shape, strict=True)
-    )
-    looks = [
-        {key: frame.parts(each) for key, each in own.items()}
-        for frame, own in zip(frames, asked, strict=True)
-    ]
-    return frames, looks
 
 
 def _products(own: tuple[Parts, ...], name: str) -> Array:
@@ -300,40 +298,3 @@ def _checked(name: str, given: Any, count: int) -> Array:
     if len(checked) != count:
         raise InvalidInputError(f"{name} must be {count}, one an orbit, got {len(checked)}")
     return checked
-
-
-def _key_of(asked: Queries) -> object:
-    return None if asked is None else id(asked)
-
-
-def _affordable(
-    workload: UnionWorkload,
-    frames: tuple[Frame, ...],
-    wide: tuple[int, ...],
-    counts: list[int],
-    cells: int,
-    most_cells: int,
-) -> None:
-    """Refuse what would take too much room before it is built."""
-    assert workload.domain is not None
-    classes = ", ".join(f"{workload.domain.names[axis]} {len(frames[axis].sizes)}" for axis in wide)
-    if cells > most_cells or sum(counts) > MAX_ORBITS:
-        raise LittleSymmetryError(
-            f"workload must have at most {most_cells} orbits of cells and of queries, got {cells} and {sum(counts)}; "
-            f"classes of values that no query tells apart: {classes or 'none but whole attributes'}"
-        )
-    choices = sum(
-        math.prod(1 + len(frames[axis].classes) for axis in table.axes) for table in workload.tables
-    )
-    if choices > MAX_CHOICES:
-        raise LittleSymmetryError(f"workload has {choices} blocks in its tables (limit {MAX_CHOICES})")
-    entries = 0
-    for table, count in zip(workload.tables, counts, strict=True):
-        others = math.prod(len(frames[axis].sizes) for axis in wide if axis not in table.axes)
-        own = math.prod(len(frames[axis].sizes) + len(frames[axis].classes) for axis in table.axes)
-        entries += count * others * own
-    if entries > MAX_ENTRIES:
-        raise LittleSymmetryError(
-            f"workload has {entries} entries in all its blocks (limit {MAX_ENTRIES}); classes of values that no query "
-            f"tells apart: {classes or 'none but whole attributes'}"
-        )

@@ -10,10 +10,12 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import Geometry, LittleSymmetryError
+from dualmech.geometry.block_rows import MAX_ORBITS
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.geometry.split import Split
+from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload
@@ -26,15 +28,24 @@ from dualmech.workloads.unions import UnionWorkload, union
 
 KINDS = ("auto", "dense", "blocks", "product", "split")
 
+LARGEST_DENSE = 2**12
+"""Most cells on which ``auto`` takes a matrix where blocks cannot carry the neighbours."""
+
 SPLIT_FROM = 2048
 """Number of kinds of records above which ``auto`` splits the noise on query tables rather than solve their blocks."""
 
-DenseBuilder = Callable[[Workload, Array], Dense]
-"""Makes the dense geometry of a workload and its numbers, one a query."""
+DenseBuilder = Callable[[Workload, Array, Any], Dense]
+"""Makes the dense geometry of a workload, its numbers, one a query, and neighbours."""
 
 
 def choose(
-    workload: Any, given: Any, name: str, geometry: str | Geometry, dense: DenseBuilder | None, moved: bool
+    workload: Any,
+    given: Any,
+    name: str,
+    geometry: str | Geometry,
+    dense: DenseBuilder | None = None,
+    basis: Any = None,
+    neighbours: Any = None,
 ) -> tuple[Geometry, Any]:
     """Return a geometry for a workload and its numbers, and the numbers, one for each of the geometry's items.
 
@@ -48,8 +59,9 @@ def choose(
         One of `KINDS`, or a geometry of this workload that was made before.
     dense : callable
         How a dense geometry is made.
-    moved : bool
-        Whether a basis or neighbours were given, which dense geometries alone take.
+    basis, neighbours
+        What was given: a basis and a matrix of neighbours are for dense geometries alone; neighbours by a rule, such as
+        ``replace``, also for blocks.
 
     Raises
     ------
@@ -60,20 +72,27 @@ def choose(
         raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
     given = numbers.as_mapping(given, name)
     if not isinstance(geometry, str):
-        if moved:
+        if basis is not None or neighbours is not None:
             raise InvalidInputError(
                 "basis and neighbours are those of the geometry that is given; leave them out"
             )
         return _again(workload, given, name, geometry)
     kind = validate.choice(KINDS, geometry=geometry)
-    if moved and kind not in ("auto", "dense"):
-        raise InvalidInputError(
-            f"basis and neighbours are for geometry 'dense', not for {kind!r}, whose neighbours differ by one record"
-        )
-    if moved:
+    relation = relation_of(neighbours)
+    if basis is not None or (neighbours is not None and relation is None):
+        if kind not in ("auto", "dense"):
+            raise InvalidInputError(
+                f"a basis and a matrix of neighbours are for geometry 'dense', not for {kind!r}"
+            )
         kind = "dense"
-    single = isinstance(given, ByFactor) or (not isinstance(given, Mapping) and np.ndim(given) == 0)
-    if kind in ("auto", "product") and isinstance(workload, ProductWorkload) and single:
+    if relation == Relation():
+        relation = neighbours = None
+    if relation is not None and kind in ("product", "split"):
+        raise InvalidInputError(
+            f"geometry {kind!r} takes neighbours that differ by one record added or removed, got {relation}"
+        )
+    single = isinstance(given, ByFactor) or _is_number(given)
+    if kind in ("auto", "product") and isinstance(workload, ProductWorkload) and single and relation is None:
         return _product(workload, given, name, dense)
     if kind == "product" or isinstance(given, ByFactor):
         raise InvalidInputError(
@@ -83,12 +102,20 @@ def choose(
     if kind == "split":
         return _split(workload, given, name)
     if kind == "blocks" or (kind == "auto" and _tabular(workload) is not None):
-        found = _blocks(workload, given, name, kind == "auto")
+        found = _blocks(workload, given, name, kind == "auto", relation)
         if found is not None:
             return found
     each = by_query(workload, given, name, positive=name == "targets")
     assert dense is not None
-    return dense(workload, each), each
+    moves = neighbours if relation is None else relation.matrix(workload.shape[1])
+    return dense(workload, each, moves), each
+
+
+def relation_of(neighbours: Any) -> Relation | None:
+    """Return neighbours by a rule, None for a matrix or none at all."""
+    if isinstance(neighbours, str):
+        return Relation.of(neighbours)
+    return neighbours if isinstance(neighbours, Relation) else None
 
 
 def by_query(workload: Workload, given: Any, name: str, positive: bool = True) -> Array:
@@ -130,6 +157,10 @@ def by_query(workload: Workload, given: Any, name: str, positive: bool = True) -
     return checked
 
 
+def _is_number(given: Any) -> bool:
+    return isinstance(given, int | float | np.number) or (isinstance(given, np.ndarray) and given.ndim == 0)
+
+
 def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Geometry, Any]:
     """Return a geometry that was made before, with other numbers."""
     if not isinstance(geometry, Geometry):
@@ -142,9 +173,9 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
         for own, factor, share in zip(
             workload.factors, geometry.factors, _shares(workload, given, name), strict=True
         ):
-            key = id(factor), id(share) if np.ndim(share) or isinstance(share, Mapping) else share
+            key = id(factor), share if _is_number(share) else id(share)
             if key not in known:
-                known[key] = choose(own, share, name, factor, None, False)[1]
+                known[key] = choose(own, share, name, factor)[1]
             found.append(known[key])
         geometry.representable(name, found)
         return geometry, tuple(found)
@@ -187,14 +218,16 @@ def _by_table(
     workload: Workload, tables: MarginalWorkload | UnionWorkload, given: Any, name: str
 ) -> Array | None:
     """Return one number a table, or None where queries of a table have different ones."""
-    counted = np.ndim(given) == 1 and not isinstance(given, Mapping)
-    if counted and len(given) != len(tables.table_names):
-        if len(given) != workload.shape[0]:
+    counted = not isinstance(given, Mapping) and not _is_number(given)
+    if counted:
+        checked = validate.numeric(1, **{name: given})
+        if len(checked) not in (len(tables.table_names), workload.shape[0]):
             raise InvalidInputError(
                 f"{name} must be one number, {len(tables.table_names)} numbers, one a table, or "
-                f"{workload.shape[0]}, one a query, got shape {np.shape(given)}"
+                f"{workload.shape[0]}, one a query, got shape {checked.shape}"
             )
-        return _even(workload, by_query(workload, given, name))
+        if len(checked) != len(tables.table_names):
+            return _even(workload, by_query(workload, checked, name))
     try:
         found = tables.per_table(given, name)
     except InvalidInputError:
@@ -215,7 +248,9 @@ def _even(workload: Workload, each: Array) -> Array | None:
     return firsts if np.array_equal(firsts[tables], each) else None
 
 
-def _blocks(workload: Workload, given: Any, name: str, auto: bool) -> tuple[Geometry, Any] | None:
+def _blocks(
+    workload: Workload, given: Any, name: str, auto: bool, relation: Relation | None
+) -> tuple[Geometry, Any] | None:
     """Return blocks; None where ``auto`` should rather take a matrix."""
     tables = tabular(workload)
     found = _by_table(workload, tables, given, name)
@@ -224,12 +259,16 @@ def _blocks(workload: Workload, given: Any, name: str, auto: bool) -> tuple[Geom
             return None
         raise InvalidInputError(f"geometry 'blocks' takes {name} that are equal within a table")
     try:
-        if isinstance(tables, MarginalWorkload):
+        if isinstance(tables, MarginalWorkload) and relation is None:
             return Blocks.of_marginals(tables), found
+        asked = structured([tables]) if isinstance(tables, MarginalWorkload) else tables
+        assert asked is not None
         limited = auto and isinstance(workload, TableWorkload)
-        return (Blocks.of(tables, SPLIT_FROM) if limited else Blocks.of(tables)), found
+        return Blocks.of(asked, SPLIT_FROM if limited else MAX_ORBITS, relation), found
     except LittleSymmetryError:
-        if auto and isinstance(workload, TableWorkload):
+        if auto and relation is not None and workload.shape[1] <= LARGEST_DENSE:
+            return None
+        if auto and relation is None and isinstance(workload, TableWorkload):
             return _split(workload, given, name)
         raise
 
@@ -259,10 +298,10 @@ def _product(
     known: dict[Any, tuple[Geometry, Any]] = {}
     found = []
     for factor, own in zip(workload.factors, _shares(workload, given, name), strict=True):
-        key = id(factor), own if np.ndim(own) == 0 and not isinstance(own, Mapping) else id(own)
+        key = id(factor), own if _is_number(own) else id(own)
         if key not in known:
             kind = "blocks" if isinstance(factor, MarginalWorkload) else "dense"
-            known[key] = choose(factor, own, name, kind, dense, False)
+            known[key] = choose(factor, own, name, kind, dense)
         found.append(known[key])
     made = Product(workload, tuple(geometry for geometry, _ in found))
     held = tuple(own for _, own in found)

@@ -73,8 +73,8 @@ class Orbits:
                 raise InputTypeError(
                     f"problem must be a FitnessForUse, PrivacyFirst or TotalVariance, got {type(problem).__name__}"
                 )
-        if (name := getattr(problem.geometry, "name", None)) != "dense":
-            raise InvalidInputError(f"orbits are for problems on geometry 'dense', got {name!r}")
+        if (kind := getattr(problem.geometry, "name", None)) != "dense":
+            raise InvalidInputError(f"orbits are for problems on geometry 'dense', got {kind!r}")
         queries, cells = problem.workload.shape
         neighbours = problem.neighbours
         count = cells if neighbours is None else neighbours.shape[1]

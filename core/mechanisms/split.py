@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +58,7 @@ class SplitMechanism(GaussianPrivacy):
                 f"workload must be made by dualmech.workloads.query_tables, got {type(workload).__name__}"
             )
         geometry = Split(workload)
-        point = geometry.point(SplitPoint(tuple(shapes), noise))
+        point = geometry.point(SplitPoint(tuple(cast(Any, shapes)), cast(Any, noise)))
         levels, parts = validate.positive(1, noise=point.levels), geometry.parts(point.shapes)
         if parts is None:
             raise InvalidInputError("shapes must be positive definite covariances")

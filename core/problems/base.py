@@ -12,9 +12,11 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index
 from dualmech.geometry.blocks import Blocks
+from dualmech.geometry.choice import LARGEST_DENSE
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.linalg import regularised_covariance, to_dense
+from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 from dualmech.workloads.products import ProductWorkload
@@ -34,7 +36,9 @@ class Problem:
         return {name: getattr(self, name) for name in self.arguments}
 
     def stated(self, answer: Any) -> Any:
-        """Return anybody's answer in the problem's own terms."""
+        """Return anybody's answer in the problem's own terms; a mechanism is none, unless a problem says otherwise."""
+        if hasattr(answer, "squared_privacy_cost"):
+            raise InvalidInputError(f"a {type(self).__name__} is judged by its own points, not by mechanisms")
         return answer
 
     def loose(self, primal: Any, slack: float) -> Index:
@@ -122,7 +126,7 @@ class OnGeometry(Problem):
         """Whether another problem asks the same, on whatever geometry."""
         if self is other:
             return True
-        if type(self) is not type(other) or not same_values(self.neighbours, other.neighbours):
+        if type(self) is not type(other) or not same_values(_moves(self), _moves(other)):
             return False
         mine, theirs = getattr(self, self.numbers), getattr(other, self.numbers)
         if self.geometry.name != other.geometry.name:
@@ -142,13 +146,16 @@ class OnGeometry(Problem):
 
     def with_bases(self, bases: Sequence[Any]) -> Any:
         """Return the same problem on a product whose dense factors stand on given bases, None for their own."""
-        pairs = zip(self.factors, bases, strict=True)
         held = getattr(self, self.numbers)
-        factors = tuple(
-            each.geometry if basis is None else each._on(each.workload, own, None, basis=basis).geometry
-            for (each, basis), own in zip(pairs, held, strict=True)
-        )
-        return self._on(self.workload, ByFactor(*held), Product(self.geometry.workload, factors))
+        known: dict[Any, Geometry] = {}
+        factors = []
+        for each, basis, own in zip(self.factors, bases, held, strict=True):
+            key = id(each), id(basis)
+            if key not in known:
+                moved = each if basis is None else each._on(each.workload, own, None, basis=basis)
+                known[key] = moved.geometry
+            factors.append(known[key])
+        return self._on(self.workload, ByFactor(*held), Product(self.geometry.workload, tuple(factors)))
 
     def __repr__(self) -> str:
         options = [name for name in self.arguments if name not in ("workload", self.numbers)]
@@ -161,6 +168,13 @@ class OnGeometry(Problem):
             if name not in ("workload", self.numbers):
                 options[name] = getattr(self, name)
         return type(self)(workload, numbers, geometry=geometry or "dense", **options)  # type: ignore[call-arg]
+
+
+def _moves(problem: OnGeometry) -> Any:
+    """Return the neighbours of a problem as a matrix where there is one, else by their rule."""
+    given = problem.neighbours
+    small = problem.workload.shape[1] <= LARGEST_DENSE
+    return given.matrix(problem.workload.shape[1]) if isinstance(given, Relation) and small else given
 
 
 def point_on(geometry: Geometry, answer: Any) -> Any:
@@ -215,7 +229,7 @@ def same_values(one: Any, other: Any) -> bool:
                 (one.neighbours, other.neighbours),
             )
         )
-    if isinstance(one, str):
+    if isinstance(one, str | Relation):
         return bool(one == other)
     return bool(np.array_equal(to_dense(one), to_dense(other)))
 

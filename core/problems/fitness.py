@@ -13,6 +13,7 @@ from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.geometry.base import FitnessDual, Geometry, Index, scaled_until
 from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
+from dualmech.neighbours import Relation
 from dualmech.problems.base import OnGeometry
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
@@ -44,9 +45,10 @@ class FitnessForUse(OnGeometry):
     basis : (k, d) array, optional
         B, of full row rank k = rank W, spanning the rows of W. By default the identity if W has full column
         rank, else orthonormal rows. Dense alone.
-    neighbours : (d, s) array or sparse matrix, optional
-        U, the differences of neighbouring data sets up to sign (`dualmech.neighbours`); by default the
-        identity, one record added or removed. Dense alone.
+    neighbours : str, Relation, (d, s) array or sparse matrix, optional
+        By a rule, ``add-remove`` or ``replace``, either with ``:RECORDS`` a person, which blocks take as well; or U,
+        the differences of neighbouring data sets up to sign (`dualmech.neighbours`), dense alone. By default one record
+        added or removed.
     geometry : {"auto", "dense", "blocks", "product", "split"} or Geometry
         How noise is evaluated: on a matrix; on the few small blocks that the symmetry of tables leaves, at any number
         of cells; factor by factor; or split by attribute, which proves an interval and is not always tight. ``auto``
@@ -91,15 +93,14 @@ class FitnessForUse(OnGeometry):
         workload: Workload,
         targets: Any = 1.0,
         basis: npt.ArrayLike | None = None,
-        neighbours: Matrix | npt.ArrayLike | None = None,
+        neighbours: str | Relation | Matrix | npt.ArrayLike | None = None,
         *,
         geometry: str | Geometry = "auto",
     ) -> None:
-        def dense(asked: Workload, _: Array) -> Dense:
-            return Dense.of(asked, basis, neighbours)
+        def dense(asked: Workload, _: Array, moves: Any) -> Dense:
+            return Dense.of(asked, basis, moves)
 
-        moved = basis is not None or neighbours is not None
-        chosen, numbers = choose(workload, targets, "targets", geometry, dense, moved)
+        chosen, numbers = choose(workload, targets, "targets", geometry, dense, basis, neighbours)
         object.__setattr__(self, "workload", workload)
         object.__setattr__(self, "targets", numbers)
         object.__setattr__(self, "geometry", chosen)
@@ -175,7 +176,7 @@ class PrivacyFirst(OnGeometry):
         targets: Any,
         cost: float,
         basis: npt.ArrayLike | None = None,
-        neighbours: Matrix | npt.ArrayLike | None = None,
+        neighbours: str | Relation | Matrix | npt.ArrayLike | None = None,
         *,
         geometry: str | Geometry = "auto",
     ) -> None:
@@ -195,7 +196,7 @@ class PrivacyFirst(OnGeometry):
         return self.accuracy_first.targets
 
     @property
-    def geometry(self) -> Any:  # type: ignore[override]
+    def geometry(self) -> Any:
         """How noise is evaluated, shared with the accuracy-first twin."""
         return self.accuracy_first.geometry
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dualmech.errors import InputTypeError, UncertifiedWarning
+from dualmech.errors import InputTypeError, InvalidInputError, UncertifiedWarning
 from dualmech.geometry.base import FitnessDual
 from dualmech.geometry.dense_forms import evaluate
 from dualmech.problems.faces import next_stage
@@ -142,8 +142,11 @@ def _proven_in_order(stages: tuple[Solution, ...], finished: bool) -> tuple[Solu
 
 def accuracy_first(problem: FitnessForUse | PrivacyFirst) -> FitnessForUse:
     """Return the problem whose optima are refined; `InputTypeError` for anything else."""
-    if isinstance(problem, PrivacyFirst):
-        return problem.accuracy_first
-    if isinstance(problem, FitnessForUse):
-        return problem
-    raise InputTypeError(f"problem must be FitnessForUse or PrivacyFirst, got {type(problem).__name__}")
+    if not isinstance(problem, FitnessForUse | PrivacyFirst):
+        raise InputTypeError(f"problem must be FitnessForUse or PrivacyFirst, got {type(problem).__name__}")
+    if problem.geometry.name != "dense":
+        raise InvalidInputError(
+            f"refine takes geometry 'dense', got {problem.geometry.name!r}: stages are found on a matrix; state the "
+            f"problem with geometry='dense' where there can be one (on marginals every record costs the same anyway)"
+        )
+    return problem.accuracy_first if isinstance(problem, PrivacyFirst) else problem

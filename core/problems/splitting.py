@@ -54,7 +54,7 @@ def best_split(
 
     The gap that such forms leave is not closed; the search ends at the tolerance, or once it is late.
     """
-    summed, steps = isinstance(problem, TotalVariance), 0
+    steps = 0
     points: list[tuple[float, SplitPoint]] = []
     duals: list[tuple[float, Any]] = []
     for total in TOTALS:
@@ -62,7 +62,7 @@ def best_split(
             found = attributes(problem, total, alone)
             shapes = _definite(problem.geometry, found.shapes)
             parts = problem.geometry.parts(shapes)
-            if summed:
+            if isinstance(problem, TotalVariance):
                 points.append(_least_total(problem, shapes, parts))
                 duals.append(_total_weights(problem, found))
             else:

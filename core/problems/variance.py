@@ -14,6 +14,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index, VarianceDual
 from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
+from dualmech.neighbours import Relation
 from dualmech.problems.base import OnGeometry
 from dualmech.problems.fitness import spending
 from dualmech.validate import Array, Matrix
@@ -47,9 +48,8 @@ class TotalVariance(OnGeometry):
     basis : (k, d) array, optional
         B, of full row rank, spanning the rows of W whose weight is positive, k of them independent. By default
         the identity if these have full column rank, else orthonormal rows. Dense alone.
-    neighbours : (d, s) array or sparse matrix, optional
-        U, the differences of neighbouring data sets up to sign (`dualmech.neighbours`); by default the
-        identity, one record added or removed. Dense alone.
+    neighbours : str, Relation, (d, s) array or sparse matrix, optional
+        As for `FitnessForUse`.
     geometry : {"auto", "dense", "blocks", "product", "split"} or Geometry
         As for `FitnessForUse`.
 
@@ -94,19 +94,18 @@ class TotalVariance(OnGeometry):
         workload: Workload,
         weights: Any = None,
         basis: npt.ArrayLike | None = None,
-        neighbours: Matrix | npt.ArrayLike | None = None,
+        neighbours: str | Relation | Matrix | npt.ArrayLike | None = None,
         *,
         geometry: str | Geometry = "auto",
     ) -> None:
-        def dense(whole: Workload, numbers: Array) -> Dense:
+        def dense(whole: Workload, numbers: Array, moves: Any) -> Dense:
             if np.any(numbers == 0) and not np.any(numbers[whole.row_norms() > 0]):
                 raise InvalidInputError("weights must be positive on at least one query that is not all zero")
             asked = whole if np.all(numbers) else whole.select(np.flatnonzero(numbers))
-            return Dense.of(asked, basis, neighbours)
+            return Dense.of(asked, basis, moves)
 
-        moved = basis is not None or neighbours is not None
         given = 1.0 if weights is None else weights
-        chosen, numbers = choose(workload, given, "weights", geometry, dense, moved)
+        chosen, numbers = choose(workload, given, "weights", geometry, dense, basis, neighbours)
         object.__setattr__(self, "workload", workload)
         object.__setattr__(self, "weights", numbers)
         object.__setattr__(self, "geometry", chosen)

@@ -6,15 +6,14 @@ An object is written as its parts, each under the object's key, a dot and the pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from dualmech import files, linalg
-from dualmech.errors import DualmechError, InvalidInputError
+from dualmech import files
+from dualmech.errors import InvalidInputError
 from dualmech.files import domains
 from dualmech.files.archives import Arrays
 from dualmech.geometry.base import FitnessDual, VarianceDual
@@ -35,18 +34,31 @@ from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
+from dualmech.storage.codec import (
+    KINDS,
+    Given,
+    Kind,
+    of_fields,
+    packed,
+    parts_of,
+    required,
+    required_value,
+    several,
+    unpacked,
+)
 from dualmech.workloads.base import Workload
 from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.marginals import MarginalWorkload
-from dualmech.workloads.products import ProductWorkload
+from dualmech.workloads.products import kron
 from dualmech.workloads.query_tables import TableWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
-Given: TypeAlias = Mapping[str, npt.NDArray[Any]]
+Answer: TypeAlias = tuple[Any, Any, Any]
+"""A problem, a primal point and dual weights."""
 
-Answer: TypeAlias = tuple[Any, Any, Any]  # a problem, a primal point and dual weights
+OPTIONAL = ("basis", "neighbours", "geometry", "floor", "total", "prior")
+"""Arguments of problems that a file may leave out."""
 
-ABSENT = -1  # index that marks an absent item among those of a tuple
 
 PROBLEMS: dict[str, type[Problem]] = {
     kind.__name__: kind
@@ -58,20 +70,12 @@ PROBLEMS: dict[str, type[Problem]] = {
 """The problems whose solutions can be written, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of object in a file: its parts by name, and how it is made of them."""
-
-    parts: Callable[[Any], Mapping[str, Any]]
-    made: Callable[..., Any]
-
-
 def described(problem: Any, primal: Any, dual: Any) -> Arrays:
     """Return the arrays of a problem, one of `PROBLEMS`, and of an answer to it."""
     arrays: Arrays = {"problem": np.array(type(problem).__name__)}
     for name, part in (_stated(problem) | {"primal": _with_bases(problem, primal)}).items():
-        arrays |= _packed(name, part)
-    return arrays | _packed("dual", dual)
+        arrays |= packed(name, part)
+    return arrays | packed("dual", dual)
 
 
 def answered(given: Given) -> Answer:
@@ -80,11 +84,11 @@ def answered(given: Given) -> Answer:
     Raises `InvalidInputError` or `InputTypeError` for a problem of a kind that is not known, a key that is missing,
     or arrays that do not fit together.
     """
-    name = str(_required(given, "problem"))
+    name = str(required(given, "problem"))
     if name not in PROBLEMS:
         raise InvalidInputError(f"problem must be one of {', '.join(PROBLEMS)}, got {name!r}")
     problem = _restated(PROBLEMS[name], given)
-    primal, dual = _unpacked(given, "primal"), _unpacked(given, "dual")
+    primal, dual = (required_value(unpacked(given, name), name) for name in ("primal", "dual"))
     if isinstance(getattr(problem, "geometry", None), Blocks) and isinstance(primal, _BasedPoint):
         primal = primal.on(problem.geometry)
     return problem, _on_factors(problem, primal), dual
@@ -97,21 +101,28 @@ def _stated(problem: Any) -> dict[str, Any]:
         stated["geometry"] = problem.geometry.name
         if isinstance(problem.geometry, Dense):
             stated |= {"basis": problem.basis, "neighbours": problem.neighbours}
+        if isinstance(problem.geometry, Blocks) and problem.geometry.neighbours is not None:
+            stated["neighbours"] = str(problem.geometry.neighbours)
         if isinstance(problem.geometry, Product):
             stated["bases"] = tuple(getattr(each, "basis", None) for each in problem.geometry.factors)
     return stated
 
 
 def _restated(kind: type[Problem], given: Given) -> Any:
-    stated = {name: _unpacked(given, name) for name in (*kind.arguments, "geometry", "basis", "neighbours")}
+    stated = {name: unpacked(given, name) for name in (*kind.arguments, "geometry", "basis", "neighbours")}
+    for name in kind.arguments:
+        if name not in OPTIONAL:
+            required_value(stated[name], name)
     stated = {name: value for name, value in stated.items() if value is not None}
     if not issubclass(kind, OnGeometry):
         return kind(**{name: stated[name] for name in kind.arguments if name in stated})
     if isinstance(stated.get(kind.numbers), tuple):
-        bases = _unpacked(given, "bases") or ()
+        bases = unpacked(given, "bases")
         stated[kind.numbers] = ByFactor(*stated[kind.numbers])
         problem = kind(**stated)
-        return problem.with_bases(bases) if any(each is not None for each in bases) else problem
+        if bases is None:
+            return problem
+        return problem.with_bases(several("bases", bases, len(problem.geometry.factors)))
     return kind(**stated)
 
 
@@ -126,8 +137,8 @@ class _BasedPoint:
     def on(self, blocks: Blocks) -> BlockPoint:
         """Return the noise on the bases of blocks."""
         count = len(blocks.matrix_blocks)
-        if not len(self.covariances) == len(self.bases) == count:
-            raise InvalidInputError(f"covariances must be {count}, got {len(self.covariances)}")
+        for name, own in (("covariances", self.covariances), ("bases", self.bases)):
+            several(name, own, count)
         found = zip(blocks.matrix_blocks, self.covariances, self.bases, strict=True)
         return BlockPoint(self.levels, tuple(block.restated(own, basis) for block, own, basis in found))
 
@@ -147,91 +158,6 @@ def _on_factors(problem: Any, primal: Any) -> Any:
         return primal
     pairs = zip(primal, problem.geometry.factors, strict=False)
     return tuple(own.on(factor) if isinstance(own, _BasedPoint) else own for own, factor in pairs)
-
-
-def _packed(key: str, value: Any) -> Arrays:
-    """Return a value under a key: an array, a number, a text, a tuple of values, or an object of a known kind."""
-    if value is None:
-        return {}
-    if isinstance(value, tuple):
-        return _pooled(key, value)
-    kind = KINDS.get(type(value).__name__)
-    if kind is None:
-        return {key: files.texts(key, [value])[0] if isinstance(value, str) else linalg.to_dense(value)}
-    arrays: Arrays = {f"{key}.kind": np.array(type(value).__name__)}
-    for name, part in kind.parts(value).items():
-        arrays |= _packed(f"{key}.{name}", part)
-    return arrays
-
-
-def _unpacked(given: Given, key: str) -> Any:
-    """Return what `_packed` was given, None where there is nothing under the key.
-
-    Raises `InvalidInputError` for an unknown kind, and whatever is wrong with an object, by its key.
-    """
-    if key in given:
-        array = given[key]
-        if f"{key}.tuple" in given:
-            return _spread(given, key)
-        return array.item() if array.ndim == 0 else array
-    name = str(given.get(f"{key}.kind", ""))
-    if not name:
-        return None
-    if name not in KINDS:
-        raise InvalidInputError(f"{key}.kind must be one of {', '.join(KINDS)}, got {name!r}")
-    prefix = f"{key}."
-    names = {each.removeprefix(prefix).partition(".")[0] for each in given if each.startswith(prefix)}
-    parts = {each: _unpacked(given, prefix + each) for each in names - {"kind"} if not _belongs(each)}
-    try:
-        return KINDS[name].made(**parts)
-    except (DualmechError, ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
-        raise InvalidInputError(f"{key}: {error}") from error
-
-
-def _belongs(name: str) -> bool:
-    """Whether a part belongs to a tuple beside it: its numbered items."""
-    return name.rpartition("#")[2].isdigit()
-
-
-def _pooled(key: str, items: tuple[Any, ...]) -> Arrays:
-    """Return several items, those that come again once, and under `key` which of them each one is."""
-    kept = {id(item): item for item in items if item is not None}
-    order = {identity: number for number, identity in enumerate(kept)}
-    arrays: Arrays = {
-        key: np.array([order.get(id(item), ABSENT) for item in items], dtype=np.int64),
-        f"{key}.tuple": np.array(len(items)),
-    }
-    for identity, item in kept.items():
-        arrays |= _packed(f"{key}#{order[identity]}", item)
-    return arrays
-
-
-def _spread(given: Given, key: str) -> tuple[Any, ...]:
-    """Return the items that `_pooled` was given, one that comes again the same object."""
-    numbers = given[key]
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.any(numbers < ABSENT):
-        raise InvalidInputError(f"{key} must be a list of whole numbers from {ABSENT}")
-    made: dict[int, Any] = {ABSENT: None}
-    for number in np.unique(numbers).tolist():
-        if number != ABSENT:
-            made[number] = _required_value(_unpacked(given, f"{key}#{number}"), f"{key}#{number}")
-    return tuple(made[number] for number in numbers.tolist())
-
-
-def _required(given: Given, key: str) -> npt.NDArray[Any]:
-    if key not in given:
-        raise InvalidInputError(f"needs the array {key!r}, has {', '.join(sorted(given)) or 'none'}")
-    return given[key]
-
-
-def _required_value(value: Any, key: str) -> Any:
-    if value is None:
-        raise InvalidInputError(f"needs {key!r}")
-    return value
-
-
-def _fields(*names: str) -> Callable[[Any], Mapping[str, Any]]:
-    return lambda value: {name: getattr(value, name) for name in names}
 
 
 def _plain(workload: Workload) -> Mapping[str, Any]:
@@ -278,9 +204,15 @@ def _union_made(table_names: Any = (), queries: tuple[Any, ...] = (), **parts: A
     return UnionWorkload(domain, tables)
 
 
-def _tables_made(tables: Any, queries: Any = ()) -> TableWorkload:
-    if not isinstance(tables, MarginalWorkload) or len(queries) != len(tables.domain.shape):  # type: ignore[union-attr]
-        raise InvalidInputError("queries must be one an attribute of marginal tables")
+def _tables_made(tables: Any = None, queries: Any = ()) -> TableWorkload:
+    if not isinstance(tables, MarginalWorkload) or tables.domain is None:
+        raise InvalidInputError("needs tables that are marginals")
+    sizes = tables.domain.shape
+    if len(queries) != len(sizes):
+        raise InvalidInputError(f"queries must be {len(sizes)}, one an attribute, got {len(queries)}")
+    for own, size in zip(queries, sizes, strict=True):
+        if own is not None and (not isinstance(own, Workload) or own.shape[1] != size):
+            raise InvalidInputError(f"queries must be over {size} values")
     return TableWorkload(tables, queries)
 
 
@@ -289,13 +221,13 @@ def _marginals(workload: MarginalWorkload) -> Mapping[str, Any]:
     return domains.arrays(workload.domain, workload.axes)
 
 
-KINDS: dict[str, Kind] = {
+KINDS |= {
     "Workload": Kind(_plain, _plain_made),
     "MarginalWorkload": Kind(_marginals, lambda **parts: MarginalWorkload(*_sets_made(True, parts))),
     "UnionWorkload": Kind(_union, _union_made),
-    "TableWorkload": Kind(_fields("tables", "queries"), _tables_made),
-    "ProductWorkload": Kind(_fields("factors"), ProductWorkload),
-    "CircularWorkload": Kind(_fields("bases"), CircularWorkload),
+    "TableWorkload": Kind(parts_of("tables", "queries"), _tables_made),
+    "ProductWorkload": Kind(parts_of("factors"), lambda factors: kron(*factors)),
+    "CircularWorkload": Kind(parts_of("bases"), CircularWorkload),
     "LinearGaussianMechanism": Kind(
         lambda mechanism: {
             "query_matrix": mechanism.query_matrix,
@@ -305,10 +237,9 @@ KINDS: dict[str, Kind] = {
         LinearGaussianMechanism,
     ),
 } | {
-    kind.__name__: Kind(_fields(*kind.__dataclass_fields__), kind)  # type: ignore[attr-defined]
+    kind.__name__: of_fields(kind)
     for kind in (
         *(FitnessDual, VarianceDual, SoftmaxDual, WeightingDual, CommonDual, ReuseDual, LocalDual),
         *(ProjectionDual, EstimateDual, Relaxation, LocalPoint, SplitPoint, SplitWeights, _BasedPoint),
     )
 }
-"""The kinds of objects in files, by name."""

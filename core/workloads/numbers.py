@@ -18,7 +18,17 @@ MAX_NAMED = 2**20  # largest number of queries among whose names numbers are loo
 
 
 def as_mapping(given: Any, name: str) -> Any:
-    """Return a pandas Series with names as a mapping, and anything else as it is; a name may come once only."""
+    """Return a pandas Series with names as a mapping, and anything else as it is; a name may come once only.
+
+    Lists of different lengths in one another, which are no array, are refused.
+    """
+    if isinstance(given, list | tuple):
+        try:
+            np.ndim(given)
+        except ValueError:
+            raise InvalidInputError(
+                f"{name} must be a number or an array of numbers, got lists of different lengths"
+            ) from None
     index = getattr(given, "index", None)
     if index is None or callable(index) or not hasattr(given, "to_numpy"):
         return given

@@ -53,7 +53,10 @@ def _on_geometry(
     problem: FitnessForUse | PrivacyFirst | TotalVariance, out: Console, solution: Solution, terms: Terms
 ) -> None:
     if isinstance(problem.geometry, Dense):
-        (_total_variance if isinstance(problem, TotalVariance) else _fitness)(problem, out, solution, terms)
+        if isinstance(problem, TotalVariance):
+            _total_variance(problem, out, solution, terms)
+        else:
+            _fitness(problem, out, solution, terms)
         return
     point = problem.geometry.scaled(solution.primal, terms.divisor(problem))
     # The mechanism as it is spent: that of total variance is solved at a cost of 1.

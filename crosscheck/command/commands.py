@@ -10,7 +10,7 @@ import typer
 from dualmech import fast, files
 from dualmech.crosscheck import judging
 from dualmech.crosscheck.command import inputs, options
-from dualmech.crosscheck.command.options import Family, Layer
+from dualmech.crosscheck.command.options import Layer
 from dualmech.crosscheck.command.request import Request, UsageError
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.problems.refinement import Refinement
@@ -21,7 +21,7 @@ from dualmech.storage import solutions
 def solve(
     context: typer.Context,
     workload: options.Workload,
-    problem: options.Problem = Family.FITNESS,
+    problem: options.Problem = options.FITNESS,
     targets: options.Targets = None,
     moe: options.Margins = None,
     z: options.Quantile = 1.645,
@@ -83,7 +83,7 @@ def solve(
 def judge(
     context: typer.Context,
     workload: options.Workload,
-    problem: options.Problem = Family.FITNESS,
+    problem: options.Problem = options.FITNESS,
     targets: options.Targets = None,
     moe: options.Margins = None,
     z: options.Quantile = 1.645,
@@ -121,7 +121,7 @@ def judge(
     from dualmech.crosscheck.command import report
 
     request = _request(context)
-    if problem is not Family.FITNESS and (rho is not None or epsilon is not None):
+    if problem != "fitness" and (rho is not None or epsilon is not None):
         raise UsageError(
             f"--rho and --epsilon belong to solve; judge takes an answer to --problem {problem} at "
             f"sensitivity 1, and says what another is worth once scaled to it"
@@ -131,7 +131,7 @@ def judge(
     kinds = [kind for kind, path in given.items() if path is not None]
     if len(kinds) != 1:
         either = "either --covariance FILE or --strategy FILE"
-        wanted = "--query-weights FILE" if problem is Family.WEIGHTING else either
+        wanted = "--query-weights FILE" if problem == "weighting" else either
         raise UsageError(f"give {wanted}: the answer to judge")
     path = str(given[kinds[0]])
     answer = inputs.read_mechanism(path) if kinds[0] == "covariance" else None
@@ -147,7 +147,7 @@ def judge(
 def explain(
     context: typer.Context,
     workload: options.Asked,
-    problem: options.Problem = Family.FITNESS,
+    problem: options.Problem = options.FITNESS,
     targets: options.Targets = None,
     moe: options.Margins = None,
     weights: options.Weights = None,

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from dualmech import files, neighbours, workloads
+from dualmech import files, workloads
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.judging import OfCovariance, covariance_of_strategy
 from dualmech.crosscheck.rivals.central.products import domain_of
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.linalg import is_identity
 from dualmech.mechanisms import block
+from dualmech.neighbours import Relation
 from dualmech.problems import designs
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
@@ -39,23 +39,14 @@ def read_workload(text: str) -> Workload:
     return names.named(text)
 
 
-NEIGHBOURS: dict[str, Callable[[int, int], sp.csc_array | None]] = {
-    "add-remove": lambda cells, members: None if members == 1 else neighbours.household(cells, members),
-    "replace": lambda cells, members: neighbours.household(cells, members, replace=True),
-}
-"""Relations by name; each may be followed by a colon and the most records that one person holds."""
-
-
-def read_neighbours(text: str, cells: int) -> sp.csc_array | Array | None:
-    """Return the matrix of ``add-remove``, ``replace``, either with ``:RECORDS``, or that in a file."""
-    name, _, members = text.partition(":")
-    if name in NEIGHBOURS and (members.isdecimal() or not members):
-        return NEIGHBOURS[name](cells, int(members or 1))
+def read_neighbours(text: str) -> Relation | Array:
+    """Return the relation ``add-remove`` or ``replace``, either with ``:RECORDS``, or the matrix in a file."""
     if Path(text).suffix.lower() in files.SUFFIXES:
         return files.read_matrix(text, "neighbours")
-    raise InvalidInputError(
-        f"neighbours must be add-remove, replace, add-remove:RECORDS, replace:RECORDS or a file, got {text!r}"
-    )
+    try:
+        return Relation.of(text)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{str(error).replace('a matrix', 'a file')}") from None
 
 
 DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {

@@ -20,6 +20,8 @@ class Layer(StrEnum):
 Family = StrEnum("Family", {family.name.upper(): family.name for family in POSED})  # type: ignore[misc]
 """Which problem is asked."""
 
+FITNESS = Family("fitness")
+
 
 class Privacy(StrEnum):
     """Which noise the weighted design queries get."""

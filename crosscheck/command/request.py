@@ -7,15 +7,15 @@ from typing import Any
 
 from dualmech import accounting, validate
 from dualmech.crosscheck.command import inputs, table_inputs
-from dualmech.crosscheck.command.options import Family, Privacy
+from dualmech.crosscheck.command.options import Privacy
 from dualmech.crosscheck.command.wording import Terms
 from dualmech.crosscheck.families import POSED
 from dualmech.errors import DualmechError, InvalidInputError
+from dualmech.neighbours import Relation
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.validate import Matrix
 from dualmech.workloads.base import Workload
 
 REPORTED_DELTA = 1e-9
@@ -107,16 +107,16 @@ class Request:
         validate.positive_number(z=self.z)
         if self.delta is not None:
             validate.probability(delta=self.delta)
-        stated = {Family.VARIANCE: self._total_variance, Family.WEIGHTING: self._query_weighting}
+        stated = {"variance": self._total_variance, "weighting": self._query_weighting}
         if self.problem in stated:
-            return stated[Family(self.problem)](geometry or self.geometry)
-        if self.problem == Family.SOFTMAX:
+            return stated[self.problem](geometry or self.geometry)
+        if self.problem == "softmax":
             return self._softmax()
         return self._fitness(geometry or self.geometry)
 
     def _fitness(self, geometry: str) -> FitnessForUse | PrivacyFirst:
         cost = self.cost
-        workload, changes = self._data()
+        workload, changes = self._data(matrix=geometry == "dense")
         targets = self._variances(workload)
         if cost is None:
             return FitnessForUse(workload, targets, neighbours=changes, geometry=geometry)
@@ -124,7 +124,7 @@ class Request:
 
     def _total_variance(self, geometry: str) -> TotalVariance:
         self.terms  # noqa: B018 - a budget that cannot be spent is refused before any work
-        workload, changes = self._data()
+        workload, changes = self._data(matrix=geometry == "dense")
         weights = table_inputs.read_numbers(self.weights or "1", "weights", workload)
         return TotalVariance(workload, weights, neighbours=changes, geometry=geometry)
 
@@ -143,16 +143,18 @@ class Request:
         workload, changes = self._data(matrix=True)
         return SoftmaxFitness(workload, self._variances(workload), self.t1, t2, weight, neighbours=changes)
 
-    def _data(self, matrix: bool = False) -> tuple[Workload, Matrix | None]:
+    def _data(self, matrix: bool = False) -> tuple[Workload, Any]:
         """Return workload and neighbours; what needs a matrix is refused where it would be too large."""
-        workload = inputs.read_workload(self.workload)
-        needed = matrix or self.neighbours != "add-remove"
+        workload, given = inputs.read_workload(self.workload), inputs.read_neighbours(self.neighbours)
+        needed = matrix or not isinstance(given, Relation)
         if needed and workload.domain is not None and workload.shape[1] > LARGE:
             raise InvalidInputError(
                 f"{self.workload} has {workload.shape[1]} cells, more than are taken query by query (limit "
-                f"{LARGE}): fitness and variance, for a record added or removed, are solved by table"
+                f"{LARGE}): fitness and variance, with neighbours by a rule, are solved by table"
             )
-        return workload, inputs.read_neighbours(self.neighbours, workload.shape[1])
+        if matrix and isinstance(given, Relation):
+            return workload, given.matrix(workload.shape[1])
+        return workload, given
 
     def _variances(self, workload: Workload) -> Any:
         if self.moe is None:

@@ -104,7 +104,6 @@ def spread(values: Array) -> str:
 
 def free_lines(geometry: Any) -> list[str]:
     """Say which queries constrain nothing: those that no neighbour changes are answered exactly, for free."""
-    free = geometry.free_queries if isinstance(geometry, Dense) else ()
-    if not len(free):
+    if not isinstance(geometry, Dense) or not len(free := geometry.free_queries):
         return []
     return [f"Answered exactly at no cost (no neighbour changes them): {names(geometry.workload, free)}."]

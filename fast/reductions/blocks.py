@@ -16,7 +16,7 @@ import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse as sp
 
-from dualmech import validate
+from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import ascent, interior_point, loop, threads
 from dualmech.fast.engine.diagonal import DiagonalProgram
@@ -33,6 +33,12 @@ from dualmech.validate import Array
 
 Index = npt.NDArray[np.intp]
 
+STILL = 1e-10
+"""Noise on what no neighbour moves, relative to the rest: it could be none, and costs nothing as it is."""
+
+UNMOVED = 1e-12
+"""Largest part of a row in the moved directions, relative to the row, that is rounding."""
+
 MARGIN = 0.1
 """Share of the tolerance that the interior-point method aims at; the rest is for the judge's own rounding."""
 
@@ -47,37 +53,55 @@ class BlockReduction:
     shape: tuple[int, int]  # (orbits of cells, orbits of queries) of the problem
     # which of the blocks of several coordinates have rank one, and went with those of one coordinate
     thin: tuple[bool, ...]
+    live: Index  # which of all blocks of rank one some neighbour moves; the others have next to no noise
+    moved: tuple[
+        Array | None, ...
+    ]  # of each other block, the directions that some neighbour moves; None: all
+    rank_one: int  # number of all blocks of rank one
 
     @classmethod
     def of(cls, blocks: Blocks, scale: Array, fixed: bool = False) -> BlockReduction:
         """Reduce; `scale` (orbits,) multiplies the rows, and where `fixed` their weights are in it."""
-        touched = np.diff(blocks.reach.indptr) > 0
-        asked = np.diff(blocks.scalar_blocks.indptr) > 0
-        for block in blocks.matrix_blocks:
-            touched[block.cells[np.any(block.moves, axis=0)]] = True
-            asked[block.rows] = True
+        thin = tuple(len(block.moves) == 1 for block in blocks.matrix_blocks)
+        others = [block for block, single in zip(blocks.matrix_blocks, thin, strict=True) if not single]
+        moved = tuple(_moved(block) for block in others)
+        wide = [
+            (block, own, _seen(block, own))
+            for block, own in zip(others, moved, strict=True)
+            if own is None or own.size
+        ]
+        squares, reach = _rank_one(blocks, thin)
+        live, rank_one = np.flatnonzero(np.diff(sp.csc_array(reach).indptr)), reach.shape[1]
+        squares, reach = squares[:, live], reach[:, live]
+        touched, asked = np.diff(reach.indptr) > 0, np.diff(squares.indptr) > 0
+        for block, _, seen in wide:
+            touched[block.orbits[np.any(block.steps, axis=0)]] = True
+            asked[block.rows[seen]] = True
         cells, queries = np.flatnonzero(touched), np.flatnonzero(asked)
         numbers = np.cumsum(touched) - 1, np.cumsum(asked) - 1 + len(cells)
-        thin = tuple(len(block.moves) == 1 for block in blocks.matrix_blocks)
-        parts = tuple(
-            _part(block, scale, numbers, fixed)
-            for block, single in zip(blocks.matrix_blocks, thin, strict=True)
-            if not single
-        )
-        squares, reach = _rank_one(blocks, thin)
+        parts = tuple(_part(block, own, seen, scale, numbers, fixed) for block, own, seen in wide)
         squares = sp.csr_array(squares.multiply((scale**2)[:, None]))
         squares = sp.csr_array(squares.sum(axis=0)[None, :]) if fixed else squares[queries]
         diagonal = DiagonalProgram(squares, reach[cells], fixed) if squares.shape[1] else None
         program = OrbitProgram(parts, diagonal, len(cells), 0 if fixed else len(queries), fixed)
-        return cls(program, cells, queries, (len(touched), len(blocks.tables)), thin)
+        shape = len(touched), len(blocks.tables)
+        return cls(program, cells, queries, shape, thin, live, moved, rank_one)
 
     def covariance(self, found: tuple[Array, tuple[Array, ...]]) -> BlockPoint:
         """Return the primal point."""
-        levels, wide = found[0], iter(found[1])
+        levels = self._everywhere(found[0])
+        solved = iter(found[1])
+        wide = iter([_raised(next(solved) if own is None or own.size else None, own) for own in self.moved])
         single = len(levels) - sum(self.thin)
         narrow = iter(levels[single:])
         covariances = tuple(np.full((1, 1), next(narrow)) if each else next(wide) for each in self.thin)
         return BlockPoint(levels[:single], covariances)
+
+    def _everywhere(self, levels: Array) -> Array:
+        """Return levels of all blocks of rank one, next to none where no neighbour moves anything."""
+        found = np.full(self.rank_one, STILL * (levels.max() if len(levels) else 1.0))
+        found[self.live] = levels
+        return found
 
     def spread(self, weights: Array) -> tuple[Array, Array]:
         """Return weights of all orbits of neighbours, with sum 1, and of queries, over √targets, with sum 1."""
@@ -104,7 +128,8 @@ def solve(
     if isinstance(problem, TotalVariance):
         return ascent.solve(problem, _variance_task, limits, method=method, start=start)
     blocks = problem.geometry
-    if method != "fixed_point" and not blocks.matrix_blocks and blocks.reach.shape[0] == 1 and start is None:
+    alike = not blocks.matrix_blocks and blocks.reach.shape[0] == 1 and blocks.reach.nnz == len(blocks.keys)
+    if method != "fixed_point" and alike and start is None:
         return replace(_as_weighting(problem, limits), solver=f"fast:{method}")
     return ascent.solve(problem, _fitness_task, limits, method=method, start=start)
 
@@ -139,14 +164,46 @@ def _variance_task(problem: TotalVariance) -> ascent.Task:
     return ascent.Task(problem, reduction, lambda weights: VarianceDual(reduction.spread(weights)[0]), gather)
 
 
-def _part(block: Block, scale: Array, numbers: tuple[Index, Index], fixed: bool) -> Part:
-    rows = block.queries * scale[block.rows, None]
+def _moved(block: Block) -> Array | None:
+    """Return orthonormal directions (r, k) that some neighbour moves, None where these are all."""
+    if block.steps is block.moves:
+        return None
+    directions, values, _ = linalg.svd(block.steps)
+    rank = linalg.numerical_rank(values, block.steps.shape)
+    return None if rank == len(block.moves) else directions[:, :rank]
+
+
+def _seen(block: Block, moved: Array | None) -> Index:
+    """Return the rows of a block that some neighbour moves."""
+    if moved is None:
+        return np.arange(len(block.rows))
+    lengths = np.linalg.norm(block.queries, axis=1)
+    return np.flatnonzero(np.linalg.norm(block.queries @ moved, axis=1) > UNMOVED * lengths)
+
+
+def _raised(noise: Array | None, moved: Array | None) -> Array:
+    """Return noise on all directions of a block, next to none on those that no neighbour moves."""
+    if moved is None:
+        assert noise is not None
+        return noise
+    if noise is None:
+        return STILL * np.eye(len(moved))
+    still = STILL * float(np.trace(noise)) / len(noise)
+    return moved @ noise @ moved.T + still * (np.eye(len(moved)) - moved @ moved.T)
+
+
+def _part(
+    block: Block, moved: Array | None, seen: Index, scale: Array, numbers: tuple[Index, Index], fixed: bool
+) -> Part:
+    rows, steps = block.queries[seen] * scale[block.rows[seen], None], block.steps
+    if moved is not None:
+        rows, steps = rows @ moved, moved.T @ steps
     if fixed and len(rows) > rows.shape[1]:
         rows = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: rows.shape[1]]
-    kept = np.flatnonzero(np.any(block.moves, axis=0))
-    whole = len(block.moves) == block.moves.shape[1]
-    program = Program(rows, None if whole else block.moves[:, kept], fixed=fixed)
-    groups = [numbers[0][block.cells[kept]], *([] if fixed else [numbers[1][block.rows]])]
+    kept = np.flatnonzero(np.any(steps, axis=0))
+    whole = block.steps is block.moves and len(steps) == steps.shape[1]
+    program = Program(rows, None if whole else np.ascontiguousarray(steps[:, kept]), fixed=fixed)
+    groups = [numbers[0][block.orbits[kept]], *([] if fixed else [numbers[1][block.rows[seen]]])]
     joined = np.concatenate(groups)
     return Part(program, joined, np.ones(len(joined)))
 
@@ -158,7 +215,7 @@ def _rank_one(blocks: Blocks, thin: tuple[bool, ...]) -> tuple[sp.csr_array, sp.
         blocks.scalar_blocks,
         *(_column(len(blocks.tables), each.rows, each.queries[:, 0]) for each in single),
     ]
-    reach = [blocks.reach, *(_column(blocks.reach.shape[0], each.cells, each.moves[0]) for each in single)]
+    reach = [blocks.reach, *(_column(blocks.reach.shape[0], each.orbits, each.steps[0]) for each in single)]
     return sp.csr_array(sp.hstack(squares, format="csr")), sp.csr_array(sp.hstack(reach, format="csr"))
 
 

@@ -21,7 +21,8 @@ from dualmech import fast
 from dualmech.crosscheck.command import inputs
 from dualmech.crosscheck.command import main as command
 from dualmech.crosscheck.command.options import Family
-from dualmech.crosscheck.command.request import BELONGS, Request, UsageError
+from dualmech.crosscheck.command.request import Request, UsageError
+from dualmech.crosscheck.families import POSED
 
 
 def run(*arguments: str) -> Result:
@@ -414,8 +415,8 @@ class TestMisuse:
     @pytest.mark.parametrize("family", Family)
     def test_an_option_is_taken_by_the_problems_that_know_it_alone(self, family: Family) -> None:
         request = Request("nope.csv", family)
-        for name, owners in BELONGS.items():
-            if family in owners:
+        for name in {name for each in POSED for name in each.options}:
+            if any(each.name == family and name in each.options for each in POSED):
                 request.refuse_foreign(**{name: "1"})
             else:
                 with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} belongs to --problem"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from typer.testing import CliRunner, Result
 import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck.command.main import app
-from dualmech.crosscheck.command.table_inputs import LARGE, tables_of
 from dualmech.errors import DualmechError
 
 FIVE = "marginals:10x10x10x10x10:1,2"
@@ -32,7 +30,7 @@ class TestSolve:
             "CERTIFIED: squared privacy cost 1234.81865",
             "1-way",
             "1770",
-            "1831 residual subspaces",
+            "1831 blocks are measured",
         ):
             assert printed in result.output
         again = dm.load_solution(path)
@@ -72,38 +70,36 @@ class TestSolve:
         assert "Privacy: rho = 0.1 (zCDP)" in result.output
 
     def test_privacy_first_spends_what_it_is_told(self, tmp_path: Path) -> None:
-        plain = fast.solve(
-            dm.MarginalFitness(dm.workloads.marginals([10] * 5, ways=(1, 2)), {1: 1.0, 2: 3.0})
-        )
+        plain = fast.solve(dm.FitnessForUse(dm.workloads.marginals([10] * 5, ways=(1, 2)), {1: 1.0, 2: 3.0}))
         path, targets = tmp_path / "answer.npz", tmp_path / "targets.csv"
         targets.write_text("1,1\n2,3\n", encoding="utf-8")
         for option, cost in ((("--rho", "0.1"), 0.2), (("--epsilon", "1", "--delta", "1e-6"), None)):
             result = run("solve", FIVE, "--targets", str(targets), *option, "-o", str(path))
             spent = dm.accounting.privacy_cost(1.0, 1e-6) ** 2 if cost is None else cost
             assert result.exit_code == 0
-            assert f"CERTIFIED: squared privacy cost {spent:.9g}" in result.output
-            assert f"Targets times {plain.objective / spent:.6g}" in result.output
+            printed = float(result.output.split("CERTIFIED: factor on the targets ")[1].split(",")[0])
+            assert printed == pytest.approx(plain.objective / spent, rel=1e-8)
             again = dm.load_solution(path)
-            assert again.status is dm.Status.CERTIFIED
+            assert isinstance(again.problem, dm.PrivacyFirst) and again.status is dm.Status.CERTIFIED
             assert again.mechanism.squared_privacy_cost == pytest.approx(spent, rel=1e-12)
-            np.testing.assert_allclose(again.problem.targets * spent, plain.problem.targets * plain.objective)
             assert again.gap == pytest.approx(plain.gap, rel=1e-3, abs=1e-12)
             np.testing.assert_allclose(again.prices, plain.prices)
         theirs = run("solve", FIVE, "--rho", "0.1", "--layer", "reference")
-        assert theirs.exit_code == 0 and "Targets times 55.77" in theirs.output
+        assert theirs.exit_code == 0 and "factor on the targets 55.77" in theirs.output
 
-    def test_a_cost_that_cannot_be_spent_is_refused(self) -> None:
-        problem = dm.MarginalFitness(dm.workloads.marginals([3, 4], ways=1))
-        answer = fast.solve(problem)
-        with pytest.raises(dm.InvalidInputError, match="cost must be positive"):
-            problem.spending(answer, 0.0)
-        with pytest.raises(dm.InvalidInputError, match="targets must have non-zero entries of magnitude"):
-            problem.spending(answer, 1e-60)
+    def test_the_geometry_is_said_and_can_be_named(self) -> None:
+        assert "geometry: blocks" in run("solve", "marginals:4x4:1,2").output
+        dense = run("solve", "marginals:4x4:1,2", "--geometry", "dense")
+        assert "geometry: dense" in dense.output and "Queries by group" in dense.output
+        replaced = run("solve", "marginals:4x4:1,2", "--neighbours", "replace")
+        assert "geometry: blocks" in replaced.output
+        refused = run("solve", "marginals:4x4:1,2", "--geometry", "split")
+        assert "geometry 'split' takes" in str(refused.exception)
 
-    def test_small_domains_and_other_neighbours_are_solved_as_before(self) -> None:
-        assert tables_of("marginals:64x64:1") is None and LARGE == 64 * 64
-        assert tables_of("prefix:100000") is None
-        assert "Queries by group" in run("solve", "marginals:4x4:1,2").output
+    def test_a_large_problem_is_explained(self) -> None:
+        result = run("explain", SIXTY)
+        assert result.exit_code == 0
+        assert "1831 blocks" in result.output and "squared privacy cost 1234.81865" in result.output
 
     @pytest.mark.parametrize(
         ("message", "text"),
@@ -111,8 +107,8 @@ class TestSolve:
             ("line 1 must name a table such as 'a0'", "a9,4\n"),
             ("line 2 must name a table such as 'a0'", "1,4\na0 x a0,4\n2,4\n"),
             ("line 3 names 'a0 x a1' a second time", "1,4\na0 x a1,4\na1 x a0,5\n2,4\n"),
-            ("line 2 must be a table and a number", "1,4\n2,many\n"),
-            ("line 2 must be a table and a number", "1,4\n2,4,4\n"),
+            ("line 2 must be a name and a number", "1,4\n2,many\n"),
+            ("line 2 must be a name and a number", "1,4\n2,4,4\n"),
             ("line 3 names '1' a second time", "1,4\n2,4\n1,5\n"),
             ("targets must name every table", "1,4\n"),
             ("targets must name tables of the workload, 3-way is none", "1,4\n2,4\n3,4\n"),
@@ -128,10 +124,12 @@ class TestSolve:
     @pytest.mark.parametrize(
         ("message", "arguments"),
         [
-            ("every record costs the same", ("solve", FIVE, "--refine")),
-            ("judge takes tables of at most 4096 cells", ("judge", FIVE, "--covariance", "mine.npy")),
-            ("need no matrix", ("explain", SIXTY)),
-            ("need no matrix", ("solve", SIXTY, "--problem", "weighting")),
+            ("more than are taken query by query", ("solve", FIVE, "--refine")),
+            ("more than are taken query by query", ("solve", FIVE, "--geometry", "dense")),
+            ("neighbours must be add-remove, replace", ("solve", FIVE, "--neighbours", "rename")),
+            ("more than are taken query by query", ("judge", FIVE, "--covariance", "mine.npy")),
+            ("are solved by table", ("solve", SIXTY, "--problem", "weighting")),
+            ("are solved by table", ("solve", FIVE, "--problem", "softmax", "--t1", "9")),
             ("cannot be read", ("solve", FIVE, "--targets", "missing.csv")),
         ],
     )
@@ -140,27 +138,20 @@ class TestSolve:
         assert isinstance(result.exception, DualmechError) and message in str(result.exception)
 
 
-class TestFiles:
-    @pytest.mark.parametrize("kind", [dm.MarginalFitness, dm.MarginalVariance])
-    def test_a_solution_comes_back_and_is_judged_anew(self, kind: Any, tmp_path: Path) -> None:
-        path = tmp_path / "answer.npz"
-        workload = dm.workloads.marginals({"age": 1000, "sex": 2, "race": 63, "place": 10**9}, ways=(0, 2))
-        answer = fast.solve(kind(workload, np.arange(1.0, 1 + len(workload.axes))))
-        dm.save_solution(answer, path)
-        again = dm.load_solution(path)
-        assert type(again.problem) is kind and again.problem.workload.sets == workload.sets
-        assert again.certificate == answer.certificate and again.mechanism.noise == answer.mechanism.noise
+def test_a_judge_takes_a_solution_of_tables(tmp_path: Path) -> None:
+    path = tmp_path / "answer.npz"
+    assert run("solve", FIVE, "-o", str(path)).exit_code == 0
+    result = run("judge", FIVE, "--covariance", str(path))
+    assert result.exit_code == 0 and "FEASIBLE: squared privacy cost 11.154" in result.output
+    loose = run("judge", FIVE, "--covariance", str(path), "--targets", "2")
+    assert loose.exit_code == 3 and "loose targets: 15 of 15" in loose.output
 
-    def test_a_file_that_lies_is_found_out(self, tmp_path: Path) -> None:
-        path = tmp_path / "answer.npz"
-        dm.save_solution(fast.solve(dm.MarginalFitness(dm.workloads.marginals([3, 4], ways=(1, 2)))), path)
-        arrays = dm.files.read_npz(path, "dualmech.solution", (1,))
-        claims = {key: value for key, value in arrays.items() if key not in ("schema", "version")}
-        claims["primal"] = 2 * claims["primal"]
-        dm.files.write_npz(path, "dualmech.solution", 1, **claims)
-        with pytest.warns(dm.UncertifiedWarning):
-            assert not dm.load_solution(path).certificate.feasible
-        del claims["workload_set_axes"]
-        dm.files.write_npz(path, "dualmech.solution", 1, **claims)
-        with pytest.raises(dm.FileFormatError, match="needs the array 'workload_set_axes'"):
-            dm.load_solution(path)
+
+def test_a_solution_of_a_huge_domain_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "answer.npz"
+    workload = dm.workloads.marginals({"age": 1000, "sex": 2, "race": 63, "place": 10**9}, ways=(0, 2))
+    answer = fast.solve(dm.TotalVariance(workload, np.arange(1.0, 1 + len(workload.axes))))
+    dm.save_solution(answer, path)
+    again = dm.load_solution(path)
+    assert again.problem.workload.sets == workload.sets
+    assert again.certificate == answer.certificate and again.mechanism.noise == answer.mechanism.noise

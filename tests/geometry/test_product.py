@@ -291,7 +291,7 @@ class TestMechanism:
             ("queries must be 2, one a factor, got 1", lambda made: made.variance_of([1, 0, 0])),
             ("must map attributes", lambda made: made.variance_of([1, 0, 0], [1, 0])),
             ("made by dualmech.workloads.kron", lambda made: made.variances(PREFIXES)),
-            ("marginals of the mechanism's domain", lambda made: made.variances(TWICE)),
+            ("tables of the mechanism's domain", lambda made: made.variances(TWICE)),
             (r"x must have shape \(3, 6\)", lambda made: made.simulate(np.ones(18), BOTH)),
         ],
     )
@@ -346,7 +346,7 @@ class TestWorkload:
             ("geometry 'product' takes", lambda: dm.FitnessForUse(TWICE, [1.0] * 9, geometry="product")),
             ("must be positive", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1.0, -1.0))),
             (
-                "basis and neighbours are for",
+                "a basis and a matrix of neighbours are for",
                 lambda: dm.FitnessForUse(TWICE, basis=np.eye(9), geometry="product"),
             ),
             ("primal must have 2 items", lambda: dm.FitnessForUse(TWICE).feasible([np.eye(3)])),

@@ -77,7 +77,8 @@ class TestJudge:
     @quick
     @given(seeds)
     def test_any_point_is_judged_as_its_covariance_is(self, seed: int) -> None:
-        problem, rng = random_problem(seed), np.random.default_rng(seed)
+        problem: Any = random_problem(seed)
+        rng = np.random.default_rng(seed)
         point = random_point(problem.workload, rng)
         mechanism = problem.mechanism(point)
         dense = mechanism.dense()

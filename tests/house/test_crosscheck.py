@@ -78,7 +78,7 @@ class TestJudge:
     )
     def test_what_is_no_covariance_is_refused_by_name(self, covariance: object) -> None:
         with pytest.raises(dm.DualmechError, match="covariance"):
-            crosscheck.judge(prefix(2), covariance)  # type: ignore[arg-type]
+            crosscheck.judge(prefix(2), covariance)
 
     def test_privacy_first_is_judged_too(self) -> None:
         problem = dm.PrivacyFirst(dm.workloads.prefix(8), targets=1.0, cost=1.0)
@@ -101,10 +101,10 @@ class TestJudge:
 
 
 class TestPrintedNumbers:
-    @pytest.mark.parametrize("case", TABLE_2, ids=lambda case: case.name)
-    def test_table_2_is_confirmed(self, case: Case) -> None:
-        interval = fast.solve(case.problem()).certificate.interval
-        assert all(case.confirms(column, interval) for column in case.printed)
+    @pytest.mark.parametrize("printed", TABLE_2, ids=lambda case: case.name)
+    def test_table_2_is_confirmed(self, printed: Case) -> None:
+        interval = fast.solve(printed.problem()).certificate.interval
+        assert all(printed.confirms(column, interval) for column in printed.printed)
 
     def test_digits_decide(self) -> None:
         case = Case("x", lambda: prefix(2), {"a": "4.46"}, "nowhere")

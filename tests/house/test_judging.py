@@ -46,7 +46,7 @@ class TestQueryWeights:
     )
     def test_what_is_none_is_refused(self, weights: object) -> None:
         with pytest.raises(dm.DualmechError, match="weights"):
-            crosscheck.judge(WEIGHTINGS["approximate"], weights)  # type: ignore[arg-type]
+            crosscheck.judge(WEIGHTINGS["approximate"], weights)
 
     def test_nothing_for_what_is_needed_is_infinitely_bad(self) -> None:
         verdict = crosscheck.judge(WEIGHTINGS["approximate"], np.zeros(5))
@@ -154,7 +154,7 @@ class TestBlocks:
         ("message", "given"),
         [
             ("with the same symmetry", {"age": dm.workloads.prefix(2), "sex": None}),
-            ("the blocks that the problem's tables need", {"age": dm.workloads.prefix(4)}),
+            ("must measure all that the tables need", {"age": dm.workloads.prefix(4)}),
         ],
     )
     def test_other_blocks_are_refused(self, message: str, given: dict[str, dm.Workload | None]) -> None:

@@ -49,7 +49,8 @@ def compare_reuse(
     """
     problem = dm.ReuseFitness(workload, targets, released)
     answer = fast.solve(problem, tol=tol)
-    wish = fast.solve(dm.FitnessForUse(workload, targets, neighbours=problem.neighbours), tol=tol).mechanism
+    wish_alone = dm.FitnessForUse(workload, targets, neighbours=problem.neighbours, geometry="dense")
+    wish = fast.solve(wish_alone, tol=tol).mechanism
     if wish.releases_exactly or problem.released.releases_exactly:
         raise InvalidInputError(
             "neighbours leave some queries unchanged, which are released exactly: the residual's way has no finite "

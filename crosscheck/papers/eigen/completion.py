@@ -72,7 +72,7 @@ def solve(name: str, build: Callable[[], Workload]) -> CompletionRow:
     workload = build()
     program = QueryWeighting(workload, designs.eigen_queries(workload))
     uniform = np.ones(workload.shape[1])
-    unit = TotalVariance(workload).certify(np.eye(workload.shape[1]), uniform).lower_bound
+    unit = TotalVariance(workload, geometry="dense").certify(np.eye(workload.shape[1]), uniform).lower_bound
     weights = program.feasible(np.sqrt(program.costs))
     gap = program.certify(weights, uniform).gap
     entries = [Completed(math.inf, gap, *_errors(workload, program, weights, unit))]

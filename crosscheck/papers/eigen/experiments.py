@@ -107,7 +107,7 @@ def solve(instance: Instance) -> Reading:
     """Solve an instance: the certified optimum, the Eigen-Design, and every rival."""
     begun = time.perf_counter()
     workload = instance.build()
-    problem = TotalVariance(workload)
+    problem = TotalVariance(workload, geometry="dense")
     with quietly():
         found = fast.eigen_design(workload, tol=DESIGN_TOLERANCE, bound_tol=None)
         best = fast.solve(problem, tol=OPTIMUM_TOLERANCE)

@@ -71,7 +71,7 @@ def solve(instance: Instance, variants: bool = True) -> Reading:
     workload, targets = instance.build()
     goals = np.broadcast_to(np.asarray(targets, dtype=np.float64), workload.shape[:1])
     with quietly():
-        optimum = fast.solve(FitnessForUse(workload, goals), tol=COST_TOLERANCE)
+        optimum = fast.solve(FitnessForUse(workload, goals, geometry="dense"), tol=COST_TOLERANCE)
         spent = optimum.objective * optimum.mechanism.variances(workload).sum()
         family = _TotalVarianceFamily(workload, goals)
         values = _closed_forms(workload, goals) | {name: family.value(p) for name, p in CA_WEIGHTINGS.items()}
@@ -122,7 +122,8 @@ class _TotalVarianceFamily:
 
     def _solve(self, power: float, ridge: float) -> Interval:
         weights = self.targets**-power
-        problem = _ridged(self.workload, weights, ridge) if ridge else TotalVariance(self.workload, weights)
+        plain = TotalVariance(self.workload, weights, geometry="dense")
+        problem = _ridged(self.workload, weights, ridge) if ridge else plain
         answer = fast.solve(problem, tol=VARIANCE_TOLERANCE)
         variances = answer.mechanism.variances(self.workload)
         self.certified &= answer.gap <= COST_TOLERANCE

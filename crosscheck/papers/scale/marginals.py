@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Any
 
 from dualmech import fast, reference
 from dualmech.crosscheck.agreement import Agreement, meet
@@ -59,15 +58,16 @@ def solve(case: Case, others: tuple[str, ...] = ()) -> Reading:
     """Solve a case by the fast layer, and by others: `DENSE`, or a backend of the reference layer."""
     begun = time.perf_counter()
     problem = case.problem()
+    tables: Any = problem.workload
     with quietly():
         best = fast.solve(problem, tol=TOLERANCE)
         seconds = time.perf_counter() - begun
         found = {name: _other(problem, name) for name in others}
     plain = float((1 / problem.targets).sum())
-    noisy = BlockMechanism.of_tables(problem.workload, problem.targets)
-    slack = float((noisy.variances(problem.workload) / problem.targets).max())
+    noisy = BlockMechanism.of_tables(tables, problem.targets)
+    slack = float((noisy.variances(tables) / problem.targets).max())
     queries, cells = problem.workload.shape
-    counts = (cells, len(problem.targets), queries, len(problem.workload.lattice.axes))
+    counts = (cells, len(problem.targets), queries, len(tables.lattice.axes))
     return Reading({"fast": best} | found, plain, plain * slack, seconds, case, counts)
 
 
@@ -75,5 +75,4 @@ def _other(problem: FitnessForUse, name: str) -> Solution:
     if name != DENSE:
         return reference.solve(problem, backend=name)
     # A bare matrix, so that nothing of the structure is left.
-    targets = np.repeat(problem.targets, problem.workload.table_cells.astype(np.int64))
-    return fast.solve(FitnessForUse(Workload(problem.workload.matrix), targets))
+    return fast.solve(FitnessForUse(Workload(problem.workload.matrix), problem.per_query()))

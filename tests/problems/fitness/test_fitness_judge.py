@@ -11,7 +11,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.problems import fitness
+from dualmech.geometry.dense import Dense
 from dualmech.validate import Array
 
 TOL = 1e-6
@@ -127,7 +127,7 @@ class TestLyingSolvers:
     def test_a_false_bound_is_an_error_and_no_certificate(
         self, answer: dm.Solution, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(fitness, "weak_duality_bound", lambda problem, dual: (1e6, 1e-15))
+        monkeypatch.setattr(Dense, "bound", lambda *given: (1e6, 1e-15))
         with pytest.raises(dm.CertificateError, match="below the proven bound"):
             answer.problem.certify(answer.primal, answer.dual)
 

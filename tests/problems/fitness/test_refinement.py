@@ -82,7 +82,9 @@ INSTANCES = {
     "replace one": dm.FitnessForUse(
         dm.workloads.identity_total(4), [1, 2, 3, 4, 5], neighbours=dm.neighbours.replace_one(4)
     ),
-    "sparse": dm.FitnessForUse(dm.workloads.marginals(dm.Domain({"a": 2, "b": 3}), ways=(1, 2)), 1.0),
+    "sparse": dm.FitnessForUse(
+        dm.workloads.marginals(dm.Domain({"a": 2, "b": 3}), ways=(1, 2)), 1.0, geometry="dense"
+    ),
 }
 
 

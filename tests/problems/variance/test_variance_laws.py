@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,8 @@ class Point:
         return self.problem.certify(self.covariance, self.dual)
 
     def restated(self, matrix: Array, weights: Array, **options: Array) -> dm.TotalVariance:
-        return dm.TotalVariance(dm.Workload(matrix), weights, **({"basis": self.problem.basis} | options))
+        stated: dict[str, Any] = {"basis": self.problem.basis} | options
+        return dm.TotalVariance(dm.Workload(matrix), weights, **stated)
 
 
 @st.composite

@@ -449,7 +449,7 @@ class TestFiles:
         assert again.certificate == answer.certificate and again.status is dm.Status.CERTIFIED
         np.testing.assert_array_equal(again.primal, answer.primal)
 
-    @pytest.mark.parametrize("key", ["design", "privacy", "neighbour_weights"])
+    @pytest.mark.parametrize("key", ["design", "privacy", "dual.neighbour_weights"])
     def test_a_file_that_lacks_something_is_refused(self, key: str, tmp_path: Path) -> None:
         path = tmp_path / "answer.npz"
         dm.save_solution(fast.solve(stated(CASES["wavelet"], "approximate")), path)

@@ -1,0 +1,142 @@
+"""Objects as the arrays of an ``.npz`` file: their parts by name, a kind beside each, what comes again once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import files, linalg
+from dualmech.errors import DualmechError, InvalidInputError
+from dualmech.files.archives import Arrays
+
+Given: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+ABSENT = -1
+"""Index that marks an absent item among those of a tuple."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of object in a file: its parts by name, and how it is made of them."""
+
+    parts: Callable[[Any], Mapping[str, Any]]
+    made: Callable[..., Any]
+
+
+KINDS: dict[str, Kind] = {}
+"""The kinds of objects that are ever made of a file, by name; `dualmech.storage.schemas` lists them."""
+
+
+def parts_of(*names: str) -> Callable[[Any], Mapping[str, Any]]:
+    """Return what takes an object to its attributes of these names."""
+    return lambda value: {name: getattr(value, name) for name in names}
+
+
+def of_fields(kind: Any) -> Kind:
+    """Return the kind of a dataclass whose parts are its fields."""
+    return Kind(parts_of(*(each.name for each in fields(kind))), kind)
+
+
+def packed(key: str, value: Any) -> Arrays:
+    """Return a value under a key: an array, a number, a text, a tuple of values, or an object of a known kind."""
+    if value is None:
+        return {}
+    if isinstance(value, tuple):
+        return _pooled(key, value)
+    kind = KINDS.get(type(value).__name__)
+    if kind is None:
+        return {key: files.texts(key, [value])[0] if isinstance(value, str) else linalg.to_dense(value)}
+    arrays: Arrays = {f"{key}.kind": np.array(type(value).__name__)}
+    for name, part in kind.parts(value).items():
+        arrays |= packed(f"{key}.{name}", part)
+    return arrays
+
+
+def unpacked(given: Given, key: str) -> Any:
+    """Return what `_packed` was given, None where there is nothing under the key.
+
+    Raises
+    ------
+    InvalidInputError
+        An unknown kind, and whatever is wrong with an object, by its key.
+    """
+    if key in given:
+        array = given[key]
+        if f"{key}.tuple" in given:
+            return _spread(given, key)
+        return array.item() if array.ndim == 0 else array
+    name = str(given.get(f"{key}.kind", ""))
+    if not name:
+        return None
+    if name not in KINDS:
+        raise InvalidInputError(f"{key}.kind must be one of {', '.join(KINDS)}, got {name!r}")
+    prefix = f"{key}."
+    names = {each.removeprefix(prefix).partition(".")[0] for each in given if each.startswith(prefix)}
+    own = {each for each in names - {"kind"} if not _belongs(each)}
+    made = KINDS[name].made
+    asked = inspect.signature(made).parameters.values()
+    own |= {each.name for each in asked if each.default is each.empty and each.kind is not each.VAR_KEYWORD}
+    parts = {each: required_value(unpacked(given, prefix + each), prefix + each) for each in sorted(own)}
+    try:
+        return made(**parts)
+    except (DualmechError, ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
+        raise InvalidInputError(f"{key}: {error}") from error
+
+
+def _belongs(name: str) -> bool:
+    """Whether a part belongs to a tuple beside it: its numbered items."""
+    return name.rpartition("#")[2].isdigit()
+
+
+def _pooled(key: str, items: tuple[Any, ...]) -> Arrays:
+    """Return several items, those that come again once, and under `key` which of them each one is."""
+    kept = {id(item): item for item in items if item is not None}
+    order = {identity: number for number, identity in enumerate(kept)}
+    arrays: Arrays = {
+        key: np.array([order.get(id(item), ABSENT) for item in items], dtype=np.int64),
+        f"{key}.tuple": np.array(len(items)),
+    }
+    for identity, item in kept.items():
+        arrays |= packed(f"{key}#{order[identity]}", item)
+    return arrays
+
+
+def _spread(given: Given, key: str) -> tuple[Any, ...]:
+    """Return the items that `_pooled` was given, one that comes again the same object."""
+    numbers = given[key]
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.any(numbers < ABSENT):
+        raise InvalidInputError(f"{key} must be a list of whole numbers from {ABSENT}")
+    if not np.array_equal(given[f"{key}.tuple"], len(numbers)):
+        raise InvalidInputError(f"{key}.tuple must be their number, {len(numbers)}")
+    made: dict[int, Any] = {ABSENT: None}
+    for number in np.unique(numbers).tolist():
+        if number != ABSENT:
+            made[number] = required_value(unpacked(given, f"{key}#{number}"), f"{key}#{number}")
+    return tuple(made[number] for number in numbers.tolist())
+
+
+def required(given: Given, key: str) -> npt.NDArray[Any]:
+    """Return an array that a file must hold."""
+    if key not in given:
+        raise InvalidInputError(f"needs the array {key!r}, has {', '.join(sorted(given)) or 'none'}")
+    return given[key]
+
+
+def required_value(value: Any, key: str) -> Any:
+    """Return a value that a file must hold."""
+    if value is None:
+        raise InvalidInputError(f"needs {key!r}")
+    return value
+
+
+def several(name: str, given: Any, count: int) -> tuple[Any, ...]:
+    """Return a tuple of the right length; refuse any other."""
+    if not isinstance(given, tuple) or len(given) != count:
+        found = len(given) if isinstance(given, tuple) else type(given).__name__
+        raise InvalidInputError(f"{name} must be {count} items, got {found}")
+    return given

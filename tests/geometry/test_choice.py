@@ -1,0 +1,337 @@
+"""Which geometry a problem stands on, and how its numbers are given; the same problem on two of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import fast, workloads
+from dualmech.geometry import choice
+from dualmech.geometry.blocks import Blocks
+from dualmech.geometry.dense import Dense
+from dualmech.validate import Array
+
+PREFIXES = workloads.prefix(4)
+TABLES = workloads.marginals({"age": 3, "sex": 2}, ways=(1, 2))
+UNION = workloads.union({"age": 4, "sex": 2}, {"ages": {"age": PREFIXES}, "cells": ["age", "sex"]})
+CIRCLE = workloads.circular_ranges(5)
+QUERIES = workloads.query_tables({"age": 4, "sex": 2}, {"age": PREFIXES}, ways=(1, 2))
+AGES = dm.Workload(np.tri(3), domain=dm.Domain({"age": 3}))
+PRODUCT = workloads.kron(AGES, workloads.marginals({"sex": 2, "race": 2}, ways=1))
+KINDS = (dm.FitnessForUse, dm.TotalVariance)
+"""Families of both numbers, targets and weights."""
+
+STANDING: dict[str, tuple[dm.Workload, Any, str]] = {
+    "a matrix": (PREFIXES, 2.0, "dense"),
+    "marginals": (TABLES, 2.0, "blocks"),
+    "marginals, one a table": (TABLES, [1.0, 2.0, 3.0], "blocks"),
+    "marginals, one a query": (TABLES, [1.0] * 3 + [2.0] * 2 + [3.0] * 6, "blocks"),
+    "marginals, that differ inside a table": (TABLES, np.arange(1.0, 12.0), "dense"),
+    "a union": (UNION, {"ages": 1.0, "cells": 2.0}, "blocks"),
+    "a union, by query": (UNION, {"ages": 1.0, "ages: cell 0": 9.0, "cells": 2.0}, "dense"),
+    "a circle": (CIRCLE, 1.0, "blocks"),
+    "a circle, one a query": (CIRCLE, np.ones(21), "blocks"),
+    "query tables": (QUERIES, {1: 1.0, 2: 2.0}, "blocks"),
+    "a product": (PRODUCT, 2.0, "product"),
+    "a product, by factor": (PRODUCT, dm.ByFactor([1.0, 2.0, 3.0], {1: 4.0}), "product"),
+    "a product, one a table": (PRODUCT, [1.0, 2.0], "blocks"),
+    "a product, one a query": (PRODUCT, np.tile([1.0, 1.0, 2.0, 2.0], 3), "blocks"),
+    "a product, that differ inside a table": (PRODUCT, np.arange(1.0, 13.0), "dense"),
+    "a product over no domain": (workloads.kron(PREFIXES, PREFIXES), np.ones(16), "dense"),
+    "a stack of tables": (workloads.stack(TABLES, TABLES), 1.0, "blocks"),
+}
+
+
+def names_of(problem: Any) -> str:
+    return str(problem.geometry.name)
+
+
+def solved(problem: Any, **options: Any) -> dm.Solution:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dm.UncertifiedWarning)  # a wide interval is an interval
+        return fast.solve(problem, **options)
+
+
+def meet(one: dm.Solution, two: dm.Solution) -> bool:
+    ours, theirs = one.certificate.interval, two.certificate.interval
+    return ours[0] <= theirs[1] and theirs[0] <= ours[1]
+
+
+class TestAuto:
+    @pytest.mark.parametrize("label", STANDING)
+    def test_takes_the_cheapest_that_is_exact(self, label: str) -> None:
+        asked, numbers, expected = STANDING[label]
+        problems: list[Any] = [kind(asked, numbers) for kind in KINDS]
+        problems.append(dm.PrivacyFirst(asked, numbers, 0.5))
+        assert [names_of(each) for each in problems] == [expected] * 3
+        written = [dm.FitnessForUse(asked, each.per_query(), geometry="dense") for each in problems]
+        assert all(names_of(each) == "dense" and each.same_as(problems[0]) for each in written)
+
+    def test_neighbours_and_bases_need_a_matrix(self) -> None:
+        for options in ({"neighbours": dm.neighbours.replace_one(6)}, {"basis": np.eye(6)}):
+            found: Any = options
+            assert names_of(dm.FitnessForUse(TABLES, **found)) == "dense"
+            for kind in ("blocks", "split", "product"):
+                with pytest.raises(dm.InvalidInputError, match=f"for geometry 'dense', not for '{kind}'"):
+                    dm.FitnessForUse(TABLES, geometry=kind, **found)
+
+    def test_neighbours_by_a_rule_keep_blocks(self) -> None:
+        for rule in ("replace", "add-remove:2", dm.neighbours.Relation(replace=True, members=3)):
+            found: Any = rule
+            problem = dm.FitnessForUse(TABLES, neighbours=found)
+            dense = dm.FitnessForUse(TABLES, neighbours=found, geometry="dense")
+            assert (names_of(problem), names_of(dense)) == ("blocks", "dense") and problem.same_as(dense)
+            assert not problem.same_as(dm.FitnessForUse(TABLES))
+            assert meet(fast.solve(problem), fast.solve(dense))
+        assert names_of(dm.FitnessForUse(PRODUCT, neighbours="add-remove")) == "product"
+        for asked, kind in ((PRODUCT, "product"), (QUERIES, "split")):
+            with pytest.raises(
+                dm.InvalidInputError, match=f"geometry '{kind}' takes neighbours that differ by one"
+            ):
+                dm.FitnessForUse(asked, neighbours="replace", geometry=kind)
+
+    def test_query_tables_with_little_symmetry_are_split(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        sizes = {"age": 50, "income": 50}
+        asked = workloads.query_tables(sizes, {name: workloads.prefix(50) for name in sizes}, ways=1)
+        assert names_of(dm.FitnessForUse(asked)) == "split"
+        assert names_of(dm.FitnessForUse(asked, geometry="blocks")) == "blocks"
+        monkeypatch.setattr(choice, "SPLIT_FROM", 4)
+        assert names_of(dm.TotalVariance(QUERIES)) == "blocks"
+        monkeypatch.setattr(choice, "SPLIT_FROM", 3)
+        assert names_of(dm.TotalVariance(QUERIES)) == "split"
+
+    def test_a_union_with_little_symmetry_is_refused_and_says_of_what(self) -> None:
+        tables = {"t": {name: workloads.prefix(300) for name in ("a", "b")}}
+        with pytest.raises(dm.InvalidInputError, match="orbits of cells.*a 300, b 300"):
+            dm.FitnessForUse(workloads.union({"a": 300, "b": 300}, tables))
+
+
+class TestByName:
+    WANTED = (1.0, 2.0, 4.0)
+
+    @pytest.mark.parametrize(
+        "targets",
+        [
+            {"age": 1.0, "sex": 2.0, "age x sex": 4.0},
+            {("age",): 1.0, ("sex",): 2.0, ("sex", "age"): 4.0},
+            {1: 1.0, "sex": 2.0, 2: 4.0},
+            {np.int64(1): 1.0, "sex": 2.0, ("age", "sex"): 4.0},
+            [1.0, 2.0, 4.0],
+            [1.0] * 3 + [2.0] * 2 + [4.0] * 6,
+        ],
+    )
+    def test_tables_by_their_names_attributes_and_ways(self, targets: Any) -> None:
+        for kind in KINDS:
+            problem: Any = kind(TABLES, targets)
+            assert getattr(problem, problem.numbers).tolist() == [*self.WANTED]
+            split: Any = kind(workloads.query_tables({"age": 3, "sex": 2}, {}, ways=(1, 2)), targets)
+            assert getattr(split, split.numbers).tolist() == [*self.WANTED]
+
+    def test_a_name_comes_before_attributes_and_these_before_ways(self) -> None:
+        found = dm.FitnessForUse(TABLES, {"age": 1.0, ("age",): 9.0, 1: 2.0, ("age", "sex"): 4.0, 2: 9.0})
+        assert found.targets.tolist() == [*self.WANTED]
+
+    def test_queries_by_their_names_and_groups(self) -> None:
+        asked = dm.Workload(np.eye(3), ["a", "b", "c"], ["first", "others", "others"])
+        for given_numbers in ({"a": 1.0, "b": 2.0, "c": 4.0}, {"first": 1.0, "others": 4.0, "b": 2.0}):
+            for kind in KINDS:
+                problem: Any = kind(asked, given_numbers)
+                assert getattr(problem, problem.numbers).tolist() == [*self.WANTED]
+
+    def test_a_series_is_taken_by_its_index(self) -> None:
+        pandas = pytest.importorskip("pandas")
+        series = pandas.Series([4.0, 1.0, 2.0], index=["age x sex", "age", "sex"])
+        assert dm.FitnessForUse(TABLES, series).targets.tolist() == [*self.WANTED]
+        queries = pandas.Series([4.0, 1.0, 2.0, 3.0], index=[f"cells 0..{i}" for i in (3, 1, 2)] + ["cell 0"])
+        assert dm.FitnessForUse(PREFIXES, queries).targets.tolist() == [3, 1, 2, 4]
+        assert dm.FitnessForUse(TABLES, pandas.Series(self.WANTED)).targets.tolist() == [*self.WANTED]
+        double = pandas.Series([1.0, 2.0], index=["age", "age"])
+        with pytest.raises(dm.InvalidInputError, match="targets must name each item once, 'age' is double"):
+            dm.FitnessForUse(TABLES, double)
+
+    @pytest.mark.parametrize(
+        ("message", "asked", "numbers"),
+        [
+            ("must name every table.*'age x sex' is not", TABLES, {1: 1.0}),
+            ("must name tables of the workload, 'height' is none", TABLES, {1: 1.0, 2: 1.0, "height": 1.0}),
+            ("'height' is not in the domain", TABLES, {1: 1.0, 2: 1.0, ("height",): 1.0}),
+            ("3-way is none", TABLES, {1: 1.0, 2: 1.0, 3: 1.0}),
+            ("must name each table once", TABLES, {1: 1.0, ("age", "sex"): 1.0, ("sex", "age"): 2.0}),
+            ("names of tables, attributes or ways, got None", TABLES, {None: 1.0}),
+            ("must be positive", TABLES, {1: 1.0, 2: 0.0}),
+            ("must name queries of the workload or groups, 'x' is none", PREFIXES, {"x": 1.0}),
+            ("must name every query, 'cells 0..1' is not", PREFIXES, {"cell 0": 1.0}),
+            ("distinct names", dm.Workload(np.eye(2), ["a", "a"], ["g", "g"]), {"a": 1.0}),
+            ("3 numbers, one a table, or 11, one a query, got shape", TABLES, [1.0, 2.0]),
+            ("got shape", TABLES, np.ones((3, 1))),
+            ("must", PREFIXES, "many"),
+            ("lists of different lengths", PRODUCT, ([1.0, 2.0], [1.0])),
+            ("lists of different lengths", PREFIXES, [[1.0, 2.0], [1.0]]),
+            ("must", TABLES, "many"),
+            ("must", TABLES, [1.0, np.nan, 1.0]),
+            ("must", TABLES, 1e300),
+        ],
+    )
+    def test_what_names_too_little_or_too_much_is_refused(
+        self, message: str, asked: dm.Workload, numbers: Any
+    ) -> None:
+        for kind in KINDS:
+            with pytest.raises(dm.DualmechError, match=message):
+                kind(asked, numbers)
+
+    def test_weights_of_tables_are_positive_and_of_queries_not_negative(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="weights"):
+            dm.TotalVariance(TABLES, [1.0, 0.0, 2.0], geometry="blocks")
+        assert dm.TotalVariance(PREFIXES, [1.0, 0.0, 2.0, 0.0]).geometry.workload.shape == (2, 4)
+        with pytest.raises(
+            dm.InvalidInputError, match=r"weights must not be negative, got -1 at weights\[1\]"
+        ):
+            dm.TotalVariance(PREFIXES, [1.0, -1.0, 2.0, 0.0])
+
+
+class TestNamed:
+    @pytest.mark.parametrize(
+        ("message", "asked", "numbers", "kind"),
+        [
+            ("geometry must be one of auto, dense, blocks", PREFIXES, 1.0, "round"),
+            ("geometry must be one of .* or a Geometry, got 3", PREFIXES, 1.0, 3),
+            ("geometry 'blocks' takes workloads that keep their structure", PREFIXES, 1.0, "blocks"),
+            ("geometry 'blocks' takes .* equal within a table", TABLES, np.arange(1.0, 12.0), "blocks"),
+            ("geometry 'split' takes workloads made by", TABLES, 1.0, "split"),
+            ("geometry 'product' takes workloads made by", TABLES, 1.0, "product"),
+            ("geometry 'product' takes workloads made by", PRODUCT, np.ones(12), "product"),
+            ("workload must be a dualmech.Workload", np.eye(3), 1.0, "auto"),
+        ],
+    )
+    def test_what_cannot_hold_the_workload_is_refused(
+        self, message: str, asked: Any, numbers: Any, kind: Any
+    ) -> None:
+        for family in KINDS:
+            with pytest.raises(dm.DualmechError, match=message):
+                family(asked, numbers, geometry=kind)
+
+    @pytest.mark.parametrize("label", STANDING)
+    def test_one_is_used_again_for_its_own_workload_alone(self, label: str) -> None:
+        asked, numbers, _ = STANDING[label]
+        first = dm.FitnessForUse(asked, numbers)
+        for kind in KINDS:
+            reused: Any = kind(
+                asked,
+                dm.ByFactor(*first.targets) if isinstance(first.targets, tuple) else first.targets,
+                geometry=first.geometry,
+            )
+            assert reused.geometry is first.geometry
+            assert first.same_as(dm.FitnessForUse(asked, reused.per_query(), geometry="dense"))
+        other = workloads.identity(asked.shape[1])
+        with pytest.raises(dm.InvalidInputError, match="geometry must be of this workload"):
+            dm.FitnessForUse(other, geometry=first.geometry)
+
+    def test_one_of_the_same_shape_is_none_of_this_workload(self) -> None:
+        """A certificate would speak of other queries."""
+        pairs: list[tuple[dm.Workload, dm.Workload]] = [
+            (PREFIXES, workloads.identity(4)),
+            (workloads.marginals([2, 2], sets=["a0"]), workloads.marginals([2, 2], sets=["a1"])),
+            (workloads.kron(PREFIXES, PREFIXES), workloads.kron(PREFIXES, workloads.identity(4))),
+        ]
+        for one, two in pairs:
+            assert one.shape == two.shape
+            with pytest.raises(dm.InvalidInputError, match="geometry must be of this workload"):
+                dm.FitnessForUse(two, geometry=dm.FitnessForUse(one).geometry)
+        weighted = dm.TotalVariance(PREFIXES, [1.0, 0.0, 2.0, 1.0])
+        with pytest.raises(dm.InvalidInputError, match="geometry must be of this workload"):
+            dm.TotalVariance(PREFIXES, [1.0, 1.0, 2.0, 0.0], geometry=weighted.geometry)
+        with pytest.raises(dm.InvalidInputError, match="leave them out"):
+            dm.FitnessForUse(PREFIXES, neighbours=np.eye(4), geometry=weighted.geometry)
+
+    def test_a_geometry_made_by_hand(self) -> None:
+        for asked, made in ((PREFIXES, Dense.of(PREFIXES, None, None)), (UNION, Blocks.of(UNION))):
+            geometry: Any = made
+            answer = fast.solve(dm.FitnessForUse(asked, 2.0, geometry=geometry))
+            assert answer.problem.geometry is made and answer.status is dm.Status.CERTIFIED
+
+
+quick = settings(max_examples=6)
+seeds = st.integers(0, 10_000)
+
+
+def random_queries(size: int, rng: np.random.Generator) -> dm.Workload | None:
+    kinds: tuple[Callable[[int], dm.Workload | None], ...] = (
+        lambda size: None,
+        workloads.prefix,
+        workloads.all_range,
+        lambda size: dm.Workload(np.vstack([rng.integers(-1, 2, (1, size)), np.ones(size)])),
+    )
+    return kinds[int(rng.integers(0, len(kinds)))](size)
+
+
+def random_tables(seed: int) -> tuple[dm.TableWorkload, Array]:
+    rng = np.random.default_rng(seed)
+    sizes = {
+        name: int(size) for name, size in zip("abc", rng.integers(2, 4, rng.integers(1, 4)), strict=False)
+    }
+    asked = {name: random_queries(size, rng) for name, size in sizes.items()}
+    queries = {name: own for name, own in asked.items() if own is not None}
+    ways = [way for way in ((0, 1), (1,), (1, 2), (2,))[int(rng.integers(0, 4))] if way <= len(sizes)] or [1]
+    found = workloads.query_tables(sizes, queries, ways=ways)
+    return found, rng.uniform(1, 9, len(found.tables.axes))
+
+
+class TestTwoGeometries:
+    """The same problem on two geometries: what both prove of it meets, and each judges the other's answer."""
+
+    @quick
+    @given(seeds)
+    def test_blocks_and_split_meet_a_matrix(self, seed: int) -> None:
+        asked, numbers = random_tables(seed)
+        for kind in KINDS:
+            blocks, split = (kind(asked, numbers, geometry=name) for name in ("blocks", "split"))
+            dense: Any = kind(asked, blocks.per_query(), geometry="dense")
+            assert blocks.same_as(split) and split.same_as(dense) and dense.same_as(blocks)
+            answers = [solved(each, tol=tol) for each, tol in ((blocks, 1e-6), (split, 0.1), (dense, 1e-6))]
+            assert all(meet(one, two) for one in answers for two in answers)
+            verdicts = [
+                dense.certify(dense.stated(answer.mechanism.dense()), answers[2].dual)
+                for answer in answers[:2]
+            ]
+            assert all(judged.violation <= 1e-8 for judged in verdicts)
+            assert verdicts[0].objective == pytest.approx(answers[0].objective, rel=1e-6)
+            # Split noise may be on more than is asked, which the matrix leaves out.
+            assert verdicts[1].objective <= answers[1].objective * (1 + 1e-6)
+
+    @quick
+    @given(seeds, st.sampled_from(["replace", "replace:2", "add-remove:3"]))
+    def test_blocks_meet_a_matrix_whoever_is_a_neighbour(self, seed: int, relation: str) -> None:
+        asked, numbers = random_tables(seed)
+        for kind in KINDS:
+            blocks = kind(asked, numbers, geometry="blocks", neighbours=relation)
+            dense = kind(asked, blocks.per_query(), geometry="dense", neighbours=relation)
+            assert blocks.same_as(dense) and not blocks.same_as(kind(asked, numbers, geometry="blocks"))
+            one, two = (solved(each, tol=1e-6) for each in (blocks, dense))
+            assert meet(one, two)
+            judged = dense.certify(dense.stated(one.mechanism.dense()), two.dual)
+            assert judged.violation <= 1e-8 and judged.objective == pytest.approx(one.objective, rel=1e-6)
+
+    @quick
+    @given(seeds)
+    def test_products_meet_a_matrix_and_blocks(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        size = int(rng.integers(2, 5))
+        queries = random_queries(size, rng) or workloads.identity(size)
+        first = dm.Workload(queries.matrix, domain=dm.Domain({"z": size}))
+        second = workloads.marginals(rng.integers(2, 4, 2).tolist(), ways=[(0, 1), (1, 2)][seed % 2])
+        one, two = float(rng.uniform(1, 9)), rng.uniform(1, 9, len(second.axes))
+        asked = workloads.kron(first, second)
+        for kind in KINDS:
+            product: Any = kind(asked, dm.ByFactor(one, two))
+            blocks: Any = kind(asked, one * two, geometry="blocks")
+            dense: Any = kind(asked, product.per_query(), geometry="dense")
+            np.testing.assert_allclose(blocks.per_query(), dense.per_query(), rtol=1e-14)
+            answers = [solved(each, tol=1e-6) for each in (product, blocks, dense)]
+            assert all(meet(one, two) for one in answers for two in answers)

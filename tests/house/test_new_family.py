@@ -1,0 +1,116 @@
+"""Adding a family, in one file: its problem, two solvers and a record, and the conformance suite does the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech import fast, reference
+from dualmech.crosscheck import families
+from dualmech.crosscheck.conformance import CHECKS, Case, Run
+from dualmech.geometry.base import proving, shares
+from dualmech.problems.base import Problem
+from dualmech.reference.engine import attempts
+from dualmech.solution import Solution, Status, judged
+from dualmech.storage import codec, schemas
+from dualmech.validate import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlainDual:
+    """Weights on queries (m,), none negative."""
+
+    query_weights: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlainNoise(Problem):
+    """Equal noise s on every cell: minimise ``1/s`` subject to ``s ‖w_j‖² ≤ c_j``.
+
+    For any μ ≥ 0, ``Σ μ_j c_j ≥ s Σ μ_j ‖w_j‖²``, so that the cost 1/s is at least ``Σ μ_j ‖w_j‖² / Σ μ_j c_j``.
+    """
+
+    workload: dm.Workload
+    targets: Array
+
+    arguments: ClassVar[tuple[str, ...]] = ("workload", "targets")
+
+    def certify(self, primal: Any, dual: PlainDual) -> dm.Certificate:
+        (level,), squares = np.atleast_1d(primal), self.workload.row_norms() ** 2
+        weights = np.asarray(dual.query_weights)
+        bound = float(weights @ squares / (weights @ self.targets)) if proving(weights) else 0.0
+        rounding = 4 * len(squares) * np.finfo(float).eps
+        if not (np.isfinite(level) and level > 0):
+            return dm.Certificate.of(math.inf, bound, math.inf, rounding)
+        excess = float((level * squares / self.targets).max()) - 1
+        return dm.Certificate.of(1 / level, bound, max(excess, 0.0), rounding)
+
+    def feasible(self, primal: Any) -> Array:
+        (level,) = np.atleast_1d(primal)
+        return np.array([level / (level * self.workload.row_norms() ** 2 / self.targets).max()])
+
+    def mechanism(self, primal: Any) -> dm.LinearGaussianMechanism:
+        cells = np.eye(self.workload.shape[1])
+        return dm.LinearGaussianMechanism(cells, float(primal[0]) * cells)
+
+    def prices(self, dual: PlainDual) -> Array:
+        return shares(np.asarray(dual.query_weights) * self.targets)
+
+    def binding(self, primal: Any, slack: float) -> np.ndarray:
+        return np.arange(self.workload.shape[1])
+
+
+def solve_fast(problem: PlainNoise, limits: Any) -> Solution:
+    needs = problem.workload.row_norms() ** 2 / problem.targets
+    point, dual = problem.feasible([1.0]), PlainDual(np.eye(len(needs))[np.argmax(needs)])
+    return judged(problem, point, dual, tol=limits.tol, otherwise=Status.ROUNDING, solver="fast:closed_form")
+
+
+def formulate(problem: PlainNoise) -> cp.Problem:
+    s = cp.Variable(name="s")
+    limits = s * problem.workload.row_norms() ** 2 <= problem.targets
+    return cp.Problem(cp.Minimize(cp.inv_pos(s)), [limits])
+
+
+def solve_reference(
+    problem: PlainNoise, *, backend: str = "CLARABEL", tol: float | None = None, **options: Any
+) -> Solution:
+    request = attempts.Request.of(backend, frozenset({"SOC"}), tol, None, options)
+    program = formulate(problem)
+    program.solve(solver=backend)
+    dual = PlainDual(np.maximum(program.constraints[0].dual_value, 0.0))
+    point = problem.feasible([program.var_dict["s"].value])
+    return judged(problem, point, dual, tol=request.tol, otherwise=Status.BACKEND, solver="reference:plain")
+
+
+PLAIN = families.Family(
+    "plain",
+    (PlainNoise,),
+    lambda problem: "squared privacy cost of equal noise",
+    "minimise 1/s over noise s on every cell with s ‖w_j‖² ≤ c_j",
+    "maximise Σ μ_j ‖w_j‖² over μ ≥ 0 with Σ μ_j c_j ≤ 1",
+)
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
+    """The family, for as long as a test lasts."""
+    monkeypatch.setitem(fast.SOLVERS, PlainNoise, solve_fast)
+    monkeypatch.setitem(reference.STATEMENTS, PlainNoise, (formulate, solve_reference))
+    monkeypatch.setitem(schemas.PROBLEMS, "PlainNoise", PlainNoise)
+    monkeypatch.setitem(codec.KINDS, "PlainDual", codec.of_fields(PlainDual))
+    monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, PLAIN))
+    workload, targets = dm.workloads.prefix(4), np.array([1.0, 2.0, 3.0, 5.0])
+    yield Case("plain", lambda: PlainNoise(workload, targets), lambda: PlainNoise(workload, 2 * targets))
+
+
+@pytest.mark.parametrize("check", CHECKS.values(), ids=[*CHECKS])
+def test_a_family_in_one_file_conforms(plain: Case, check: Callable[[Run], None]) -> None:
+    check(Run(plain))
