@@ -19,7 +19,6 @@ from dualmech.mechanisms import components, records
 from dualmech.mechanisms.noise import TRIFLE
 from dualmech.mechanisms.pieces import Piece, axes_of
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, rounded
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.marginals import MarginalWorkload
@@ -116,7 +115,7 @@ class BlockNoise:
         """
         return float(self._orbit_variances(self._rows(self._table(table))[1]).max())
 
-    def variances(self, table: str | Iterable[str] | Workload) -> Array:
+    def variances(self, table: str | Iterable[str] | MarginalWorkload | UnionWorkload) -> Array:
         """Return the variance of every query of a table, an axis an attribute; of a workload, one a table.
 
         Raises `InvalidInputError` as `variance`; a table of too many queries to write out.
