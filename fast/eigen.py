@@ -85,6 +85,8 @@ def eigen_design(
     options out of range.
     Returns `EigenDesign`: an `UncertifiedWarning` says where Program 1 was not solved to `tol` (not for the reductions,
     whose `weighting.gap` is their price).
+    With ``X = A'A`` and ``G = W'W``, λ proportional to the diagonal of ``X⁻¹ G X⁻¹`` is what the optimality conditions
+    of `TotalVariance` make of A: the bound "at once". (Li and Miklau compare with the uniform λ.)
 
     Parameters
     ----------
@@ -108,11 +110,6 @@ def eigen_design(
     bound_tol : float, optional
         Gap to which `TotalVariance` is solved for the bound; None for the bound that follows from the strategy
         at once, which is often within a percent of the best where W has full column rank.
-
-    Notes
-    -----
-    With ``X = A'A`` and ``G = W'W``, λ proportional to the diagonal of ``X⁻¹ G X⁻¹`` is what the optimality
-    conditions of `TotalVariance` make of A: the bound "at once". (Li and Miklau compare with the uniform λ.)
 
     Examples
     --------

@@ -68,6 +68,10 @@ class SignalToNoise:
     Raises `InvalidInputError` or `InputTypeError` for analyses that are not nested, the first query that the
     secondary mechanism or the common one does not answer by its name; mechanisms on other cells; numbers out of
     range.
+    Source: section 6.1 of Xiao, Wang, Zhang and Kifer, "Answering private linear queries adaptively using the common
+    mechanism", PVLDB 16(8), 2023. Where rows of the secondary or the common mechanism depend on one another, A and A_*
+    are those of generalised least squares; the primary mechanism's variances are those of its own answers. The
+    confidence is each query's own, given the truth: it does not say how often the verdict is right.
 
     Parameters
     ----------
@@ -79,13 +83,6 @@ class SignalToNoise:
         y > 0, a pure number: counts per standard deviation of the noise.
     confidence : float, default 3
         Standard deviations on either side; 3 for 99.7 % a query.
-
-    Notes
-    -----
-    Section 6.1 of Xiao, Wang, Zhang and Kifer, "Answering private linear queries adaptively using the common
-    mechanism", PVLDB 16(8), 2023. Where rows of the secondary or the common mechanism depend on one another, A and
-    A_* are those of generalised least squares; the primary mechanism's variances are those of its own answers. The
-    confidence is each query's own, given the truth: it does not say how often the verdict is right.
 
     Examples
     --------

@@ -45,6 +45,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
 
     Problems on geometry ``blocks`` find such noise; `of_tables` is the plain one, `of_levels` any on marginal tables.
     Raises `InvalidInputError` or `InputTypeError` for noise that is no covariance or does not fit the blocks.
+    One record added or removed. Of marginal tables: Xiao, He, Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
 
     Parameters
     ----------
@@ -52,10 +53,6 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         The geometry of what is to be answered.
     point : BlockPoint
         A level > 0 or a positive definite covariance for every block.
-
-    Notes
-    -----
-    One record added or removed. Of marginal tables: Xiao, He, Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
 
     Examples
     --------

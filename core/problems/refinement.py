@@ -32,6 +32,9 @@ StageSolver = Callable[[RefinementStage], tuple[Array, FitnessDual, int]]
 class Refinement:
     """The one optimal covariance whose sorted privacy profile is least, lexicographically.
 
+    Source: definition 5 and Theorem 11 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of
+    differentially private linear queries", PVLDB 14(10), 2021: the minimum is unique.
+
     Attributes
     ----------
     solution : Solution
@@ -40,11 +43,6 @@ class Refinement:
         One a stage, over its `RefinementStage` and the same covariance (in the units of `FitnessForUse`): each
         certifies that, on the face that the earlier stages leave, no covariance has a smaller worst cost of the
         neighbours that were still open.
-
-    Notes
-    -----
-    Definition 5 and Theorem 11 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of
-    differentially private linear queries", PVLDB 14(10), 2021: the minimum is unique.
     """
 
     solution: Solution
