@@ -152,12 +152,8 @@ def eigen_weights(
     Returns `Solution`: of the program, so that its `gap` is what a reduction may have given away. An
     `UncertifiedWarning` says where ``newton`` did not reach `tol`.
 
-    Parameters
-    ----------
-    program : QueryWeighting
-        Program 1 on the workload's `designs.eigen_queries`, in their order: of falling eigenvalues.
-    method, group_size, share, tol
-        As for `eigen_design`.
+    - `program`: Program 1 on the workload's `designs.eigen_queries`, in their order: of falling eigenvalues;
+    - `method`, `group_size`, `share`, `tol`: as for `eigen_design`.
 
     Examples
     --------

@@ -148,15 +148,10 @@ class Chain:
         Raises `InvalidInputError` or `InputTypeError` for blocks of other cells, decisions that the stage does
         not offer.
 
-        Parameters
-        ----------
-        blocks : (n, d) array
-            One data vector a row; each is released along the chain with noise of its own.
-        rule : callable
-            Takes a stage and the answers (n, k) of what is known by then; returns for each the index of a mechanism
-            to end with, `GO_ON` (not after the last stage) or `STOP`.
-        rng : numpy.random.Generator or int
-            Where the noise comes from.
+        - `blocks` (n, d): one data vector a row; each is released along the chain with noise of its own;
+        - `rule`: takes a stage and the answers (n, k) of what is known by then; returns for each the index of a
+          mechanism to end with, `GO_ON` (not after the last stage) or `STOP`;
+        - `rng`: where the noise comes from.
         """
         data, generator = validate.finite(2, blocks=blocks), validate.generator(rng=rng)
         count, cells = len(self.mechanisms), self.mechanisms[0].query_matrix.shape[1]

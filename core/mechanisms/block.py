@@ -121,12 +121,8 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         about every subspace T ⊆ S, in units of ``1/τ_T``. Its variances are those of the consistent estimates.
         Raises `InvalidInputError` or `InputTypeError` as `FitnessForUse`.
 
-        Parameters
-        ----------
-        workload : Workload
-            The tables, as geometry ``blocks`` takes them.
-        variances : float, array or mapping
-            σ² of each table, as the targets of `FitnessForUse`.
+        - `workload`: the tables, as geometry ``blocks`` takes them;
+        - `variances`: σ² of each table, as the targets of `FitnessForUse`.
 
         Examples
         --------

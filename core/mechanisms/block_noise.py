@@ -108,10 +108,7 @@ class BlockNoise:
 
         Raises `InvalidInputError` for no table of that name, unknown attributes, a part that is not measured.
 
-        Parameters
-        ----------
-        table : str or names of attributes
-            A table of the union that was asked for, or the attributes of a marginal table.
+        With `table`, a table of the union that was asked for, or the attributes of a marginal table.
         """
         return float(self._orbit_variances(self._rows(self._table(table))[1]).max())
 
@@ -139,10 +136,7 @@ class BlockNoise:
         Raises `InvalidInputError` or `InputTypeError` for unknown attributes, factors of another length, a
         query with a part that is not measured.
 
-        Parameters
-        ----------
-        first, second : mapping of attribute names to arrays (n_i,)
-            The factors f_i; an attribute that is not named has the factor 1 for all its values.
+        With `first`, `second`, the factors f_i; an attribute that is not named has the factor 1 for all its values.
         """
         return self._covariance(self._look(first), self._look(second))
 

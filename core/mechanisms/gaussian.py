@@ -75,10 +75,8 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         Raises `InvalidInputError` or `InputTypeError` for an α below the cost, or a mechanism that releases
         something exactly, whose cost is infinite.
 
-        Parameters
-        ----------
-        alpha : float, optional
-            Squared privacy cost allowed, at least that of the mechanism (up to 1e-9, relative); by default that.
+        With `alpha`, squared privacy cost allowed, at least that of the mechanism (up to 1e-9, relative); by default
+        that.
 
         Examples
         --------

@@ -79,18 +79,12 @@ def refine(
 ) -> Refinement:
     """Solve stage after stage until nothing is open; the layers bring the solver.
 
-    Parameters
-    ----------
-    problem : FitnessForUse or PrivacyFirst
-        What is asked.
-    directions : (k, r) array
-        Columns that span all B u_i, chosen so that an optimal M on them is not far from the identity.
-    solve : callable
-        Solves one stage as accurately as it can: errors of a stage are inherited by the next.
-    tol : float
-        Gap to prove in every stage.
-    solver : str
-        Name for the solutions.
+    - `problem`: what is asked;
+    - `directions` (k, r): columns that span all B u_i, chosen so that an optimal M on them is not far from the
+      identity;
+    - `solve`: solves one stage as accurately as it can: errors of a stage are inherited by the next;
+    - `tol`: gap to prove in every stage;
+    - `solver`: name for the solutions.
     """
     began, whole = time.perf_counter(), accuracy_first(problem)
     stage = RefinementStage(whole, np.zeros((len(directions), 0)), directions)

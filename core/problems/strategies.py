@@ -125,12 +125,8 @@ def relative_weights(workload: Workload, distribution: npt.ArrayLike | None = No
     some query is not; the query is named.
     Returns an array (m,): for `TotalVariance` and `fast.eigen_design`; 0 for an all-zero query.
 
-    Parameters
-    ----------
-    workload : Workload
-        W.
-    distribution : (d,) array, optional
-        p ≥ 0, whatever its sum.
+    - `workload`: W;
+    - `distribution` (d,): p ≥ 0, whatever its sum.
 
     Examples
     --------
