@@ -46,10 +46,8 @@ class Certificate:
     def of(cls, objective: float, lower_bound: float, violation: float, resolution: float) -> Certificate:
         """Judge a minimisation with a positive optimum; anything not finite certifies as nothing at all.
 
-        Raises
-        ------
-        CertificateError
-            A feasible point lies below the bound by more than the resolution: one of the two is wrong.
+        Raises `CertificateError` where a feasible point lies below the bound by more than the resolution: one
+        of the two is wrong.
         """
         objective = objective if math.isfinite(objective) and objective >= 0 else math.inf
         violation = violation if math.isfinite(violation) else math.inf

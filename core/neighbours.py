@@ -42,10 +42,7 @@ class Relation:
     def of(cls, text: str) -> Relation:
         """Return the relation that a text such as ``replace`` or ``add-remove:3`` stands for.
 
-        Raises
-        ------
-        InvalidInputError
-            Another text.
+        Raises `InvalidInputError` for another text.
 
         Examples
         --------
@@ -74,11 +71,7 @@ def add_or_remove(d: int) -> sp.csc_array:
     """Neighbours differ by one record added or removed: ``U = I``, (d, d), the default of every problem.
 
     One record in cell i changes the data vector by ``± e_i``, which are all the differences.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        `d` is not an integer of at least 1, or too large.
+    Raises `InvalidInputError` or `InputTypeError` where `d` is not an integer of at least 1, or too large.
 
     Examples
     --------
@@ -95,11 +88,8 @@ def replace_one(d: int) -> sp.csc_array:
 
     A record that moves from cell v to cell u changes the data vector by ``e_u - e_v``, and moving it back
     changes only the sign. Every column sums to 0, so the total costs nothing.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        `d` is not an integer of at least 2 (in one cell nothing can be replaced), or too large.
+    Raises `InvalidInputError` or `InputTypeError` where `d` is not an integer of at least 2 (in one cell nothing
+    can be replaced), or too large.
 
     Examples
     --------
@@ -122,11 +112,8 @@ def household(d: int, members: int, replace: bool = False) -> sp.csc_array:
     With `replace`, up to `members` records change their cells, and z is a sum of at most `members`
     differences ``e_u - e_v``: the mean of that many vectors ``members (e_u - e_v)`` and zeros, so again the
     cost is greatest where all records make the same move. U is (d, d (d - 1) / 2).
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        `d` or `members` is not an integer of at least 1 (`d` of at least 2 with `replace`), or too large.
+    Raises `InvalidInputError` or `InputTypeError` where `d` or `members` is not an integer of at least 1 (`d` of at
+    least 2 with `replace`), or too large.
 
     Examples
     --------
@@ -150,6 +137,8 @@ def compositions(d: int, groups: Iterable[Iterable[int]]) -> sp.csc_array:
     A household with n_i records in cell i changes the data vector by ``± Σ_i n_i e_i`` when all of it joins
     or leaves, and the list says which households there can be: these are all the differences. A part that
     can leave alone is no convex combination of the others in general; it must be listed too.
+    Raises `InvalidInputError` or `InputTypeError` for no household, one without records, a cell that is not an
+    integer from 0 to d - 1.
 
     Parameters
     ----------
@@ -157,11 +146,6 @@ def compositions(d: int, groups: Iterable[Iterable[int]]) -> sp.csc_array:
         Number of cells.
     groups : iterable of iterables of ints
         Each household by the cells of its records, a cell repeated as often as it has records in it.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No household, one without records, a cell that is not an integer from 0 to d - 1.
 
     Examples
     --------

@@ -25,12 +25,8 @@ def chain(mechanisms: Sequence[LinearGaussianMechanism], *, tol: float = 1e-6) -
     not positive.
     Returns `Chain`: with a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
 
-    Parameters
-    ----------
-    mechanisms : sequence of LinearGaussianMechanism
-        Two or more, on the same cells and with the same neighbours, none releasing anything exactly.
-    tol : float, default 1e-6
-        Gap to prove in every stage.
+    - `mechanisms`: two or more, on the same cells and with the same neighbours, none releasing anything exactly;
+    - `tol`: gap to prove in every stage.
 
     Examples
     --------

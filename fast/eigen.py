@@ -85,6 +85,8 @@ def eigen_design(
     options out of range.
     Returns `EigenDesign`: an `UncertifiedWarning` says where Program 1 was not solved to `tol` (not for the reductions,
     whose `weighting.gap` is their price).
+    With ``X = A'A`` and ``G = W'W``, λ proportional to the diagonal of ``X⁻¹ G X⁻¹`` is what the optimality conditions
+    of `TotalVariance` make of A: the bound "at once". (Li and Miklau compare with the uniform λ.)
 
     Parameters
     ----------
@@ -108,11 +110,6 @@ def eigen_design(
     bound_tol : float, optional
         Gap to which `TotalVariance` is solved for the bound; None for the bound that follows from the strategy
         at once, which is often within a percent of the best where W has full column rank.
-
-    Notes
-    -----
-    With ``X = A'A`` and ``G = W'W``, λ proportional to the diagonal of ``X⁻¹ G X⁻¹`` is what the optimality
-    conditions of `TotalVariance` make of A: the bound "at once". (Li and Miklau compare with the uniform λ.)
 
     Examples
     --------
@@ -155,12 +152,8 @@ def eigen_weights(
     Returns `Solution`: of the program, so that its `gap` is what a reduction may have given away. An
     `UncertifiedWarning` says where ``newton`` did not reach `tol`.
 
-    Parameters
-    ----------
-    program : QueryWeighting
-        Program 1 on the workload's `designs.eigen_queries`, in their order: of falling eigenvalues.
-    method, group_size, share, tol
-        As for `eigen_design`.
+    - `program`: Program 1 on the workload's `designs.eigen_queries`, in their order: of falling eigenvalues;
+    - `method`, `group_size`, `share`, `tol`: as for `eigen_design`.
 
     Examples
     --------

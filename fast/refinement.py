@@ -36,12 +36,8 @@ def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refin
     Raises `InvalidInputError` or `InputTypeError` for another problem, or a tolerance that is not positive.
     Returns `Refinement`: with the covariance, its profile, and a certified `Solution` for every stage.
 
-    Parameters
-    ----------
-    problem : FitnessForUse or PrivacyFirst
-        What is asked.
-    tol : float, default 1e-9
-        Gap to prove in every stage.
+    - `problem`: what is asked;
+    - `tol`: gap to prove in every stage.
 
     Examples
     --------

@@ -75,6 +75,9 @@ def formulate(problem: Any, formulation: str | None = None, **options: Any) -> c
     budget. A product is stated factor by factor (``problem.factors``), and split noise has no one program.
     Raises `InvalidInputError` or `InputTypeError` for a problem that has no statement, an unknown formulation, a
     sharpness that is not positive.
+    Source: Problems 1 to 4 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private
+    linear queries", PVLDB 14(10), 2021. Equation 1 of Xiao, Wang, Zhang and Kifer, "Answering private linear queries
+    adaptively using the common mechanism", PVLDB 16(8), 2023.
 
     Parameters
     ----------
@@ -96,12 +99,6 @@ def formulate(problem: Any, formulation: str | None = None, **options: Any) -> c
         and ``Y``, or ``u`` (k,) and ``v``; constraints with the labels ``schur``, ``privacy`` and ``accuracy``,
         whose multipliers are the weights λ and μ. For `CommonMechanism` ``Sigma`` (r, r) and the labels
         ``common[i]``, whose multipliers are the Y_i, or ``Y_i`` and the label ``complete``.
-
-    Notes
-    -----
-    Problems 1 to 4 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially
-    private linear queries", PVLDB 14(10), 2021. Equation 1 of Xiao, Wang, Zhang and Kifer, "Answering private linear
-    queries adaptively using the common mechanism", PVLDB 16(8), 2023.
 
     Examples
     --------

@@ -89,6 +89,10 @@ class Chain:
     that. After any stage, the residual of one of these turns what is known into exactly its answer; or the next
     stage follows, after which mechanism s is out. There are p - 1 stages. Made by `dualmech.fast.chain` or
     `dualmech.reference.chain`.
+    Source: section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023, whose common mechanisms are chosen one by
+    one; those need not be answerable from one another. Here a mechanism of cost ``C + X`` is common to a set and keeps
+    what was released, of cost C, if and only if X is common to the *residuals* of the set given C; and it is maximal if
+    and only if X is. So every stage is the problem of the common mechanism again.
 
     Attributes
     ----------
@@ -96,13 +100,6 @@ class Chain:
         In the order in which they drop out.
     stages : tuple of ChainStage
         With the certificate of each.
-
-    Notes
-    -----
-    Section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023, whose common mechanisms are chosen one by one;
-    those need not be answerable from one another. Here a mechanism of cost ``C + X`` is common to a set and keeps
-    what was released, of cost C, if and only if X is common to the *residuals* of the set given C; and it is
-    maximal if and only if X is. So every stage is the problem of the common mechanism again.
 
     Examples
     --------
@@ -151,15 +148,10 @@ class Chain:
         Raises `InvalidInputError` or `InputTypeError` for blocks of other cells, decisions that the stage does
         not offer.
 
-        Parameters
-        ----------
-        blocks : (n, d) array
-            One data vector a row; each is released along the chain with noise of its own.
-        rule : callable
-            Takes a stage and the answers (n, k) of what is known by then; returns for each the index of a mechanism
-            to end with, `GO_ON` (not after the last stage) or `STOP`.
-        rng : numpy.random.Generator or int
-            Where the noise comes from.
+        - `blocks` (n, d): one data vector a row; each is released along the chain with noise of its own;
+        - `rule`: takes a stage and the answers (n, k) of what is known by then; returns for each the index of a
+          mechanism to end with, `GO_ON` (not after the last stage) or `STOP`;
+        - `rng`: where the noise comes from.
         """
         data, generator = validate.finite(2, blocks=blocks), validate.generator(rng=rng)
         count, cells = len(self.mechanisms), self.mechanisms[0].query_matrix.shape[1]

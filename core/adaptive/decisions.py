@@ -68,24 +68,16 @@ class SignalToNoise:
     Raises `InvalidInputError` or `InputTypeError` for analyses that are not nested, the first query that the
     secondary mechanism or the common one does not answer by its name; mechanisms on other cells; numbers out of
     range.
-
-    Parameters
-    ----------
-    primary, secondary, common : LinearGaussianMechanism
-        M_1, M_2, and what has been released: the common mechanism, or any other whose answers are known.
-    share : float
-        x, more than 0 and at most 1.
-    level : float
-        y > 0, a pure number: counts per standard deviation of the noise.
-    confidence : float, default 3
-        Standard deviations on either side; 3 for 99.7 % a query.
-
-    Notes
-    -----
-    Section 6.1 of Xiao, Wang, Zhang and Kifer, "Answering private linear queries adaptively using the common
-    mechanism", PVLDB 16(8), 2023. Where rows of the secondary or the common mechanism depend on one another, A and
-    A_* are those of generalised least squares; the primary mechanism's variances are those of its own answers. The
+    Source: section 6.1 of Xiao, Wang, Zhang and Kifer, "Answering private linear queries adaptively using the common
+    mechanism", PVLDB 16(8), 2023. Where rows of the secondary or the common mechanism depend on one another, A and A_*
+    are those of generalised least squares; the primary mechanism's variances are those of its own answers. The
     confidence is each query's own, given the truth: it does not say how often the verdict is right.
+
+    - `primary`, `secondary`, `common`: M_1, M_2, and what has been released: the common mechanism, or any other whose
+      answers are known;
+    - `share`: x, more than 0 and at most 1;
+    - `level`: y > 0, a pure number: counts per standard deviation of the noise;
+    - `confidence`: standard deviations on either side; 3 for 99.7 % a query.
 
     Examples
     --------
@@ -152,10 +144,7 @@ class SignalToNoise:
     def bounds(self, answers: npt.ArrayLike) -> SignalBounds:
         """Return the bounds on each primary query's signal-to-noise ratio; a query without noise has an infinite one.
 
-        Parameters
-        ----------
-        answers : (k,) or (n, k) array
-            Of the common mechanism, to one data set or to n.
+        With `answers` (k,) or (n, k), of the common mechanism, to one data set or to n.
         """
         lower, upper = self.intervals(answers)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -172,10 +161,7 @@ class SignalToNoise:
 
         Returns `Verdict`, or (n,) array of its values.
 
-        Parameters
-        ----------
-        answers : (k,) or (n, k) array
-            Of the common mechanism, to one data set or to n.
+        With `answers` (k,) or (n, k), of the common mechanism, to one data set or to n.
         """
         lower, upper = self.intervals(answers)
         sure = self._enough(lower, self.secondary_noise)
@@ -215,14 +201,9 @@ class SignalToNoiseRule:
     Raises `InvalidInputError` or `InputTypeError` for what `SignalToNoise` refuses, of the stage that is named.
     Source: section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
-    Parameters
-    ----------
-    chain : Chain
-        Its mechanisms are nested, each in the next.
-    share, level, confidence : float
-        As for `SignalToNoise`.
-    stop : bool, default False
-        Whether to stop after the first stage where its verdict is HOPELESS.
+    - `chain`: its mechanisms are nested, each in the next;
+    - `share`, `level`, `confidence`: as for `SignalToNoise`;
+    - `stop`: whether to stop after the first stage where its verdict is HOPELESS.
 
     Examples
     --------

@@ -29,6 +29,9 @@ class ConfidenceRegion:
     Counts are treated as real numbers.
     Raises `InvalidInputError` or `InputTypeError` for an answer of the wrong length; a region without bound (a
     cell is named) or without points; a mechanism that releases something exactly.
+    The frequentist suggestion of section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023. The region is bounded
+    without a total iff no ``x ≥ 0`` but 0 has ``Bx = 0``. The point y nearest to 0 in the convex hull of the columns of
+    ``N = Σ^(-1/2) B`` decides: if it is not 0, then ``y'N ≥ ‖y‖² 1'``, which bounds the records.
 
     Parameters
     ----------
@@ -49,12 +52,6 @@ class ConfidenceRegion:
         The total, or the bound that the answer implies, whichever is less.
     rows, centre : (m, d) and (m,) arrays
         N and c of the ellipsoid said as ``‖N x - c‖² ≤ z``.
-
-    Notes
-    -----
-    The frequentist suggestion of section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023. The region is
-    bounded without a total iff no ``x ≥ 0`` but 0 has ``Bx = 0``. The point y nearest to 0 in the convex hull of
-    the columns of ``N = Σ^(-1/2) B`` decides: if it is not 0, then ``y'N ≥ ‖y‖² 1'``, which bounds the records.
 
     Examples
     --------

@@ -47,6 +47,7 @@ class AdaptiveRelease:
     Raises `InvalidInputError` or `InputTypeError` for no chain, data of other cells, NaN or infinity;
     `ReleaseOrderError` from its methods for a branch before its stage or after it, a stage that does not exist,
     anything at all after a branch was chosen or the release was stopped.
+    Source: sections 3.4 and 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Parameters
     ----------
@@ -59,10 +60,6 @@ class AdaptiveRelease:
     measure : callable, optional
         Takes a mechanism, the data and the generator, and returns noisy answers; every access to the data goes
         through it. By default a simulation in floating point, for study and NOT a private release.
-
-    Notes
-    -----
-    Sections 3.4 and 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Examples
     --------

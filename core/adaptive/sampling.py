@@ -73,18 +73,11 @@ def hit_and_run(
     Returns `Samples`: with a `SamplingWarning` where the least effective sample size of a cell is below 100: take more
     points, or a larger `thin`.
 
-    Parameters
-    ----------
-    count : int, default 1000
-        Points to keep, rounded up to a multiple of `chains`.
-    rng : numpy.random.Generator or int
-        Where chance comes from.
-    chains : int, default 16
-        Independent walks, side by side.
-    thin : int, optional
-        Steps from one kept point to the next; by default the number of cells.
-    burn_in : int, optional
-        Steps before the first; by default ten times `thin`.
+    - `count`: points to keep, rounded up to a multiple of `chains`;
+    - `rng`: where chance comes from;
+    - `chains`: independent walks, side by side;
+    - `thin`: steps from one kept point to the next; by default the number of cells;
+    - `burn_in`: steps before the first; by default ten times `thin`.
 
     Examples
     --------

@@ -76,14 +76,9 @@ def posterior_variances(
     Raises `InvalidInputError` or `InputTypeError` for another number of cells; variances that are not positive; an
     indefinite covariance; queries released exactly.
 
-    Parameters
-    ----------
-    workload : Workload
-        The queries, (m, d).
-    known : LinearGaussianMechanism
-        What has been released; nothing of it exactly.
-    prior : float, (d,) or (d, d) array, optional
-        Prior variance of every cell, of each, or their covariance, in squared counts; by default flat.
+    - `workload`: the queries, (m, d);
+    - `known`: what has been released; nothing of it exactly;
+    - `prior`: prior variance of every cell, of each, or their covariance, in squared counts; by default flat.
 
     Examples
     --------
@@ -123,14 +118,9 @@ def variance_reduction(
     index; what `posterior_variances` refuses.
     Source: the Bayesian suggestion of section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
-    Parameters
-    ----------
-    mechanisms : sequence of LinearGaussianMechanism
-        Those to choose between.
-    known : LinearGaussianMechanism
-        What has been released, answerable from each of them.
-    prior : float, (d,) or (d, d) array, optional
-        As for `posterior_variances`.
+    - `mechanisms`: those to choose between;
+    - `known`: what has been released, answerable from each of them;
+    - `prior`: as for `posterior_variances`.
 
     Examples
     --------

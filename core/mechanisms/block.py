@@ -50,6 +50,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
 
     Problems on geometry ``blocks`` find such noise; `of_tables` is the plain one, `of_levels` any on marginal tables.
     Raises `InvalidInputError` or `InputTypeError` for noise that is no covariance or does not fit the blocks.
+    One record added or removed. Of marginal tables: Xiao, He, Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
 
     Parameters
     ----------
@@ -57,10 +58,6 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         The geometry of what is to be answered.
     point : BlockPoint
         A level > 0 or a positive definite covariance for every block.
-
-    Notes
-    -----
-    Neighbours are those of the geometry. Of marginal tables: Xiao, He, Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
 
     Examples
     --------
@@ -139,12 +136,8 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         about every subspace T ⊆ S, in units of ``1/τ_T``. Its variances are those of the consistent estimates.
         Raises `InvalidInputError` or `InputTypeError` as `FitnessForUse`.
 
-        Parameters
-        ----------
-        workload : Workload
-            The tables, as geometry ``blocks`` takes them.
-        variances : float, array or mapping
-            σ² of each table, as the targets of `FitnessForUse`.
+        - `workload`: the tables, as geometry ``blocks`` takes them;
+        - `variances`: σ² of each table, as the targets of `FitnessForUse`.
 
         Examples
         --------

@@ -21,7 +21,6 @@ from dualmech.mechanisms.noise import TRIFLE
 from dualmech.mechanisms.pieces import Piece, axes_of
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, rounded
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.marginals import MarginalWorkload
@@ -126,14 +125,11 @@ class BlockNoise:
 
         Raises `InvalidInputError` for no table of that name, unknown attributes, a part that is not measured.
 
-        Parameters
-        ----------
-        table : str or names of attributes
-            A table of the union that was asked for, or the attributes of a marginal table.
+        With `table`, a table of the union that was asked for, or the attributes of a marginal table.
         """
         return float(self._orbit_variances(self._rows(self._table(table))[1]).max())
 
-    def variances(self, table: str | Iterable[str] | Workload) -> Array:
+    def variances(self, table: str | Iterable[str] | MarginalWorkload | UnionWorkload) -> Array:
         """Return the variance of every query of a table, an axis an attribute; of a workload, one a table.
 
         Raises `InvalidInputError` as `variance`; a table of too many queries to write out.
@@ -157,10 +153,7 @@ class BlockNoise:
         Raises `InvalidInputError` or `InputTypeError` for unknown attributes, factors of another length, a
         query with a part that is not measured.
 
-        Parameters
-        ----------
-        first, second : mapping of attribute names to arrays (n_i,)
-            The factors f_i; an attribute that is not named has the factor 1 for all its values.
+        With `first`, `second`, the factors f_i; an attribute that is not named has the factor 1 for all its values.
         """
         return self._covariance(self._look(first), self._look(second))
 

@@ -115,12 +115,8 @@ class OrderedBlocks(BlockTables):
         Raises `InvalidInputError` or `InputTypeError` for mechanisms that cannot be compared, measurements that
         lack a part.
 
-        Parameters
-        ----------
-        measured : mapping of axes to arrays
-            What `measure` of this mechanism returned.
-        others : pairs of a mechanism and what its `measure` returned
-            Run independently, on the same records.
+        - `measured`: what `measure` of this mechanism returned;
+        - `others`: run independently, on the same records.
 
         Examples
         --------

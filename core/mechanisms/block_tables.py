@@ -56,14 +56,9 @@ class BlockTables(BlockNoise):
         Returns a dict of axes to arrays: by the attributes of blocks, an axis each for those (their values, or waves
         where values turn), then one for the classes of every other attribute that has several.
 
-        Parameters
-        ----------
-        tables : mapping of axes to arrays
-            Marginal tables of the records; any that cover those of `needed` (`dualmech.records.count`).
-        rng : numpy.random.Generator or int
-            Where Gaussian noise in floating point comes from, if there is no `sampler`.
-        sampler : `dualmech.draws.Sampler`, optional
-            What draws the noise instead, called once a block with a standard deviation and a shape.
+        - `tables`: marginal tables of the records; any that cover those of `needed` (`dualmech.records.count`);
+        - `rng`: where Gaussian noise in floating point comes from, if there is no `sampler`;
+        - `sampler`: what draws the noise instead, called once a block with a standard deviation and a shape.
 
         Examples
         --------
@@ -106,12 +101,8 @@ class BlockTables(BlockNoise):
         Raises `InvalidInputError` or `InputTypeError` for what `variance` refuses, a table too large to write
         out, parts that are missing or have another shape.
 
-        Parameters
-        ----------
-        measured : mapping of axes to arrays
-            What `measure` returned.
-        table : str or names of attributes
-            As `variance` takes it.
+        - `measured`: what `measure` returned;
+        - `table`: as `variance` takes it.
         """
         given, asked = _mapping(measured=measured), self._few(self._table(table))
         self._countable(asked.axes)

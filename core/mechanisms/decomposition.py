@@ -93,6 +93,8 @@ def recreation(
     forming a difference of cost matrices.
     Raises `InvalidInputError` or `InputTypeError` for a common part that is not answerable from the mechanism, or
     on other cells or neighbours; exact answers.
+    Of a direction of which less than 1e-9 is left nothing more is asked: its variance is 1e-9, relative, above the
+    target's. Algorithms 3 and 4 and theorem 5.5 of CMN.
 
     Parameters
     ----------
@@ -102,11 +104,6 @@ def recreation(
         What is known first; it must be answerable from `mechanism`.
     tol : float
         As for `LinearGaussianMechanism.is_answerable_from`.
-
-    Notes
-    -----
-    Of a direction of which less than 1e-9 is left nothing more is asked: its variance is 1e-9, relative, above the
-    target's. Algorithms 3 and 4 and theorem 5.5 of CMN.
 
     Examples
     --------

@@ -35,6 +35,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
     Δ²/2-zCDP. Any workload ``W = L B`` in its row space is answered by ``L (B x + noise)``, without bias.
     Raises `InvalidInputError` or `InputTypeError` for shapes that do not fit, a row of zeros, an asymmetric or
     indefinite covariance, NaN or infinity.
+    Source: definition 3, Theorem 3 and Corollary 1 of Xiao et al., PVLDB 14(10), 2021.
 
     Parameters
     ----------
@@ -46,10 +47,6 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         Σ ⪰ 0, symmetric. Where it is singular, directions are released exactly.
     neighbours : (d, s) array or sparse matrix, optional
         Differences of neighbouring data sets up to sign; by default one record added or removed.
-
-    Notes
-    -----
-    Definition 3, Theorem 3 and Corollary 1 of Xiao et al., PVLDB 14(10), 2021.
 
     Examples
     --------
@@ -78,10 +75,8 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         Raises `InvalidInputError` or `InputTypeError` for an α below the cost, or a mechanism that releases
         something exactly, whose cost is infinite.
 
-        Parameters
-        ----------
-        alpha : float, optional
-            Squared privacy cost allowed, at least that of the mechanism (up to 1e-9, relative); by default that.
+        With `alpha`, squared privacy cost allowed, at least that of the mechanism (up to 1e-9, relative); by default
+        that.
 
         Examples
         --------

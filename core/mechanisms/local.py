@@ -38,6 +38,7 @@ class LocalMechanism:
     Raises `InvalidInputError` or `InputTypeError` for a ratio above e^ε (the worst output and its users are
     named), columns that do not sum to 1, negative entries, a strategy that cannot answer the workload, a
     reconstruction with a bias, shapes that do not fit.
+    Source: proposition 2.6, definition 3.2 and theorem 3.4 of McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020.
 
     Parameters
     ----------
@@ -51,10 +52,6 @@ class LocalMechanism:
         V; by default the best for `prior`.
     prior : (n,) array, optional
         Probability over user types under whose expected variance V is the best; uniform by default.
-
-    Notes
-    -----
-    Proposition 2.6, definition 3.2 and theorem 3.4 of McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020.
 
     Examples
     --------

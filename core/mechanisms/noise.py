@@ -208,14 +208,9 @@ class NoisyQueries:
         of the output, learns the data.
         Returns an array, (m,) or (n, m).
 
-        Parameters
-        ----------
-        x : (d,) or (n, d) array
-            One data vector, or one a row, each answered with noise of its own.
-        rng : numpy.random.Generator or int
-            Where the noise comes from.
-        workload : Workload, optional
-            What to answer, (m, d), in the row space of B; by default B itself.
+        - `x` (d,) or (n, d): one data vector, or one a row, each answered with noise of its own;
+        - `rng`: where the noise comes from;
+        - `workload`: what to answer, (m, d), in the row space of B; by default B itself.
         """
         generator, data = validate.generator(rng=rng), validate.finite(x=x)
         rows, cells = self.query_matrix.shape

@@ -93,10 +93,7 @@ class ProductMechanism(GaussianPrivacy):
         Raises `InvalidInputError` or `InputTypeError` for another number of queries than factors, or what the
         factors refuse.
 
-        Parameters
-        ----------
-        queries : (d_i,) array, or mapping for a factor on blocks
-            As `Workload` rows, or as `BlockMechanism.variance_of` takes them.
+        With `queries` (d_i,), as `Workload` rows, or as `BlockMechanism.variance_of` takes them.
         """
         pairs = zip(self.factors, self._each("queries", queries), strict=True)
         return products.product(_variance(factor, query) for factor, query in pairs)
@@ -120,14 +117,9 @@ class ProductMechanism(GaussianPrivacy):
         or queries that are not answered.
         Returns an array (m_1, …, m_r).
 
-        Parameters
-        ----------
-        x : (d_1, …, d_r) array
-            The records by the factors' cells.
-        workload : ProductWorkload
-            What to answer, its factors as the mechanism's.
-        rng : numpy.random.Generator or int
-            Where the noise comes from.
+        - `x` (d_1, …, d_r): the records by the factors' cells;
+        - `workload`: what to answer, its factors as the mechanism's;
+        - `rng`: where the noise comes from.
         """
         generator, parts = validate.generator(rng=rng), self._parts(workload)
         data = validate.finite(x=x)

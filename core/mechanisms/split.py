@@ -108,13 +108,9 @@ class SplitMechanism(GaussianPrivacy):
         Raises `InvalidInputError` or `InputTypeError` for a measured set that no table covers, a table of
         another shape.
 
-        Parameters
-        ----------
-        tables : mapping of axes to arrays
-            Marginal tables of the records that cover the measured sets (`dualmech.records.count` on
-            ``workload.tables``).
-        rng : numpy.random.Generator or int
-            Where the noise comes from.
+        - `tables`: marginal tables of the records that cover the measured sets (`dualmech.records.count` on
+          ``workload.tables``);
+        - `rng`: where the noise comes from.
         """
         generator, domain = validate.generator(rng=rng), self.workload.tables.domain
         assert domain is not None

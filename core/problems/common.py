@@ -178,12 +178,8 @@ class CommonMechanism(Problem):
         Raises `InvalidInputError` or `InputTypeError` for a covariance or mechanism that is not common to all;
         the first mechanism that cannot answer it is named.
 
-        Parameters
-        ----------
-        primal : (r, r) array or LinearGaussianMechanism
-            A covariance on B x with ``Σ ⪰ P_i``, or any mechanism that is answerable from all of them.
-        tol : float
-            `Maximality.improvement` up to which it counts as maximal.
+        - `primal` (r, r): a covariance on B x with ``Σ ⪰ P_i``, or any mechanism that is answerable from all of them;
+        - `tol`: `Maximality.improvement` up to which it counts as maximal.
         """
         tol = validate.positive_number(tol=tol)
         covariance = self.restated(primal) if isinstance(primal, NoisyQueries) else self._covariance(primal)

@@ -30,6 +30,7 @@ def extra_for_free(
     Raises `InvalidInputError` or `InputTypeError` for a query that differs between neighbours without any budget
     left (at most 1e-9 of α), named with them; queries that no neighbour changes, which need no noise; what
     `free_budget` refuses.
+    Source: section 3.2.1 of Xiao et al., PVLDB 14(10), 2021.
 
     Parameters
     ----------
@@ -41,10 +42,6 @@ def extra_for_free(
         How their variances shall relate.
     alpha : float, optional
         As for `LinearGaussianMechanism.free_budget`.
-
-    Notes
-    -----
-    Section 3.2.1 of Xiao et al., PVLDB 14(10), 2021.
 
     Examples
     --------

@@ -26,6 +26,8 @@ def compare_privacy(a: Profiled, b: Profiled, tol: float = 1e-9) -> int:
     decides, and where it is equal, what remains of it for further queries (`free_budget`).
     Raises `InvalidInputError` or `InputTypeError` for profiles of different lengths, with NaN or negative entries,
     or not numbers; a negative tolerance; `InfeasibleAnswerError` for a solution without a mechanism.
+    Source: definitions 4 and 5 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially
+    private linear queries", PVLDB 14(10), 2021.
 
     Parameters
     ----------
@@ -39,11 +41,6 @@ def compare_privacy(a: Profiled, b: Profiled, tol: float = 1e-9) -> int:
     -------
     int
         -1, 0 or 1.
-
-    Notes
-    -----
-    Definitions 4 and 5 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially
-    private linear queries", PVLDB 14(10), 2021.
 
     Examples
     --------

@@ -32,6 +32,9 @@ StageSolver = Callable[[RefinementStage], tuple[Array, FitnessDual, int]]
 class Refinement:
     """The one optimal covariance whose sorted privacy profile is least, lexicographically.
 
+    Source: definition 5 and Theorem 11 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of
+    differentially private linear queries", PVLDB 14(10), 2021: the minimum is unique.
+
     Attributes
     ----------
     solution : Solution
@@ -40,11 +43,6 @@ class Refinement:
         One a stage, over its `RefinementStage` and the same covariance (in the units of `FitnessForUse`): each
         certifies that, on the face that the earlier stages leave, no covariance has a smaller worst cost of the
         neighbours that were still open.
-
-    Notes
-    -----
-    Definition 5 and Theorem 11 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of
-    differentially private linear queries", PVLDB 14(10), 2021: the minimum is unique.
     """
 
     solution: Solution
@@ -81,18 +79,12 @@ def refine(
 ) -> Refinement:
     """Solve stage after stage until nothing is open; the layers bring the solver.
 
-    Parameters
-    ----------
-    problem : FitnessForUse or PrivacyFirst
-        What is asked.
-    directions : (k, r) array
-        Columns that span all B u_i, chosen so that an optimal M on them is not far from the identity.
-    solve : callable
-        Solves one stage as accurately as it can: errors of a stage are inherited by the next.
-    tol : float
-        Gap to prove in every stage.
-    solver : str
-        Name for the solutions.
+    - `problem`: what is asked;
+    - `directions` (k, r): columns that span all B u_i, chosen so that an optimal M on them is not far from the
+      identity;
+    - `solve`: solves one stage as accurately as it can: errors of a stage are inherited by the next;
+    - `tol`: gap to prove in every stage;
+    - `solver`: name for the solutions.
     """
     began, whole = time.perf_counter(), accuracy_first(problem)
     stage = RefinementStage(whole, np.zeros((len(directions), 0)), directions)

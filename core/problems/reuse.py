@@ -60,6 +60,9 @@ class ReuseFitness(Problem):
     Σ μ_j c_j + tr Ω ≤ 1``; any such weights bound α from below, and strong duality holds.
     Raises `InvalidInputError` or `InputTypeError` for what `FitnessForUse` refuses of the wish; a release on other
     cells, or exact where neighbours differ.
+    The introduction of Xiao, Wang, Zhang and Kifer, "Answering private linear queries adaptively using the common
+    mechanism", PVLDB 16(8), 2023, takes the wish's own mechanism and pays the residual; this is the joint optimum,
+    which is never worse. Several Σ can be optimal, and some spend budget that others leave free.
 
     Parameters
     ----------
@@ -81,12 +84,6 @@ class ReuseFitness(Problem):
         F, independent rows.
     row_by_row : FitnessForUse
         The relaxation in which the rows of F keep their variance of 1, one by one; exact where there is one row.
-
-    Notes
-    -----
-    The introduction of Xiao, Wang, Zhang and Kifer, "Answering private linear queries adaptively using the common
-    mechanism", PVLDB 16(8), 2023, takes the wish's own mechanism and pays the residual; this is the joint optimum,
-    which is never worse. Several Σ can be optimal, and some spend budget that others leave free.
 
     Examples
     --------

@@ -64,6 +64,9 @@ class SoftmaxFitness(Problem):
     with Σ times √s and the optimum divided by √s. What counts is ``t √α``.
     Raises `InvalidInputError` or `InputTypeError` for what `FitnessForUse` refuses, a sharpness that is not
     positive, a negative weight.
+    Source: Problem 4, Equation 8 (whose second term lost its ``exp`` in print) and the end of section 6.1 of Xiao,
+    Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private linear queries", PVLDB 14(10),
+    2021. The dual is this library's; `certify` proves it.
 
     Parameters
     ----------
@@ -73,12 +76,6 @@ class SoftmaxFitness(Problem):
         Sharpness of the soft max of costs and of that of variances, > 0.
     total_weight : float, default 0
         w ≥ 0, the weight of the total variance; 0 is Problem 4, a positive one the paper's hybrid of it.
-
-    Notes
-    -----
-    Problem 4, Equation 8 (whose second term lost its ``exp`` in print) and the end of section 6.1 of Xiao,
-    Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private linear queries", PVLDB
-    14(10), 2021. The dual is this library's; `certify` proves it.
 
     Examples
     --------

@@ -46,6 +46,10 @@ class RefinementStage:
 
         ``Σ λ_i o_i / Σ λ_i + ‖diag(√μ) N β diag(√λ)‖_*² / (Σ λ_i · Σ μ_j (c_j - a_j))``.
 
+    Source: definition 5 and Theorem 11 of Xiao et al., PVLDB 14(10), 2021, which proves uniqueness without a method. A
+    certificate of this class holds on the face it names. The face of the first stage is everything; the later ones are
+    known up to rounding and, where complementarity is not strict, up to the root of the gap before.
+
     Parameters
     ----------
     problem : FitnessForUse
@@ -57,12 +61,6 @@ class RefinementStage:
     neighbours, queries : index arrays, optional
         The neighbours and queries that are open, that is, whose cost or variance depends on M; by default all that
         can be.
-
-    Notes
-    -----
-    Definition 5 and Theorem 11 of Xiao et al., PVLDB 14(10), 2021, which proves uniqueness without a method.
-    A certificate of this class holds on the face it names. The face of the first stage is everything; the later
-    ones are known up to rounding and, where complementarity is not strict, up to the root of the gap before.
     """
 
     problem: FitnessForUse

@@ -45,7 +45,7 @@ def noise_factor(epsilon: float, delta: float) -> float:
 def total_variance(strategy: npt.ArrayLike, workload: Workload) -> float:
     """Return ``‖A‖₂² tr(W (A'A)⁺ W')``, ``‖A‖₂`` the largest column norm: the total variance at squared cost 1.
 
-    Raises `InvalidInputError` or `InputTypeError` for not a matrix of finite numbers with the workload's cells, or
+    Raises `InvalidInputError` or `InputTypeError` for what is no matrix of finite numbers with the workload's cells, or
     a query outside its row space, which is named.
 
     Examples
@@ -97,7 +97,7 @@ def completed(strategy: npt.ArrayLike) -> Array:
 
     With n_i the squared column norms, these are the rows of ``diag(√(max n - n_i))`` that are not zero: queries
     of single cells. They can only help (EIG, Program 2, steps 4 and 5).
-    Raises `InvalidInputError` or `InputTypeError` for not a matrix of finite numbers.
+    Raises `InvalidInputError` or `InputTypeError` for what is no matrix of finite numbers.
 
     Examples
     --------
@@ -125,12 +125,8 @@ def relative_weights(workload: Workload, distribution: npt.ArrayLike | None = No
     some query is not; the query is named.
     Returns an array (m,): for `TotalVariance` and `fast.eigen_design`; 0 for an all-zero query.
 
-    Parameters
-    ----------
-    workload : Workload
-        W.
-    distribution : (d,) array, optional
-        p ≥ 0, whatever its sum.
+    - `workload`: W;
+    - `distribution` (d,): p ≥ 0, whatever its sum.
 
     Examples
     --------

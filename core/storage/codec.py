@@ -16,8 +16,7 @@ from dualmech.files.archives import Arrays
 
 Given: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
-ABSENT = -1
-"""Index that marks an absent item among those of a tuple."""
+ABSENT = -1  # index that marks an absent item among those of a tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +59,7 @@ def packed(key: str, value: Any) -> Arrays:
 def unpacked(given: Given, key: str) -> Any:
     """Return what `_packed` was given, None where there is nothing under the key.
 
-    Raises
-    ------
-    InvalidInputError
-        An unknown kind, and whatever is wrong with an object, by its key.
+    Raises `InvalidInputError` for an unknown kind, and whatever is wrong with an object, by its key.
     """
     if key in given:
         array = given[key]

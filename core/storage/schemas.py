@@ -53,8 +53,7 @@ from dualmech.workloads.products import kron
 from dualmech.workloads.query_tables import TableWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
-Answer: TypeAlias = tuple[Any, Any, Any]
-"""A problem, a primal point and dual weights."""
+Answer: TypeAlias = tuple[Any, Any, Any]  # a problem, a primal point and dual weights
 
 OPTIONAL = ("basis", "neighbours", "geometry", "floor", "total", "prior")
 """Arguments of problems that a file may leave out."""

@@ -115,6 +115,8 @@ def from_gram(gram: npt.ArrayLike, domain: DomainLike | None = None) -> Workload
     zero, or not finite; a domain of another size.
     Returns `Workload`: dense, rows R (k, d) with ``R' R = G`` up to rounding and k the rank of G: a pivoted Cholesky
     factor, cells brought to unit diagonal first, so that the rank does not depend on their units.
+    Squares lose half the digits: what W tells apart by less than some 1e-7 of its length, its Gram matrix in doubles
+    does not, and the rank leaves it out. Where W can be written out, use W.
 
     Parameters
     ----------
@@ -122,11 +124,6 @@ def from_gram(gram: npt.ArrayLike, domain: DomainLike | None = None) -> Workload
         G, symmetric and positive semidefinite, not all zero.
     domain : Domain, mapping, or sequence of sizes, optional
         The attributes behind the cells.
-
-    Notes
-    -----
-    Squares lose half the digits: what W tells apart by less than some 1e-7 of its length, its Gram matrix in
-    doubles does not, and the rank leaves it out. Where W can be written out, use W.
 
     Examples
     --------

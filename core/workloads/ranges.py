@@ -78,6 +78,9 @@ def random_range(d: int | DomainLike, m: int, rng: Seed) -> Workload:
     Over d ordered cells a range is an interval; both its end points are drawn uniformly and independently,
     and both belong to it (FFU, section 7.4). Over a domain a query is drawn in two steps: first how many
     attributes it restricts, uniformly from 1 to all of them, and which; then an interval of each, as above.
+    EIG, section 5, samples "with the two-step sampling method" of an earlier paper and does not describe it. The two
+    steps here are those in which Xiao, Wang and Gehrke, ICDE 2010, draw range-count queries, as we read them: how the
+    end points are drawn is FFU's.
 
     Parameters
     ----------
@@ -87,12 +90,6 @@ def random_range(d: int | DomainLike, m: int, rng: Seed) -> Workload:
         Number of queries.
     rng : int or numpy.random.Generator
         Seed.
-
-    Notes
-    -----
-    EIG, section 5, samples "with the two-step sampling method" of an earlier paper and does not describe it. The
-    two steps here are those in which Xiao, Wang and Gehrke, ICDE 2010, draw range-count queries, as we read
-    them: how the end points are drawn is FFU's.
 
     Examples
     --------

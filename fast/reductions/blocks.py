@@ -36,8 +36,7 @@ Index = npt.NDArray[np.intp]
 STILL = 1e-10
 """Noise on what no neighbour moves, relative to the rest: it could be none, and costs nothing as it is."""
 
-UNMOVED = 1e-12
-"""Largest part of a row in the moved directions, relative to the row, that is rounding."""
+UNMOVED = 1e-12  # largest part of a row in the moved directions, relative to the row, that is rounding
 
 MARGIN = 0.1
 """Share of the tolerance that the interior-point method aims at; the rest is for the judge's own rounding."""

@@ -45,20 +45,13 @@ def lower_bound(
     average case, which has its own, or arguments out of range.
     Returns `LocalDual`: with a `relaxation`; for ``problem.certify``, together with any strategy.
 
-    Parameters
-    ----------
-    problem : LocalStrategy
-        At most 32 user types.
-    prior : (n,) array, optional
-        For the worst case, the probability over user types that the adversary is held to; uniform by default.
-    backend : str, default "CLARABEL"
-        An installed CVXPY backend that can do semidefinite cones.
-    tol : float, optional
-        How accurately to solve the relaxation, as in `dualmech.reference.solve`.
-    time_limit : float, optional
-        Seconds for the backend (CLARABEL and SCS).
-    **options
-        Passed to the backend as they are, over what `tol` chose.
+    - `problem`: at most 32 user types;
+    - `prior` (n,): for the worst case, the probability over user types that the adversary is held to; uniform by
+      default;
+    - `backend`: an installed CVXPY backend that can do semidefinite cones;
+    - `tol`: how accurately to solve the relaxation, as in `dualmech.reference.solve`;
+    - `time_limit`: seconds for the backend (CLARABEL and SCS);
+    - `**options`: passed to the backend as they are, over what `tol` chose.
 
     Examples
     --------

@@ -40,18 +40,11 @@ def reconstruct(
     for linear queries under local differential privacy", PVLDB 13(11), 2020.
     Returns an array (p, m).
 
-    Parameters
-    ----------
-    workload : Workload
-        W, p queries over n user types.
-    strategy : (m, n) array
-        Q ≥ 0, the probability of each output for each user type.
-    prior : (n,) array, optional
-        π, a probability over user types; uniform by default.
-    backend : str, default "CLARABEL"
-        An installed CVXPY backend.
-    **options
-        Passed to the backend as they are.
+    - `workload`: W, p queries over n user types;
+    - `strategy` (m, n): Q ≥ 0, the probability of each output for each user type;
+    - `prior` (n,): π, a probability over user types; uniform by default;
+    - `backend`: an installed CVXPY backend;
+    - `**options`: passed to the backend as they are.
 
     Examples
     --------

@@ -42,10 +42,8 @@ def compare_reuse(
     - `workload`, `targets`, `released`: as for `ReuseFitness`; nothing may be released exactly;
     - `tol`: gap to which all optima are proven.
 
-    Notes
-    -----
-    The optimum of the wish alone may be reached by several mechanisms; the first two ways are those of the one that
-    the fast layer returns.
+    The optimum of the wish alone may be reached by several mechanisms; the first two ways are those of the one that the
+    fast layer returns.
     """
     problem = dm.ReuseFitness(workload, targets, released)
     answer = fast.solve(problem, tol=tol)

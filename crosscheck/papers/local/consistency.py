@@ -81,7 +81,7 @@ def synthetic() -> Array:
 def read(path: str) -> Array:
     """Read a histogram, one count a line or a vector in ``.npy`` or ``.npz``.
 
-    Raises `FileFormatError` or `InvalidInputError` for what is no vector of 2 to `LARGEST` whole numbers, none of them
+    Raises `FileFormatError` or `InvalidInputError` for what is no vector of 2 to `LARGEST` whole numbers, none
     negative, not all zero.
     """
     counts = files.read_vector(path, "counts")

@@ -46,13 +46,10 @@ def choose_marginals(
     - `exact`: search for the best choice instead, among at most `MAX_EXACT` tables.
 
     Returns a list of tuples of attribute names: the tables to measure.
-
-    Notes
-    -----
-    Ding, Winslett, Han and Li, "Differentially private data cubes: optimizing noise sources and consistency",
+    Source: Ding, Winslett, Han and Li, "Differentially private data cubes: optimizing noise sources and consistency",
     SIGMOD 2011, problem Bound Max Variance. There, under ε-differential privacy, p² stands for p and the factor is
-    squared; the bound on the variance is bisected, where here every value that it can take is tried. Li and
-    Miklau, PVLDB 5(6), 2012 ("EIG"), section 5, measure cost as here and choose among the tables asked for.
+    squared; the bound on the variance is bisected, where here every value that it can take is tried. Li and Miklau,
+    PVLDB 5(6), 2012 ("EIG"), section 5, measure cost as here and choose among the tables asked for.
 
     Examples
     --------

@@ -75,13 +75,10 @@ def fourier(
     On marginals, with r coefficients needed, every column of the strategy has the squared norm ``r / d``, and a
     cell of a marginal table of s cells has the variance ``r / (s cost)``. Where all d are needed the strategy is
     orthogonal, and so input perturbation.
-
-    Notes
-    -----
     Barak, Chaudhuri, Dwork, Kale, McSherry and Talwar, "Privacy, accuracy, and consistency too", PODS 2007, for
-    attributes of two values; Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5: what the workload does not need
-    is left out "to reduce sensitivity". Complex characters of longer attributes come in conjugate pairs; their
-    real and imaginary parts are the rows here.
+    attributes of two values; Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5: what the workload does not need is
+    left out "to reduce sensitivity". Complex characters of longer attributes come in conjugate pairs; their real and
+    imaginary parts are the rows here.
 
     Examples
     --------

@@ -49,12 +49,9 @@ def hierarchical_product(
     theirs. Over one attribute this is `hierarchical`.
 
     With `branching`, branching factor of every tree, at least 2.
-
-    Notes
-    -----
-    Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5, take binary trees with their root, adapted to several
-    dimensions "in a manner analogous to" the wavelet's: a product in every dimension, not the nodes of one tree
-    that halves all dimensions together (a quad-tree).
+    Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5, take binary trees with their root, adapted to several dimensions
+    "in a manner analogous to" the wavelet's: a product in every dimension, not the nodes of one tree that halves all
+    dimensions together (a quad-tree).
 
     Examples
     --------

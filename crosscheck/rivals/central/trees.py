@@ -115,11 +115,8 @@ def hierarchical(
     - `targets`: variance targets for the choice of the best factor; nothing else depends on them;
     - `tree`: another tree, in place of a branching: `square_root_tree` for that of FFU's experiments.
 
-    Notes
-    -----
-    Hay, Rastogi, Miklau and Suciu, PVLDB 3(1), 2010; Qardaji, Yang and Li, "Understanding hierarchical
-    methods for differentially private histograms", PVLDB 6(14), 2013. FFU, section 7 (see
-    `input_perturbation`).
+    Hay, Rastogi, Miklau and Suciu, PVLDB 3(1), 2010; Qardaji, Yang and Li, "Understanding hierarchical methods for
+    differentially private histograms", PVLDB 6(14), 2013. FFU, section 7 (see `input_perturbation`).
 
     Examples
     --------

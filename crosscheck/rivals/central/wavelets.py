@@ -27,12 +27,9 @@ def haar_matrix(domain: int | DomainLike) -> sp.csr_array:
     several attributes it is the Kronecker product.
     Returns a sparse array (m, d): square and invertible, with orthogonal rows, where all sizes are powers of two; else
     of full column rank, with some rows that depend on others.
-
-    Notes
-    -----
-    Rows of ones and minus ones are the weights of Xiao, Wang and Gehrke, "Differential privacy via wavelet
-    transforms", ICDE 2010 (Privelet): their coefficient of a node of s cells is the row over s, and its noise is
-    proportional to 1/s. Orthonormal rows would all get equal noise, which is input perturbation.
+    Rows of ones and minus ones are the weights of Xiao, Wang and Gehrke, "Differential privacy via wavelet transforms",
+    ICDE 2010 (Privelet): their coefficient of a node of s cells is the row over s, and its noise is proportional to
+    1/s. Orthonormal rows would all get equal noise, which is input perturbation.
 
     Examples
     --------

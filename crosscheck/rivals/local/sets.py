@@ -139,12 +139,9 @@ def subset_selection(user_types: int, epsilon: float, size: int | None = None) -
     """Report a random set of k user types that holds the own one with probability ``k e^ε / (k e^ε + n - k)``.
 
     With `size`, k, from 1 to n - 1; by default the best for histograms, one of the integers next to ``n / (e^ε + 1)``.
-
-    Notes
-    -----
-    Ye and Barg, "Optimal schemes for discrete distribution estimation under locally differential privacy", IEEE
-    Transactions on Information Theory 64(8), 2018. Its objective on histograms, ``1 + (n-1)² / max_k τ_k`` with
-    ``τ_k = k (n-k) c² / (n + k c)²``, meets the closed-form bound of `dualmech.LocalStrategy`: it is optimal.
+    Source: Ye and Barg, "Optimal schemes for discrete distribution estimation under locally differential privacy", IEEE
+    Transactions on Information Theory 64(8), 2018. Its objective on histograms, ``1 + (n-1)² / max_k τ_k`` with ``τ_k =
+    k (n-k) c² / (n + k c)²``, meets the closed-form bound of `dualmech.LocalStrategy`: it is optimal.
 
     Examples
     --------
