@@ -50,7 +50,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
 
     Problems on geometry ``blocks`` find such noise; `of_tables` is the plain one, `of_levels` any on marginal tables.
     Raises `InvalidInputError` or `InputTypeError` for noise that is no covariance or does not fit the blocks.
-    One record added or removed. Of marginal tables: Xiao, He, Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
+    Neighbours are those of the geometry. Of marginal tables: Xiao, He, Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
 
     Parameters
     ----------
