@@ -16,6 +16,7 @@ from dualmech.geometry.attribute_symmetry import Frame
 from dualmech.geometry.blocks import Blocks
 from dualmech.mechanisms import components
 from dualmech.validate import Array
+from dualmech.workloads.unions import UnionWorkload
 
 GROUPS = dm.Workload([[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]])
 SIGNED = dm.Workload([[1, 1, 0, 0, 0], [1, -1, 0, 0, 0]])
@@ -99,9 +100,14 @@ def records_of(workload: dm.UnionWorkload) -> tuple[Any, Array]:
     return codes, counts.ravel()
 
 
+def asked_of(mechanism: dm.BlockMechanism) -> UnionWorkload:
+    assert isinstance(mechanism.workload, UnionWorkload)
+    return mechanism.workload
+
+
 def all_tables(mechanism: dm.BlockMechanism, coordinates: Any) -> Array:
     return np.concatenate(
-        [mechanism.recombine(coordinates, name).ravel() for name in mechanism.workload.table_names]
+        [mechanism.recombine(coordinates, name).ravel() for name in asked_of(mechanism).table_names]
     )
 
 
@@ -109,7 +115,7 @@ def all_tables(mechanism: dm.BlockMechanism, coordinates: Any) -> Array:
 class TestAgainstTheCells:
     def test_costs_and_variances(self, name: str) -> None:
         mechanism = mechanism_of(name)
-        workload, dense = mechanism.workload, mechanism.dense()
+        workload, dense = asked_of(mechanism), mechanism.dense()
         assert workload.domain is not None
         orbits = np.zeros(workload.domain.cells, dtype=int)
         for axis in mechanism.wide:
@@ -129,7 +135,7 @@ class TestAgainstTheCells:
         mechanism, rng = mechanism_of(name), np.random.default_rng(2)
         dense = mechanism.dense()
         for _ in range(5):
-            (first, one), (second, two) = (product_query(mechanism.workload, rng) for _ in range(2))
+            (first, one), (second, two) = (product_query(asked_of(mechanism), rng) for _ in range(2))
             covariance = dense.covariance(dm.Workload([one, two, one + two]))
             scale = np.abs(covariance).max()
             assert mechanism.variance_of(first) == pytest.approx(covariance[0, 0], abs=1e-9 * scale)
@@ -151,8 +157,8 @@ class TestAgainstTheCells:
 
     def test_without_noise_the_tables_are_those_of_the_records(self, name: str) -> None:
         mechanism = mechanism_of(name)
-        codes, counts = records_of(mechanism.workload)
-        exact = mechanism.workload.matrix @ counts
+        codes, counts = records_of(asked_of(mechanism))
+        exact = asked_of(mechanism).matrix @ counts
         tables = dm.records.count(codes, mechanism.needed)
         answers = all_tables(mechanism, mechanism.measure(tables, sampler=silent))
         np.testing.assert_allclose(answers, exact, rtol=0, atol=1e-10)
@@ -170,7 +176,7 @@ class TestNoisyTables:
         tables = {axes: np.zeros(shape) for axes, shape in shapes_needed(mechanism)}
         rng = np.random.default_rng(4)
         drawn = np.array([all_tables(mechanism, mechanism.measure(tables, rng)) for _ in range(runs)])
-        expected = mechanism.dense().covariance(dm.Workload(mechanism.workload.matrix))
+        expected = mechanism.dense().covariance(dm.Workload(asked_of(mechanism).matrix))
         variances = np.diagonal(expected)
         assert np.all(np.abs(drawn.mean(axis=0)) <= 5 * np.sqrt(variances / runs))
         errors = np.sqrt((np.outer(variances, variances) + expected**2) / runs)
@@ -178,7 +184,7 @@ class TestNoisyTables:
 
     def test_agree_with_each_other(self) -> None:
         mechanism = mechanism_of("prefixes")
-        codes, _ = records_of(mechanism.workload)
+        codes, _ = records_of(asked_of(mechanism))
         noisy = mechanism.simulate(dm.records.count(codes, mechanism.needed), 6)
         assert [*noisy] == ["ages", "races", "both"]
         np.testing.assert_allclose(noisy["ages"][-1], noisy["races"].sum(axis=1), atol=1e-9)  # by sex
@@ -190,7 +196,7 @@ class TestNoisyTables:
 
     def test_other_tables_may_cover_those_needed(self) -> None:
         mechanism = mechanism_of("prefixes")
-        codes, counts = records_of(mechanism.workload)
+        codes, counts = records_of(asked_of(mechanism))
         first = mechanism.measure({(0, 1, 2): counts.reshape(5, 2, 3)}, 7)
         second = mechanism.measure(dm.records.count(codes, mechanism.needed), 7)
         for key in first:
@@ -270,8 +276,8 @@ class TestNoisyTables:
 
 
 def shapes_needed(mechanism: dm.BlockMechanism) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    assert mechanism.workload.domain is not None
-    sizes = mechanism.workload.domain.shape
+    assert asked_of(mechanism).domain is not None
+    sizes = asked_of(mechanism).domain.shape
     return [(axes, tuple(sizes[axis] for axis in axes)) for axes in mechanism.needed.axes]
 
 
@@ -339,12 +345,12 @@ class TestAsAnAnswer:
 
     def test_what_is_no_noise_is_refused(self) -> None:
         mechanism = mechanism_of("few")
-        blocks = Blocks.of(mechanism.workload)
+        blocks = Blocks.of(asked_of(mechanism))
         point = mechanism.point_on(blocks)
         levels, (covariance,) = point.levels, point.covariances
         for message, arguments in (
             ("blocks must be", (None, point)),
-            ("blocks must be", (mechanism.workload, point)),
+            ("blocks must be", (asked_of(mechanism), point)),
             ("primal must be", (blocks, None)),
             ("positive definite", (blocks, dm.BlockPoint(levels, (-covariance,)))),
             ("must have shape", (blocks, dm.BlockPoint(levels, (np.eye(2),)))),
