@@ -168,10 +168,7 @@ POSED = tuple(family for family in FAMILIES if family.help)
 def family_of(problem: Any) -> Family:
     """Return the family that a problem belongs to.
 
-    Raises
-    ------
-    InputTypeError
-        No problem of the library.
+    Raises `InputTypeError` for no problem of the library.
     """
     for family in FAMILIES:
         if isinstance(problem, family.problems):

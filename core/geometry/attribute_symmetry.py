@@ -95,10 +95,7 @@ class Frame:
     def of(cls, queries: Sequence[Workload | None], size: int) -> Frame:
         """Find the symmetry of query sets over `size` values; None stands for the values themselves.
 
-        Raises
-        ------
-        InvalidInputError
-            Too many values, or queries of too many entries to search.
+        Raises `InvalidInputError` for too many values, or queries of too many entries to search.
         """
         if size > MAX_VALUES:
             raise LittleSymmetryError(

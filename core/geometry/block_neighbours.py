@@ -86,10 +86,7 @@ def moved_by(
 ) -> tuple[sp.csr_array, tuple[Block, ...]]:
     """Return what a unit of ``1/K`` of each block of one coordinate costs an orbit of neighbours, and others' steps.
 
-    Raises
-    ------
-    LittleSymmetryError
-        More than `MAX_ORBITS` types of pairs.
+    Raises `LittleSymmetryError` for more than `MAX_ORBITS` types of pairs.
     """
     scale = float(relation.members)
     if not relation.replace:

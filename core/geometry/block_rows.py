@@ -75,10 +75,7 @@ class Block:
     def restated(self, covariance: Array, basis: Array) -> Array:
         """Return a covariance on this block's basis, from that on another orthonormal basis of the same rows.
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            A basis of other rows, a covariance of another shape.
+        Raises `InvalidInputError` or `InputTypeError` for a basis of other rows, a covariance of another shape.
         """
         if np.array_equal(basis, self.moves):
             return covariance

@@ -107,13 +107,9 @@ class Blocks:
     ) -> Blocks:
         """Find the symmetry of a workload and split it; `of_marginals` is the quick way for marginal tables.
 
-        Raises
-        ------
-        LittleSymmetryError
-            More than `most_cells` orbits of cells, too many of queries, or blocks too large to write out; the message
-            says which attributes have no symmetry.
-        InvalidInputError
-            No query that is not all zero.
+        Raises `LittleSymmetryError` for more than `most_cells` orbits of cells, too many of queries, or blocks
+        too large to write out; the message says which attributes have no symmetry; `InvalidInputError` for no
+        query that is not all zero.
         """
         frames, looks = frames_of(workload)
         wide = tuple(axis for axis, frame in enumerate(frames) if len(frame.sizes) > 1)

@@ -49,6 +49,9 @@ def choose(
 ) -> tuple[Geometry, Any]:
     """Return a geometry for a workload and its numbers, and the numbers, one for each of the geometry's items.
 
+    Raises `InvalidInputError` or `InputTypeError` for no workload, a geometry that cannot hold it, numbers that are
+    of no use there.
+
     Parameters
     ----------
     workload : Workload
@@ -62,11 +65,6 @@ def choose(
     basis, neighbours
         What was given: a basis and a matrix of neighbours are for dense geometries alone; neighbours by a rule, such as
         ``replace``, also for blocks.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        No workload, a geometry that cannot hold it, numbers that are of no use there.
     """
     if not isinstance(workload, Workload):
         raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")

@@ -54,6 +54,10 @@ class Orbits:
     def of(cls, problem: Any, permutations: Iterable[npt.ArrayLike] | Orbits) -> Orbits:
         """Check that permutations of the cells leave a problem as it is, and return the orbits of what they generate.
 
+        Raises `InvalidInputError` or `InputTypeError` for what is no permutation of the cells; one that takes a
+        query to none of the same target, or neighbours to none, the first of them named; orbits of another
+        number of neighbours or queries.
+
         Parameters
         ----------
         problem : FitnessForUse, PrivacyFirst or TotalVariance
@@ -61,12 +65,6 @@ class Orbits:
         permutations : iterable of (d,) arrays, or Orbits
             Each lists, for every cell, the cell that takes its place: W is compared with ``W[:, p]``. A few that
             generate the group are enough. Orbits that were found before are taken as they are.
-
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            What is no permutation of the cells; one that takes a query to none of the same target, or neighbours to
-            none, the first of them named; orbits of another number of neighbours or queries.
         """
         for name in ("workload", "neighbours", "geometry"):
             if not hasattr(problem, name):

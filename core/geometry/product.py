@@ -76,10 +76,7 @@ class ProductForms:
     def binding(self, slack: float) -> Index:
         """Return the cells each of whose factors is within `slack` of its largest cost, where they can be listed.
 
-        Raises
-        ------
-        InvalidInputError
-            More than 2^22 cells.
+        Raises `InvalidInputError` for more than 2^22 cells.
         """
         cells = self.product.workload.shape[1]
         if cells > LISTED:

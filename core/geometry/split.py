@@ -224,10 +224,7 @@ class Split:
     def cases(self, parts: Sequence[SplitNoise]) -> tuple[sp.csr_array, Index]:
         """Return the variances, ``N'τ``, of queries among which each table's worst is, and the table of each.
 
-        Raises
-        ------
-        InvalidInputError
-            More than `MAX_CASES` of them.
+        Raises `InvalidInputError` for more than `MAX_CASES` of them.
         """
         worst, tables = [part.worst for part in parts], self.workload.tables.axes
         counts = [int(np.prod([len(worst[axis]) for axis in axes], dtype=np.int64)) for axes in tables]

@@ -110,10 +110,8 @@ class OnGeometry(Problem):
     def stated(self, answer: Any) -> Any:
         """Return anybody's answer, a point or a mechanism, as a point of this problem.
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            What cannot be noise here: another shape, no covariance, a mechanism that does not answer the workload.
+        Raises `InvalidInputError` or `InputTypeError` for what cannot be noise here: another shape, no
+        covariance, a mechanism that does not answer the workload.
         """
         return point_on(self.geometry, answer)
 

@@ -32,6 +32,9 @@ class FitnessForUse(OnGeometry):
 
     The dual is to maximise ``‖diag(√μ) W U diag(√λ)‖_*²`` over ``λ ≥ 0, Σ λ_i ≤ 1`` and
     ``μ ≥ 0, Σ μ_j c_j ≤ 1``; any such weights bound α from below, and strong duality holds.
+    Raises `InvalidInputError` or `InputTypeError` for an all-zero workload, targets that are not positive, of the
+    wrong number or that miss a name, a basis that lacks full row rank or does not span the workload, neighbours of
+    the wrong shape or that change no query, a geometry that cannot hold the workload.
 
     Parameters
     ----------
@@ -53,13 +56,6 @@ class FitnessForUse(OnGeometry):
         How noise is evaluated: on a matrix; on the few small blocks that the symmetry of tables leaves, at any number
         of cells; factor by factor; or split by attribute, which proves an interval and is not always tight. ``auto``
         takes the cheapest that is exact, and says which in ``problem.geometry.name``.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        An all-zero workload, targets that are not positive, of the wrong number or that miss a name, a basis that lacks
-        full row rank or does not span the workload, neighbours of the wrong shape or that change no query, a geometry
-        that cannot hold the workload.
 
     Notes
     -----

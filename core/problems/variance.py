@@ -37,6 +37,9 @@ class TotalVariance(OnGeometry):
     The dual is to maximise ``‖diag(√w) W U diag(√λ)‖_*²`` over ``λ ≥ 0, Σ λ_i ≤ 1``; any such λ bounds the
     optimum from below, and strong duality holds. At the uniform λ this is the singular value bound. Of marginal tables
     there is nothing to choose: the optimum is a closed form.
+    Raises `InvalidInputError` or `InputTypeError` for weights that are negative, of the wrong number, or positive
+    on no query but all-zero ones; a basis that lacks full row rank or does not span the weighted queries;
+    neighbours of the wrong shape or that change none of them; a geometry that cannot hold the workload.
 
     Parameters
     ----------
@@ -52,13 +55,6 @@ class TotalVariance(OnGeometry):
         As for `FitnessForUse`.
     geometry : {"auto", "dense", "blocks", "product", "split"} or Geometry
         As for `FitnessForUse`.
-
-    Raises
-    ------
-    InvalidInputError, InputTypeError
-        Weights that are negative, of the wrong number, or positive on no query but all-zero ones; a basis
-        that lacks full row rank or does not span the weighted queries; neighbours of the wrong shape or that
-        change none of them; a geometry that cannot hold the workload.
 
     Notes
     -----

@@ -33,10 +33,7 @@ class UsageError(DualmechError):
 class Request:
     """The options of a command that pose a problem, as texts and numbers, before anything is read.
 
-    Raises
-    ------
-    UsageError
-        Options that exclude each other, need each other, or belong to another problem.
+    Raises `UsageError` for options that exclude each other, need each other, or belong to another problem.
     """
 
     workload: str

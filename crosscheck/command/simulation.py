@@ -79,10 +79,8 @@ def simulate(
 def read_mechanism(path: str) -> tuple[Mechanism, Asked]:
     """Return the mechanism in a file and the tables to make of it: a solution's own, else the largest it answers.
 
-    Raises
-    ------
-    FileFormatError, InvalidInputError, InfeasibleAnswerError
-        A file of another schema, a solution of other problems or an infeasible one, a mechanism that measures nothing.
+    Raises `FileFormatError`, `InvalidInputError` or `InfeasibleAnswerError` for a file of another schema, a
+    solution of other problems or an infeasible one, a mechanism that measures nothing.
     """
     head = files.read_archive(path, {"schema"})
     files.require(path, head, "schema")

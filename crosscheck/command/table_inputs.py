@@ -24,11 +24,8 @@ def read_numbers(text: str, name: str, workload: Workload) -> Numbers:
     A table is named as in reports. Marginals may have their attributes in any order, ``a1 x a0``, or stand for all of
     their ways, ``2``; in a list of the census, ``P12`` stands for all parts of that table and of its iterations that
     are not named themselves. Of other workloads queries are named, or their groups. The header may be left out.
-
-    Raises
-    ------
-    FileFormatError
-        A file that cannot be read, or a line of it that names nothing, repeats a name, or holds no number.
+    Raises `FileFormatError` for a file that cannot be read, or a line of it that names nothing, repeats a name, or
+    holds no number.
     """
     try:
         return float(text)

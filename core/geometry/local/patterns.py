@@ -138,10 +138,7 @@ def forms(matrix: Array, epsilon: float) -> Iterator[Priced]:
 def worst_by_size(matrix: Array, epsilon: float) -> tuple[Array, float]:
     """Return the largest ``v_S' K v_S`` over the sets of each size 0 … n, and an allowance for its rounding, absolute.
 
-    Raises
-    ------
-    InvalidInputError
-        More than 32 user types.
+    Raises `InvalidInputError` for more than 32 user types.
     """
     size = len(matrix)
     if size > EXACT:

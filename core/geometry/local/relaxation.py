@@ -41,10 +41,7 @@ class Relaxation:
     def of(cls, size: int, squares: Array | None = None, **given: Array) -> Relaxation:
         """Build multipliers, 0 where not given, and check their shapes.
 
-        Raises
-        ------
-        InvalidInputError, InputTypeError
-            Multipliers of another shape, NaN or infinity.
+        Raises `InvalidInputError` or `InputTypeError` for multipliers of another shape, NaN or infinity.
         """
         shapes = {
             "squares": (size,),
