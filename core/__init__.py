@@ -31,7 +31,7 @@ from dualmech.geometry.split import SplitPoint, SplitWeights
 from dualmech.mechanisms import records
 from dualmech.mechanisms.answerability import Answerability, Equivalence
 from dualmech.mechanisms.block import BlockMechanism
-from dualmech.mechanisms.decomposition import Recreation, recreation, residual
+from dualmech.mechanisms.decomposition import Decomposition, decomposition, residual
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.local import LocalMechanism
 from dualmech.mechanisms.product import ProductMechanism
@@ -109,7 +109,7 @@ __all__ = [
     "Progress",
     "ProjectionDual",
     "QueryWeighting",
-    "Recreation",
+    "Decomposition",
     "Refinement",
     "RefinementStage",
     "ReuseDual",
@@ -137,7 +137,7 @@ __all__ = [
     "load_solution",
     "neighbours",
     "records",
-    "recreation",
+    "decomposition",
     "residual",
     "sampling",
     "save_solution",

@@ -32,24 +32,12 @@ from dualmech.storage.solutions import load_solution, save_solution
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A problem of a family on a geometry, and what may be expected of its solvers.
+    """A problem of a family on a geometry, and what may be expected of its solvers."""
 
-    Attributes
-    ----------
-    label : str
-        Family and geometry.
-    make : callable
-        Makes the problem; equal ones, distinct objects, each time.
-    other : callable
-        Makes a problem that differs from it.
-    tol : float
-        Gap that both layers reach.
-    """
-
-    label: str
-    make: Callable[[], Any]
-    other: Callable[[], Any]
-    tol: float = 1e-4
+    label: str  # family and geometry
+    make: Callable[[], Any]  # makes the problem; equal ones, distinct objects, each time
+    other: Callable[[], Any]  # makes a problem that differs from it
+    tol: float = 1e-4  # gap that both layers reach
 
 
 @dataclass(slots=True)

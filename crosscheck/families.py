@@ -28,37 +28,17 @@ Measure = Callable[[Any], str]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family of problems, as the command line and reports speak of it.
+    """A family of problems, as the command line and reports speak of it."""
 
-    Attributes
-    ----------
-    name : str
-        What ``--problem`` calls it.
-    problems : tuple of classes
-        Those that belong to it.
-    measure : callable
-        Says what the objective of one of them is.
-    program, dual : str
-        What is asked, and what proves an answer, in the words of a paper.
-    options : tuple of str
-        Options of the command line that belong to it, of those that do not belong to all.
-    help : str
-        What ``--help`` says of it; empty where the command line does not pose it.
-    steps : str
-        What its fast solver counts.
-    at_a_cost : bool
-        Whether it is solved at a squared privacy cost of 1, to be spent otherwise.
-    """
-
-    name: str
-    problems: tuple[type, ...]
-    measure: Measure
-    program: str
+    name: str  # what ``--problem`` calls it
+    problems: tuple[type, ...]  # those that belong to it
+    measure: Measure  # says what the objective of one of them is
+    program: str  # program, dual: what is asked, and what proves an answer, in the words of a paper
     dual: str
-    options: tuple[str, ...] = ()
-    help: str = ""
-    steps: str = "eigendecompositions"
-    at_a_cost: bool = False
+    options: tuple[str, ...] = ()  # those of the command line that do not belong to all
+    help: str = ""  # what ``--help`` says of it; empty where the command line does not pose it
+    steps: str = "eigendecompositions"  # what its fast solver counts
+    at_a_cost: bool = False  # whether it is solved at a squared privacy cost of 1, to be spent otherwise
 
 
 def _fitness_measure(problem: Any) -> str:

@@ -23,7 +23,7 @@ from dualmech.adaptive.branching import (
 )
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms.answerability import coordinates
-from dualmech.mechanisms.decomposition import Recreation, recreation
+from dualmech.mechanisms.decomposition import Decomposition, decomposition
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.intersections import MEETING
 from dualmech.problems.common import CommonMechanism
@@ -54,7 +54,7 @@ class ChainStage:
         From the l answers known before, followed by the r of the increment, to those of `known`.
     solution : Solution
         Of the common mechanism of the residuals that the stage before leaves, with its certificate.
-    recreations : tuple of Recreation
+    decompositions : tuple of Decomposition
         How mechanism s, s + 1, … is made up of `known` and its residual.
     """
 
@@ -63,7 +63,7 @@ class ChainStage:
     known: LinearGaussianMechanism
     update: Array
     solution: Solution
-    recreations: tuple[Recreation, ...]
+    decompositions: tuple[Decomposition, ...]
 
     @property
     def trivial(self) -> bool:
@@ -73,12 +73,12 @@ class ChainStage:
     @property
     def maximality(self) -> Maximality:
         """Whether what is known is a maximal common mechanism of all that are still to choose from."""
-        targets = [each.target for each in self.recreations]
+        targets = [each.target for each in self.decompositions]
         return CommonMechanism(targets).maximality(self.known)
 
-    def recreation(self, mechanism: int) -> Recreation:
+    def decomposition(self, mechanism: int) -> Decomposition:
         """Return how a mechanism, by its index in the chain, is made up from here."""
-        return self.recreations[mechanism - self.index]
+        return self.decompositions[mechanism - self.index]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,7 +170,7 @@ class Chain:
             for index in range(stage.index, count):
                 mine = np.flatnonzero(decisions == index)
                 if mine.size:
-                    parts = stage.recreation(index)
+                    parts = stage.decomposition(index)
                     left = simulated(parts.residual, data[active[mine]], generator)
                     found[index].append((active[mine], parts.combine(answers[mine], left, generator)))
             ended = decisions != GO_ON
@@ -202,7 +202,7 @@ def build(
         span = _extended(span, solution.mechanism.query_matrix, given[index:])
         increment = _within(solution.mechanism, span)
         known, update = _composed(known, increment, span)
-        parts = tuple(recreation(each, known) for each in given[index:])
+        parts = tuple(decomposition(each, known) for each in given[index:])
         stages.append(ChainStage(index, increment, known, update, solution, parts))
         if index < len(given) - 2:
             explained = np.maximum(explained, _explained_by_gap(solution))[1:]
@@ -271,7 +271,7 @@ def _composed(
     return together, orthogonal.T @ said
 
 
-def _asking(parts: Recreation, allowed: float) -> LinearGaussianMechanism:
+def _asking(parts: Decomposition, allowed: float) -> LinearGaussianMechanism:
     """Return the residual without the directions of which at most this share is left."""
     rows = parts.residual.query_matrix
     shares = coordinates(rows, parts.target.standard_form.queries)

@@ -33,7 +33,7 @@ class Verdict(IntEnum):
     """The secondary mechanism is accurate enough for the primary analysis, and allows its own besides."""
     UNDECIDED = 2
     """The level lies between the bounds of too many queries to say; the primary mechanism is the safe choice."""
-    HOPELESS = 3
+    INFEASIBLE = 3
     """Not even the primary mechanism can be accurate enough: stop, and spend nothing more."""
 
 
@@ -61,7 +61,7 @@ class SignalToNoise:
     of the queries has a ratio of y or more.
 
     - SECONDARY: the lower bounds say that the secondary mechanism is good enough;
-    - HOPELESS: the upper bounds say that neither mechanism is;
+    - INFEASIBLE: the upper bounds say that neither mechanism is;
     - PRIMARY: they say that the secondary one is not;
     - UNDECIDED: neither.
 
@@ -87,7 +87,7 @@ class SignalToNoise:
     >>> common = dm.LinearGaussianMechanism(rows.query_matrix, 2 * np.eye(2))
     >>> rule = SignalToNoise(rows, cells, common, share=0.5, level=20)
     >>> [rule.choose(answer).name for answer in ([40, 5], [22, 25], [22, 15], [3, 8])]
-    ['SECONDARY', 'UNDECIDED', 'PRIMARY', 'HOPELESS']
+    ['SECONDARY', 'UNDECIDED', 'PRIMARY', 'INFEASIBLE']
     >>> rule.choose([[40, 5], [3, 8]])
     array([1, 3])
     """
@@ -167,7 +167,7 @@ class SignalToNoise:
         sure = self._enough(lower, self.secondary_noise)
         secondary = self._enough(upper, self.secondary_noise)
         primary = self._enough(upper, self.primary_noise)
-        otherwise = np.where(primary, Verdict.PRIMARY, Verdict.HOPELESS)
+        otherwise = np.where(primary, Verdict.PRIMARY, Verdict.INFEASIBLE)
         verdicts = np.where(sure, Verdict.SECONDARY, np.where(secondary, Verdict.UNDECIDED, otherwise))
         return verdicts if verdicts.ndim else Verdict(int(verdicts))
 
@@ -182,7 +182,7 @@ class SignalToNoise:
         secondary = self._enough(counts, self.secondary_noise)
         primary = self._enough(counts, self.primary_noise)
         verdicts = np.where(
-            secondary, Verdict.SECONDARY, np.where(primary, Verdict.PRIMARY, Verdict.HOPELESS)
+            secondary, Verdict.SECONDARY, np.where(primary, Verdict.PRIMARY, Verdict.INFEASIBLE)
         )
         return verdicts if verdicts.ndim else Verdict(int(verdicts))
 
@@ -203,7 +203,7 @@ class SignalToNoiseRule:
 
     - `chain`: its mechanisms are nested, each in the next;
     - `share`, `level`, `confidence`: as for `SignalToNoise`;
-    - `stop`: whether to stop after the first stage where its verdict is HOPELESS.
+    - `stop`: whether to stop after the first stage where its verdict is INFEASIBLE.
 
     Examples
     --------
@@ -246,7 +246,7 @@ class SignalToNoiseRule:
         further = GO_ON if stage < len(self.stages) - 1 else stage + 1
         decisions = np.where(verdicts == Verdict.SECONDARY, further, stage)
         if self.stop and stage == 0:
-            decisions = np.where(verdicts == Verdict.HOPELESS, STOP, decisions)
+            decisions = np.where(verdicts == Verdict.INFEASIBLE, STOP, decisions)
         return decisions.astype(np.intp)
 
 

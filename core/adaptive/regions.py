@@ -44,15 +44,6 @@ class ConfidenceRegion:
     total : float, optional
         An upper bound on the number of records. Without it the answer itself must bound every cell.
 
-    Attributes
-    ----------
-    squared_radius : float
-        z.
-    most_records : float
-        The total, or the bound that the answer implies, whichever is less.
-    rows, centre : (m, d) and (m,) arrays
-        N and c of the ellipsoid said as ``‖N x - c‖² ≤ z``.
-
     Examples
     --------
     >>> import dualmech as dm
@@ -66,8 +57,9 @@ class ConfidenceRegion:
     answer: Array
     confidence: float
     total: float | None
-    squared_radius: float
-    most_records: float
+    squared_radius: float  # z
+    most_records: float  # the total, or the bound that the answer implies, whichever is less
+    # rows, centre: (m, d) and (m,) N and c of the ellipsoid said as ``‖N x - c‖² ≤ z``
     rows: Array = field(repr=False)
     centre: Array = field(repr=False)
 

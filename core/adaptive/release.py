@@ -158,7 +158,7 @@ class AdaptiveRelease:
             raise ReleaseOrderError(
                 f"mechanism {index} is out since stage {index + 1} ran: what is known may be more than it tells"
             )
-        parts = self.chain.stages[self._ran - 1].recreation(int(index))
+        parts = self.chain.stages[self._ran - 1].decomposition(int(index))
         self._finished = f"mechanism {index} was chosen"
         residual = self._measured(parts.residual)
         values = parts.combine(self._answers, residual, self._generator)

@@ -24,13 +24,9 @@ class VarianceReduction:
 
     Source: section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023: of two mechanisms, run the one that takes
     more uncertainty away.
-
-    Attributes
-    ----------
-    before, after : tuple of arrays
-        One array (m_i,) a mechanism, variances in squared counts; ``inf`` where nothing bounds a query.
     """
 
+    # before, after: one array (m_i,) a mechanism, variances in squared counts; ``inf`` where nothing bounds a query
     before: tuple[Array, ...]
     after: tuple[Array, ...]
 

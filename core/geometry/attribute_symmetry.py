@@ -39,24 +39,14 @@ MAX_ENTRIES = 2**25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """What a query set looks like from the components, one row for each orbit of its queries.
+    """What a query set looks like from the components, one row for each orbit of its queries."""
 
-    Attributes
-    ----------
-    orbits : (m,) array of int
-        The orbit of each query.
-    means : (orbits, classes) array
-        Mean of a query over each class.
-    energies : (orbits, components) array
-        ``√(g mult / n_j)``, g being the squared norm of what a query has in a component and n_j the size of its class.
-    magnitudes : (orbits,) array
-        Largest entry, in absolute value.
-    """
-
-    orbits: Index
-    means: Array
-    energies: Array
-    magnitudes: Array
+    orbits: Index  # (m,) the orbit of each query
+    means: Array  # (orbits, classes) mean of a query over each class
+    # (orbits, components) ``√(g mult / n_j)``, g being the squared norm of what a query has in a component and n_j
+    # the size of its class
+    component_norms: Array
+    magnitudes: Array  # (orbits,) largest entry, in absolute value
 
     @property
     def counts(self) -> Array:
@@ -65,34 +55,20 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Frame:
-    """An attribute's classes of values and components.
+class AttributeSymmetry:
+    """An attribute's classes of values and components."""
 
-    Attributes
-    ----------
-    labels : (n,) array of int
-        The class of each value: those that the group can take to each other.
-    classes : (components,) array of int
-        On which class each component lives.
-    dimensions : (components,) array
-        mult, the dimension of each.
-    turning : bool
-        Which of the two kinds the group is.
-    sizes : (classes,) array
-        Number of values of each class.
-    """
-
-    labels: Index
-    classes: Index
-    dimensions: Array
-    turning: bool
-    sizes: Array = field(init=False)
+    labels: Index  # (n,) the class of each value: those that the group can take to each other
+    classes: Index  # (components,) on which class each component lives
+    dimensions: Array  # (components,) mult, the dimension of each
+    turning: bool  # which of the two kinds the group is
+    sizes: Array = field(init=False)  # (classes,) number of values of each class
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", np.bincount(self.labels).astype(np.float64))
 
     @classmethod
-    def of(cls, queries: Sequence[Workload | None], size: int) -> Frame:
+    def of(cls, queries: Sequence[Workload | None], size: int) -> AttributeSymmetry:
         """Find the symmetry of query sets over `size` values; None stands for the values themselves.
 
         Raises `InvalidInputError` for too many values, or queries of too many entries to search.
@@ -119,7 +95,7 @@ class Frame:
         return cls(labels, classes, np.asarray(counts[classes], dtype=np.float64) - 1, False)
 
     @classmethod
-    def _turned(cls, size: int) -> Frame:
+    def _turned(cls, size: int) -> AttributeSymmetry:
         frequencies = np.arange(1, size // 2 + 1)
         dimensions = np.where(2 * frequencies == size, 1.0, 2.0)
         return cls(np.zeros(size, dtype=np.intp), np.zeros(len(frequencies), dtype=np.intp), dimensions, True)
@@ -149,8 +125,8 @@ class Frame:
         representative = np.argmax(members, axis=1)[self.labels]
         squares = (rows - means[:, self.labels]) ** 2 @ members.T[:, self.classes]
         varied = (rows != rows[:, representative]) @ members.T[:, self.classes]
-        energies = np.sqrt(np.where(varied, squares, 0.0) * self.dimensions / sizes[self.classes])
-        return Parts(orbits.ravel(), means, energies, np.abs(rows).max(axis=1))
+        component_norms = np.sqrt(np.where(varied, squares, 0.0) * self.dimensions / sizes[self.classes])
+        return Parts(orbits.ravel(), means, component_norms, np.abs(rows).max(axis=1))
 
     def directions(self, component: int) -> Array:
         """Return orthonormal columns (n, mult) that span a component."""

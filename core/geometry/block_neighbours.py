@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech.geometry.attribute_symmetry import Frame
+from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.geometry.base import Index, LittleSymmetryError
 from dualmech.geometry.block_rows import MAX_ORBITS, Block, BlockRows, Key
 from dualmech.neighbours import Relation
@@ -29,46 +29,35 @@ from dualmech.validate import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Types:
-    """Types of ordered pairs of values of an attribute: the classes of both, what they share, and the type reversed.
+    """Types of ordered pairs of values of an attribute: the classes of both, what they share, and the type reversed."""
 
-    Attributes
-    ----------
-    first, second : (types,) arrays of int
-        Classes of the values.
-    apart : (components, types) array
-        1 - κ of each component, so that little is not lost in it; 1 where it sees one value or none.
-    equal : (types,) array of bool
-        Whether both values are the same.
-    reverse : (types,) array of int
-        The type of the pair the other way round.
-    """
-
-    first: Index
+    first: Index  # first, second: (types,) classes of the values
     second: Index
+    # (components, types) 1 - κ of each component, so that little is not lost in it; 1 where it sees one value or none
     apart: Array
-    equal: npt.NDArray[np.bool_]
-    reverse: Index
+    equal: npt.NDArray[np.bool_]  # (types,) whether both values are the same
+    reverse: Index  # (types,) the type of the pair the other way round
 
     @classmethod
-    def of(cls, frame: Frame) -> Types:
+    def of(cls, symmetry: AttributeSymmetry) -> Types:
         """List the types of an attribute's pairs."""
-        size, classes = len(frame.labels), len(frame.sizes)
-        if frame.turning:
+        size, classes = len(symmetry.labels), len(symmetry.sizes)
+        if symmetry.turning:
             shifts = np.arange(size // 2 + 1)
             # Turned back by whole turns, so that no angle is large: 1 - cos 2φ = 2 sin² φ.
-            turns = np.outer(np.arange(1, len(frame.dimensions) + 1), shifts) % size
+            turns = np.outer(np.arange(1, len(symmetry.dimensions) + 1), shifts) % size
             far = 2 * np.sin(np.pi * np.minimum(turns, size - turns) / size) ** 2
             nought = np.zeros(len(shifts), dtype=np.intp)
             return cls(nought, nought, far, shifts == 0, np.arange(len(shifts)))
-        several = np.flatnonzero(frame.sizes > 1)
+        several = np.flatnonzero(symmetry.sizes > 1)
         one, two = (each.ravel() for each in np.meshgrid(range(classes), range(classes), indexing="ij"))
         crossed = np.flatnonzero(one != two)
         own = np.arange(classes)
         first = np.concatenate([own, several, one[crossed]])
         second = np.concatenate([own, several, two[crossed]])
         equal = np.arange(len(first)) < classes
-        inside = (frame.classes[:, None] == first) & (frame.classes[:, None] == second)
-        values = np.where(equal, 0.0, frame.sizes[first] / np.maximum(frame.sizes[first] - 1, 1))
+        inside = (symmetry.classes[:, None] == first) & (symmetry.classes[:, None] == second)
+        values = np.where(equal, 0.0, symmetry.sizes[first] / np.maximum(symmetry.sizes[first] - 1, 1))
         # A pair that crosses classes is seen by a component at one end alone.
         seen = np.where(inside, values, 1.0)
         places = {pair: place for place, pair in enumerate(zip(first, second, equal, strict=True))}
@@ -78,7 +67,7 @@ class Types:
 
 def moved_by(
     relation: Relation,
-    frames: tuple[Frame, ...],
+    symmetries: tuple[AttributeSymmetry, ...],
     rows: BlockRows,
     keys: tuple[Key, ...],
     reach: sp.csr_array,
@@ -92,7 +81,7 @@ def moved_by(
     if not relation.replace:
         found = tuple(replace(block, steps=scale * block.steps) for block in blocks)
         return sp.csr_array(scale**2 * reach), found
-    moved = Moved.of(relation, frames, rows)
+    moved = Moved.of(relation, symmetries, rows)
     assert moved.pairs is not None
     columns = [_single(moved.pairs, rows, key) for key in keys]
     reached = np.column_stack([np.zeros((moved.count, 0)), *columns])
@@ -105,32 +94,22 @@ def moved_by(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moved:
-    """How neighbours move blocks: orbits of cells where records are added or removed, of pairs where replaced.
+    """How neighbours move blocks: orbits of cells where records are added or removed, of pairs where replaced."""
 
-    Attributes
-    ----------
-    rows : BlockRows
-        Which blocks a record in a cell reaches.
-    scale : float
-        The most records of a person.
-    pairs : _Pairs or None
-        Where records are replaced, the types of pairs of cells.
-    count : int
-        Number of orbits of neighbours.
-    """
-
-    rows: BlockRows
-    scale: float
-    pairs: _Pairs | None
-    count: int
+    rows: BlockRows  # which blocks a record in a cell reaches
+    scale: float  # the most records of a person
+    pairs: _Pairs | None  # where records are replaced, the types of pairs of cells
+    count: int  # number of orbits of neighbours
 
     @classmethod
-    def of(cls, relation: Relation | None, frames: tuple[Frame, ...], rows: BlockRows) -> Moved:
+    def of(
+        cls, relation: Relation | None, symmetries: tuple[AttributeSymmetry, ...], rows: BlockRows
+    ) -> Moved:
         """Find the orbits of neighbours under a relation, None for one record added or removed."""
         scale = 1.0 if relation is None else float(relation.members)
         if relation is None or not relation.replace:
-            return cls(rows, scale, None, math.prod(len(frames[axis].sizes) for axis in rows.wide))
-        pairs = _Pairs.of(frames, rows.wide)
+            return cls(rows, scale, None, math.prod(len(symmetries[axis].sizes) for axis in rows.wide))
+        pairs = _Pairs.of(symmetries, rows.wide)
         return cls(rows, scale, pairs, pairs.count)
 
     def steps(self, key: Key, moves: Array) -> tuple[Array, Index]:
@@ -159,8 +138,8 @@ class _Pairs:
         return len(self.first)
 
     @classmethod
-    def of(cls, frames: tuple[Frame, ...], wide: tuple[int, ...]) -> _Pairs:
-        types = tuple(Types.of(frame) for frame in frames)
+    def of(cls, symmetries: tuple[AttributeSymmetry, ...], wide: tuple[int, ...]) -> _Pairs:
+        types = tuple(Types.of(symmetry) for symmetry in symmetries)
         sizes = [len(each.first) for each in types]
         if np.prod(sizes, dtype=np.float64) > 2 * MAX_ORBITS:
             raise LittleSymmetryError(
@@ -174,7 +153,7 @@ class _Pairs:
         chosen = tuple(at[kept].astype(np.intp) for at in index)
         first, second = np.zeros(len(kept), dtype=np.intp), np.zeros(len(kept), dtype=np.intp)
         for axis in wide:
-            count = len(frames[axis].sizes)
+            count = len(symmetries[axis].sizes)
             first = first * count + types[axis].first[chosen[axis]]
             second = second * count + types[axis].second[chosen[axis]]
         return cls(types, chosen, first, second)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.attribute_symmetry import Frame, Parts
+from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.base import LittleSymmetryError
 from dualmech.validate import Array
 from dualmech.workloads.circular import CircularWorkload
@@ -34,36 +34,16 @@ MAX_ENTRIES = 2**26
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A block of several coordinates.
+    """A block of several coordinates."""
 
-    Attributes
-    ----------
-    key : pairs of attribute and component
-        Where it lives.
-    rows : (m,) array of int
-        The orbit of queries of each row.
-    cells : (b,) array of int
-        The orbit of cells of each coordinate.
-    queries : (m, r) array
-        The rows, on the basis.
-    moves : (r, b) array
-        The basis: the identity where the rows span all coordinates, else orthonormal rows.
-    copies : float
-        How many of it symmetry makes.
-    steps : (r, s) array
-        What neighbours move, on the basis; `moves` where a record is added or removed.
-    orbits : (s,) array of int
-        The orbit of neighbours of each step.
-    """
-
-    key: Key
-    rows: Index
-    cells: Index
-    queries: Array
-    moves: Array
-    copies: float
-    steps: Array
-    orbits: Index
+    key: Key  # where it lives
+    rows: Index  # (m,) the orbit of queries of each row
+    cells: Index  # (b,) the orbit of cells of each coordinate
+    queries: Array  # (m, r) the rows, on the basis
+    moves: Array  # (r, b) the basis: the identity where the rows span all coordinates, else orthonormal rows
+    copies: float  # how many of it symmetry makes
+    steps: Array  # (r, s) what neighbours move, on the basis; `moves` where a record is added or removed
+    orbits: Index  # (s,) the orbit of neighbours of each step
 
     @classmethod
     def of(cls, key: Key, rows: Index, cells: Index, values: Array, copies: float) -> Block:
@@ -95,8 +75,8 @@ class Block:
 class BlockRows:
     """Rows of blocks as tables bring them."""
 
-    def __init__(self, frames: tuple[Frame, ...], wide: tuple[int, ...]) -> None:
-        self.frames, self.wide = frames, wide
+    def __init__(self, symmetries: tuple[AttributeSymmetry, ...], wide: tuple[int, ...]) -> None:
+        self.symmetries, self.wide = symmetries, wide
         self.rows: dict[Key, list[Index]] = {}
         self.values: dict[Key, list[Array]] = {}
 
@@ -106,11 +86,14 @@ class BlockRows:
         found: list[tuple[Key, Array]] = [((), np.ones((1, 1)))]
         # Attribute by attribute, so that a product is formed once for all blocks that begin alike.
         for axis in sorted({*axes, *self.wide}):
-            factors: list[tuple[Key, Array]] = [((), np.ones((1, len(self.frames[axis].sizes))))]
+            factors: list[tuple[Key, Array]] = [((), np.ones((1, len(self.symmetries[axis].sizes))))]
             if axis in asked:
-                energies = asked[axis].energies
-                own = (int(each) for each in np.flatnonzero(np.any(energies, axis=0)))
-                factors = [((), asked[axis].means), *((((axis, each),), energies[:, [each]]) for each in own)]
+                component_norms = asked[axis].component_norms
+                own = (int(each) for each in np.flatnonzero(np.any(component_norms, axis=0)))
+                factors = [
+                    ((), asked[axis].means),
+                    *((((axis, each),), component_norms[:, [each]]) for each in own),
+                ]
             found = [
                 (key + more, linalg.kronecker([values, factor]))
                 for key, values in found
@@ -151,21 +134,21 @@ class BlockRows:
 
     def copies_of(self, key: Key) -> float:
         """Return how many copies symmetry makes of a block."""
-        return math.prod(float(self.frames[axis].dimensions[component]) for axis, component in key)
+        return math.prod(float(self.symmetries[axis].dimensions[component]) for axis, component in key)
 
     def cells_of(self, key: Key) -> Index:
         """Return the orbit of cells of each coordinate of a block."""
         chosen = dict(key)
         orbits = np.zeros(1, dtype=np.intp)
         for axis in self.wide:
-            frame = self.frames[axis]
-            own = [frame.classes[chosen[axis]]] if axis in chosen else np.arange(len(frame.sizes))
-            orbits = np.add.outer(orbits * len(frame.sizes), own).ravel()
+            symmetry = self.symmetries[axis]
+            own = [symmetry.classes[chosen[axis]]] if axis in chosen else np.arange(len(symmetry.sizes))
+            orbits = np.add.outer(orbits * len(symmetry.sizes), own).ravel()
         return orbits.astype(np.intp)
 
 
-def frames_of(workload: UnionWorkload) -> tuple[tuple[Frame, ...], list[dict[object, Parts]]]:
-    """Return every attribute's frame, and from there the parts of each of its query sets."""
+def symmetries_of(workload: UnionWorkload) -> tuple[tuple[AttributeSymmetry, ...], list[dict[object, Parts]]]:
+    """Return every attribute's symmetry, and from there the parts of each of its query sets."""
     assert workload.domain is not None
     asked: list[dict[object, Queries]] = [{} for _ in workload.domain.shape]
     for table in workload.tables:
@@ -173,14 +156,15 @@ def frames_of(workload: UnionWorkload) -> tuple[tuple[Frame, ...], list[dict[obj
             if own is not None:
                 validate.moderate(queries=own.bases if isinstance(own, CircularWorkload) else own.matrix)
             asked[axis][key_of(own)] = own
-    frames = tuple(
-        Frame.of([*own.values()], size) for own, size in zip(asked, workload.domain.shape, strict=True)
+    symmetries = tuple(
+        AttributeSymmetry.of([*own.values()], size)
+        for own, size in zip(asked, workload.domain.shape, strict=True)
     )
     looks = [
-        {key: frame.parts(each) for key, each in own.items()}
-        for frame, own in zip(frames, asked, strict=True)
+        {key: symmetry.parts(each) for key, each in own.items()}
+        for symmetry, own in zip(symmetries, asked, strict=True)
     ]
-    return frames, looks
+    return symmetries, looks
 
 
 def key_of(asked: Queries) -> object:
@@ -190,7 +174,7 @@ def key_of(asked: Queries) -> object:
 
 def affordable(
     workload: UnionWorkload,
-    frames: tuple[Frame, ...],
+    symmetries: tuple[AttributeSymmetry, ...],
     wide: tuple[int, ...],
     counts: list[int],
     cells: int,
@@ -198,21 +182,21 @@ def affordable(
 ) -> None:
     """Refuse what would take too much room before it is built."""
     assert workload.domain is not None
-    classes = ", ".join(f"{workload.domain.names[axis]} {len(frames[axis].sizes)}" for axis in wide)
+    classes = ", ".join(f"{workload.domain.names[axis]} {len(symmetries[axis].sizes)}" for axis in wide)
     if cells > most_cells or sum(counts) > MAX_ORBITS:
         raise LittleSymmetryError(
             f"workload must have at most {most_cells} orbits of cells and of queries, got {cells} and {sum(counts)}; "
             f"classes of values that no query tells apart: {classes or 'none but whole attributes'}"
         )
     choices = sum(
-        math.prod(1 + len(frames[axis].classes) for axis in table.axes) for table in workload.tables
+        math.prod(1 + len(symmetries[axis].classes) for axis in table.axes) for table in workload.tables
     )
     if choices > MAX_CHOICES:
         raise LittleSymmetryError(f"workload has {choices} blocks in its tables (limit {MAX_CHOICES})")
     entries = 0
     for table, count in zip(workload.tables, counts, strict=True):
-        others = math.prod(len(frames[axis].sizes) for axis in wide if axis not in table.axes)
-        own = math.prod(len(frames[axis].sizes) + len(frames[axis].classes) for axis in table.axes)
+        others = math.prod(len(symmetries[axis].sizes) for axis in wide if axis not in table.axes)
+        own = math.prod(len(symmetries[axis].sizes) + len(symmetries[axis].classes) for axis in table.axes)
         entries += count * others * own
     if entries > MAX_ENTRIES:
         raise LittleSymmetryError(

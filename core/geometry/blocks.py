@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry import block_forms
-from dualmech.geometry.attribute_symmetry import Frame, Parts
+from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.base import FitnessDual, Index, Judged, proving, shares
 from dualmech.geometry.block_forms import BlockForms, BlockPoint
 from dualmech.geometry.block_neighbours import moved_by
@@ -35,8 +35,8 @@ from dualmech.geometry.block_rows import (
     BlockRows,
     Key,
     affordable,
-    frames_of,
     key_of,
+    symmetries_of,
 )
 from dualmech.linalg import EPS
 from dualmech.neighbours import Relation
@@ -47,56 +47,26 @@ from dualmech.workloads.unions import UnionWorkload
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """All blocks of a union of tables, and the orbits that tie them.
+    """All blocks of a union of tables, and the orbits that tie them."""
 
-    Attributes
-    ----------
-    workload : UnionWorkload or MarginalWorkload
-        The tables.
-    frames : tuple of Frame
-        Of each attribute; of marginal tables, where nothing is left to say, none, nor parts.
-    wide : tuple of int
-        The attributes with more than one class; an orbit of cells is a class of each.
-    parts : tuple of tuples of Parts
-        By table, what it asks of each of its attributes.
-    tables : (orbits,) array of int
-        The table of each orbit of queries; within a table they are in row-major order.
-    magnitudes : (orbits,) array
-        Largest entry of a query, in absolute value.
-    counts : (orbits,) array
-        Number of queries of each orbit.
-    cells : int
-        Number of orbits of cells.
-    keys : tuple of Key
-        Of the blocks of one coordinate.
-    scalar_blocks : (orbits, t) sparse array
-        The squared entries ``v²`` of the blocks of one coordinate.
-    reach : (orbits of neighbours, t) sparse array
-        What a unit of ``1/K`` of each of them costs: 1 for the records that it counts.
-    copies : (t,) array
-        How many of each symmetry makes.
-    matrix_blocks : tuple of Block
-        The other blocks.
-    neighbours : Relation or None
-        Which data sets privacy keeps apart; None for a record added or removed.
-    exact : bool
-        Whether no part of a query can have been lost to rounding, as where all are counts of cells.
-    """
-
-    workload: MarginalWorkload | UnionWorkload
-    frames: tuple[Frame, ...]
-    wide: tuple[int, ...]
-    parts: tuple[tuple[Parts, ...], ...]
-    tables: Index
-    magnitudes: Array
-    counts: Array
-    cells: int
-    keys: tuple[Key, ...]
-    scalar_blocks: sp.csr_array
+    workload: MarginalWorkload | UnionWorkload  # the tables
+    # Of each attribute; of marginal tables, where nothing is left to say, none, nor parts.
+    symmetries: tuple[AttributeSymmetry, ...]
+    wide: tuple[int, ...]  # the attributes with more than one class; an orbit of cells is a class of each
+    parts: tuple[tuple[Parts, ...], ...]  # by table, what it asks of each of its attributes
+    tables: Index  # (orbits,) the table of each orbit of queries; within a table they are in row-major order
+    magnitudes: Array  # (orbits,) largest entry of a query, in absolute value
+    counts: Array  # (orbits,) number of queries of each orbit
+    cells: int  # number of orbits of cells
+    keys: tuple[Key, ...]  # of the blocks of one coordinate
+    scalar_blocks: sp.csr_array  # (orbits, t) the squared entries ``v²`` of the blocks of one coordinate
+    # (orbits of neighbours, t) what a unit of ``1/K`` of each of them costs: 1 for the records that it counts
     reach: sp.csr_array
-    copies: Array
-    matrix_blocks: tuple[Block, ...]
+    copies: Array  # (t,) how many of each symmetry makes
+    matrix_blocks: tuple[Block, ...]  # the other blocks
+    # Whether no part of a query can have been lost to rounding, as where all are counts of cells.
     exact: bool = False
+    # Which data sets privacy keeps apart; None for a record added or removed.
     neighbours: Relation | None = None
 
     name: ClassVar[str] = "blocks"
@@ -111,15 +81,15 @@ class Blocks:
         too large to write out; the message says which attributes have no symmetry; `InvalidInputError` for no
         query that is not all zero.
         """
-        frames, looks = frames_of(workload)
-        wide = tuple(axis for axis, frame in enumerate(frames) if len(frame.sizes) > 1)
+        symmetries, looks = symmetries_of(workload)
+        wide = tuple(axis for axis, symmetry in enumerate(symmetries) if len(symmetry.sizes) > 1)
         parts = tuple(
             tuple(looks[axis][key_of(asked)] for axis, asked in table.queries) for table in workload.tables
         )
         counts = [math.prod(len(each.means) for each in own) for own in parts]
-        cells = math.prod(len(frames[axis].sizes) for axis in wide)
-        affordable(workload, frames, wide, counts, cells, most_cells)
-        found = BlockRows(frames, wide)
+        cells = math.prod(len(symmetries[axis].sizes) for axis in wide)
+        affordable(workload, symmetries, wide, counts, cells, most_cells)
+        found = BlockRows(symmetries, wide)
         start = 0
         for table, own, count in zip(workload.tables, parts, counts, strict=True):
             found.add(table.axes, own, np.arange(start, start + count))
@@ -130,10 +100,10 @@ class Blocks:
         ones = (np.ones(len(keys)), (columns, np.arange(len(keys))))
         reach, several = sp.csr_array(ones, shape=(cells, len(keys))), found.several()
         if neighbours is not None:
-            reach, several = moved_by(neighbours, frames, found, keys, reach, several)
+            reach, several = moved_by(neighbours, symmetries, found, keys, reach, several)
         return cls(
             workload,
-            frames,
+            symmetries,
             wide,
             parts,
             np.repeat(np.arange(len(counts)), counts),
@@ -196,7 +166,7 @@ class Blocks:
         """How many roundings an entry of a row may have seen: sums over classes or waves, and their products."""
         if self.exact:
             return 4
-        longest = max(frame.roundings for frame in self.frames)
+        longest = max(symmetry.roundings for symmetry in self.symmetries)
         return 4 * longest * (1 + max(len(own) for own in self.parts))
 
     @property

@@ -28,32 +28,18 @@ class Dense:
     """A matrix: ``W = L B`` and the moves ``B U`` between neighbours, with the two quadratic forms of a covariance.
 
     A point is the covariance of the noise on B x (k, k); there is a target or a weight for every query.
-
-    Attributes
-    ----------
-    workload : Workload
-        W, (m, d).
-    basis : (k, d) array
-        B, of full row rank k = rank W.
-    representation : (m, k) array
-        L.
-    neighbours : (d, s) matrix or None
-        U, differences of neighbouring data sets up to sign; None stands for the identity.
-    moves : (k, s) array
-        B U: how far each pair of neighbours moves the noisy vector.
-    unmoved : (k - r, k) array
-        Orthonormal rows f with ``f B U = 0``: what no neighbour changes, released exactly.
-    mismatch : (m,) array
-        Largest entry of ``(W - L B) U``, in absolute value, with its own rounding: how far the two sides of a
-        certificate may speak of different queries.
     """
 
-    workload: Workload
-    basis: Array
-    representation: Array
+    workload: Workload  # W, (m, d)
+    basis: Array  # (k, d) B, of full row rank k = rank W
+    representation: Array  # (m, k) L
+    # (d, s) U, differences of neighbouring data sets up to sign; None stands for the identity
     neighbours: Matrix | None
-    moves: Array
+    moves: Array  # (k, s) B U: how far each pair of neighbours moves the noisy vector
+    # (k - r, k) orthonormal rows f with ``f B U = 0``: what no neighbour changes, released exactly
     unmoved: Array
+    # (m,) largest entry of ``(W - L B) U``, in absolute value, with its own rounding: how far the two sides of a
+    # certificate may speak of different queries
     mismatch: Array
 
     name: ClassVar[str] = "dense"

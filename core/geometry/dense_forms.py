@@ -27,18 +27,10 @@ class HasTargets(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DenseForms:
-    """Both quadratic forms of a covariance, with allowances for their rounding, absolute.
+    """Both quadratic forms of a covariance, with allowances for their rounding, absolute."""
 
-    Attributes
-    ----------
-    profile, profile_rounding : (s,) arrays
-        Cost ``(B u_i)' Σ⁻¹ (B u_i)`` of each pair of neighbours.
-    variances, variance_rounding : (m,) arrays
-        Variance ``v_j Σ v_j'`` of each query.
-    """
-
-    profile: Array
-    variances: Array
+    profile: Array  # profile, profile_rounding: (s,) cost ``(B u_i)' Σ⁻¹ (B u_i)`` of each pair of neighbours
+    variances: Array  # variances, variance_rounding: (m,) variance ``v_j Σ v_j'`` of each query
     profile_rounding: Array
     variance_rounding: Array
 

@@ -104,16 +104,10 @@ class Product:
     and ``⊗ μ_i`` prove the product of the factors' bounds; for total variance likewise. A point, a vector of dual
     weights and the numbers that come with the queries are tuples, one item a factor. (That γ₂ is multiplicative: Lee,
     Shraibman and Špalek, "A direct product theorem for discrepancy", CCC 2008.)
-
-    Attributes
-    ----------
-    workload : ProductWorkload
-        The product of the factors' workloads.
-    factors : tuple of Geometry
-        Dense, or blocks with one orbit of records; a workload that comes twice has the same geometry.
     """
 
-    workload: ProductWorkload
+    workload: ProductWorkload  # the product of the factors' workloads
+    # dense, or blocks with one orbit of records; a workload that comes twice has the same geometry
     factors: tuple[Geometry, ...]
 
     name: ClassVar[str] = "product"

@@ -16,22 +16,13 @@ class SplitNoise:
     """A covariance ``Σ = t θθ' + K`` with ``1'θ = 1`` and ``K 1 = 0``: t is the variance of the total.
 
     All numbers are rounded up, so that what they promise is kept.
-
-    Attributes
-    ----------
-    means : (n,) array
-        θ, what each value has of the total.
-    root : (n, n) array
-        F with ``F F' = K``.
-    residual_cost : float
-        The largest diagonal entry of ``Σ⁻¹ - 11'/t``, which is what a record costs on top of the total.
-    residual_variances, total_parts : (m,) arrays
-        ``a_j K a_j'`` and ``(a_j θ)²`` of each query.
     """
 
-    means: Array
-    root: Array
+    means: Array  # (n,) θ, what each value has of the total
+    root: Array  # (n, n) F with ``F F' = K``
+    # the largest diagonal entry of ``Σ⁻¹ - 11'/t``, which is what a record costs on top of the total
     residual_cost: float
+    # residual_variances, total_parts: (m,) ``a_j K a_j'`` and ``(a_j θ)²`` of each query
     residual_variances: Array
     total_parts: Array
 

@@ -117,14 +117,16 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             checked = validate.positive_number(**{f"noise[{axes}]": level})
             if all(sizes[axis] > 1 for axis in axes):
                 levels[tuple((axis, 0) for axis in axes)] = checked
-        frames, found = components.whole(sizes), object.__new__(cls)
+        symmetries, found = components.whole(sizes), object.__new__(cls)
         relation = relation_of(neighbours)
         if neighbours is not None and relation is None:
             raise InputTypeError(
                 f"neighbours must be a rule such as 'replace', got {type(neighbours).__name__}"
             )
         relation = None if relation == Relation() else relation
-        found._hold(domain, frames, relation, Moved.of(relation, frames, BlockRows(frames, ())), {})
+        found._hold(
+            domain, symmetries, relation, Moved.of(relation, symmetries, BlockRows(symmetries, ())), {}
+        )
         return found._with_levels(levels)
 
     @classmethod
@@ -172,7 +174,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         if not isinstance(geometry, Blocks):
             raise InvalidInputError("a BlockMechanism answers problems on geometry 'blocks'")
         if geometry.workload.domain != self.domain or not same_symmetry(
-            geometry.frames or components.whole(self.domain.shape), self.frames
+            geometry.symmetries or components.whole(self.domain.shape), self.symmetries
         ):
             raise InvalidInputError(
                 "mechanism must be on the domain of the problem's workload, with the same symmetry"
@@ -251,9 +253,9 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     def _written(self, key: Key, piece: Piece) -> Array:
         """Return the released rows of every copy of a block, one copy after another."""
         factors, inside = [], dict(key)
-        for axis, frame in enumerate(self.frames):
-            classes = frame.labels == np.arange(len(frame.sizes))[:, None]
-            own = frame.directions(inside[axis]).T if axis in inside else classes.astype(np.float64)
+        for axis, symmetry in enumerate(self.symmetries):
+            classes = symmetry.labels == np.arange(len(symmetry.sizes))[:, None]
+            own = symmetry.directions(inside[axis]).T if axis in inside else classes.astype(np.float64)
             factors.append(own)
         extents = [len(each) for each in factors]
         order = [*inside, *(axis for axis in range(len(factors)) if axis not in inside)]

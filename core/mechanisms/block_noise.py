@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.attribute_symmetry import Frame, Parts
+from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.block_neighbours import Moved
 from dualmech.geometry.block_rows import BlockRows, Key
 from dualmech.geometry.blocks import Blocks
 from dualmech.mechanisms import components, records
-from dualmech.mechanisms.noise import TRIFLE
+from dualmech.mechanisms.noise import ROUNDING_TOLERANCE
 from dualmech.mechanisms.pieces import Piece, axes_of
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
@@ -36,7 +36,7 @@ class BlockNoise:
     __slots__ = (
         "costs",
         "domain",
-        "frames",
+        "symmetries",
         "known",
         "moved",
         "neighbours",
@@ -46,7 +46,7 @@ class BlockNoise:
     )
 
     domain: Domain
-    frames: tuple[Frame, ...]
+    symmetries: tuple[AttributeSymmetry, ...]
     neighbours: Relation | None  # None for one record added or removed
     moved: Moved
     pieces: dict[Key, Piece]
@@ -59,28 +59,28 @@ class BlockNoise:
             raise InputTypeError(f"blocks must be Blocks, got {type(blocks).__name__}")
         workload, checked = blocks.workload, blocks.point(point)
         assert workload.domain is not None
-        frames = blocks.frames or components.whole(workload.domain.shape)
-        moved = Moved.of(blocks.neighbours, frames, BlockRows(frames, blocks.wide))
+        symmetries = blocks.symmetries or components.whole(workload.domain.shape)
+        moved = Moved.of(blocks.neighbours, symmetries, BlockRows(symmetries, blocks.wide))
         one = np.ones((1, 1))
         levels = zip(blocks.keys, (checked.levels * blocks.copies).tolist(), strict=True)
-        pieces = {key: Piece.of(frames, moved, key, one, one * level) for key, level in levels}
+        pieces = {key: Piece.of(symmetries, moved, key, one, one * level) for key, level in levels}
         for block, covariance in zip(blocks.matrix_blocks, checked.covariances, strict=True):
             noise = covariance * block.copies
-            pieces[block.key] = Piece.of(frames, moved, block.key, block.moves, noise)
-        known = dict(zip(workload.table_names, blocks.parts, strict=True)) if blocks.frames else {}
-        self._hold(workload.domain, frames, blocks.neighbours, moved, pieces, workload, known)
+            pieces[block.key] = Piece.of(symmetries, moved, block.key, block.moves, noise)
+        known = dict(zip(workload.table_names, blocks.parts, strict=True)) if blocks.symmetries else {}
+        self._hold(workload.domain, symmetries, blocks.neighbours, moved, pieces, workload, known)
 
     def _hold(
         self,
         domain: Domain,
-        frames: tuple[Frame, ...],
+        symmetries: tuple[AttributeSymmetry, ...],
         neighbours: Relation | None,
         moved: Moved,
         pieces: dict[Key, Piece],
         workload: UnionWorkload | MarginalWorkload | None = None,
         known: Mapping[str, tuple[Parts, ...]] | None = None,
     ) -> None:
-        self.domain, self.frames, self.neighbours, self.moved = domain, frames, neighbours, moved
+        self.domain, self.symmetries, self.neighbours, self.moved = domain, symmetries, neighbours, moved
         self.pieces, self.workload, self.known = pieces, workload, known or {}
         self.costs, self.rounding = np.zeros(moved.count), np.zeros(moved.count)
         for piece in pieces.values():
@@ -91,7 +91,7 @@ class BlockNoise:
         """Return other noise with the same symmetry."""
         found = object.__new__(type(self))
         kept = self.workload if isinstance(self.workload, UnionWorkload) else None
-        found._hold(self.domain, self.frames, self.neighbours, self.moved, pieces, kept, self.known)
+        found._hold(self.domain, self.symmetries, self.neighbours, self.moved, pieces, kept, self.known)
         return found
 
     @property
@@ -106,7 +106,7 @@ class BlockNoise:
         Where its rounding may exceed 1e-9 of it, the allowance is added: privacy errs on the safe side.
         """
         cost, safe = float(self.costs.max()), float((self.costs + self.rounding).max())
-        return safe if safe > cost * (1 + TRIFLE) else cost
+        return safe if safe > cost * (1 + ROUNDING_TOLERANCE) else cost
 
     @property
     def noise(self) -> dict[Axes, float]:
@@ -114,7 +114,7 @@ class BlockNoise:
 
         With d cells, ``τ_T / d`` is the variance of the noise on the residual subspace of T.
         """
-        if self.wide or any(frame.turning for frame in self.frames):
+        if self.wide or any(symmetry.turning for symmetry in self.symmetries):
             raise InvalidInputError(
                 "noise is one level a set of attributes, which takes blocks of marginal tables"
             )
@@ -179,10 +179,12 @@ class BlockNoise:
     def _rows(self, table: Table) -> tuple[tuple[Parts, ...], dict[Key, tuple[npt.NDArray[np.intp], Array]]]:
         """Return the parts of a table, and its rows in each block: their orbits, and what they are on the basis."""
         parts = self.known.get(table.name) or tuple(
-            self.frames[axis].parts(asked) for axis, asked in table.queries
+            self.symmetries[axis].parts(asked) for axis, asked in table.queries
         )
-        rows, found = BlockRows(self.frames, self.wide), {}
-        if self.wide or any(asked is not None or self.frames[axis].turning for axis, asked in table.queries):
+        rows, found = BlockRows(self.symmetries, self.wide), {}
+        if self.wide or any(
+            asked is not None or self.symmetries[axis].turning for axis, asked in table.queries
+        ):
             rows.add(table.axes, parts, np.arange(math.prod(len(each.means) for each in parts)))
         else:
             self._add_marginal(rows, table.axes)
@@ -214,7 +216,7 @@ class BlockNoise:
     def _look(self, query: Mapping[str, npt.ArrayLike]) -> Look:
         """Return what a query is made of; refuse it where a part is not measured."""
         factors = _factors(self.domain, query)
-        look = {axis: components.of_query(self.frames[axis], factor) for axis, factor in factors.items()}
+        look = {axis: components.of_query(self.symmetries[axis], factor) for axis, factor in factors.items()}
         shown = self._shown(sorted(look))
         for key in self._sought(look):
             piece = self.pieces.get(key)
@@ -234,7 +236,7 @@ class BlockNoise:
     def _covariance(self, first: Look, second: Look) -> float:
         total = 0.0
         products = {
-            axis: components.inner_products(self.frames[axis], first[axis][1], second[axis][1])
+            axis: components.inner_products(self.symmetries[axis], first[axis][1], second[axis][1])
             for axis in first
             if axis in second
         }
@@ -252,9 +254,11 @@ class BlockNoise:
         """Yield the blocks in which a query has a part."""
         choices: list[list[Key]] = []
         for axis, (means, parts) in sorted(look.items()):
-            frame = self.frames[axis]
+            symmetry = self.symmetries[axis]
             found = (
-                each for each in range(len(frame.classes)) if np.any(parts[components.places(frame, each)])
+                each
+                for each in range(len(symmetry.classes))
+                if np.any(parts[components.places(symmetry, each)])
             )
             choices.append([*([()] if np.any(means) else []), *(((axis, each),) for each in found)])
         for chosen in itertools.product(*choices):
@@ -264,7 +268,7 @@ class BlockNoise:
         """Return a query's coordinates in a block, but for what it has in the components of the key."""
         vector = np.ones((1, 1))
         for axis in sorted({*look, *self.wide} - dict(key).keys()):
-            means = look[axis][0] if axis in look else np.ones(len(self.frames[axis].sizes))
+            means = look[axis][0] if axis in look else np.ones(len(self.symmetries[axis].sizes))
             vector = linalg.kronecker([vector, means[None, :]])
         return vector[0]
 
@@ -272,13 +276,13 @@ class BlockNoise:
         """Say in words where a block lives."""
         words = []
         for axis, component in key:
-            frame, name = self.frames[axis], self.domain.names[axis]
-            if frame.turning:
+            symmetry, name = self.symmetries[axis], self.domain.names[axis]
+            if symmetry.turning:
                 words.append(f"{name} at frequency {component + 1}")
-            elif len(frame.sizes) == 1:
+            elif len(symmetry.sizes) == 1:
                 words.append(f"differences of {name}")
             else:
-                members = components.places(frame, component)
+                members = components.places(symmetry, component)
                 words.append(f"differences of {name} among its values {members[0]} … {members[-1]}")
         return " x ".join(words) or ("sums over whole classes" if self.wide else "the total")
 

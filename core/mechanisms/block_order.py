@@ -15,7 +15,7 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.attribute_symmetry import Frame
+from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.geometry.block_rows import Key
 from dualmech.mechanisms.answerability import TOLERANCE, Answerability
 from dualmech.mechanisms.block_tables import BlockTables
@@ -141,12 +141,12 @@ class OrderedBlocks(BlockTables):
     def _with_levels(self, levels: Mapping[Key, float]) -> Self:
         one = np.ones((1, 1))
         pieces = {
-            key: Piece.of(self.frames, self.moved, key, one, one * level) for key, level in levels.items()
+            key: Piece.of(self.symmetries, self.moved, key, one, one * level) for key, level in levels.items()
         }
         return self._with(pieces)
 
 
-def same_symmetry(first: Sequence[Frame], second: Sequence[Frame]) -> bool:
+def same_symmetry(first: Sequence[AttributeSymmetry], second: Sequence[AttributeSymmetry]) -> bool:
     """Whether all attributes have the same classes, exchanged or turned."""
     return len(first) == len(second) and all(
         one.turning == two.turning
@@ -162,7 +162,9 @@ def _levels(mechanisms: Sequence[Any]) -> list[dict[Key, float]]:
     for index, each in enumerate(mechanisms):
         if not isinstance(each, BlockTables):
             raise InputTypeError(f"mechanisms[{index}] must be a BlockMechanism, got {type(each).__name__}")
-        if each.domain != mechanisms[0].domain or not same_symmetry(each.frames, mechanisms[0].frames):
+        if each.domain != mechanisms[0].domain or not same_symmetry(
+            each.symmetries, mechanisms[0].symmetries
+        ):
             raise InvalidInputError(
                 f"mechanisms must be on the same domain and blocks, mechanisms[{index}] is on others"
             )

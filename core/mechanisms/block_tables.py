@@ -71,7 +71,7 @@ class BlockTables(BlockNoise):
         given, draw = _mapping(tables=tables), draws.gaussian(rng) if sampler is None else sampler
         measured: dict[Axes, Array] = {}
         for (key_axes, classed), keys in self._views().items():
-            if not self.wide and not any(self.frames[axis].turning for axis in key_axes):
+            if not self.wide and not any(self.symmetries[axis].turning for axis in key_axes):
                 level = float(self.pieces[keys[0]].covariance[0, 0])
                 whole = _whole(marginal_of(self.domain, given, key_axes))
                 noisy = whole + draws.drawn(draw, math.sqrt(level * whole.size), whole.shape)
@@ -89,7 +89,7 @@ class BlockTables(BlockNoise):
         extents = tuple(len(each) for each in where)
         noise = draws.drawn(draw, 1.0, (*extents, len(piece.moves)))
         for position, (axis, component) in enumerate(key):
-            noise = components.white(self.frames[axis], component, noise, position)
+            noise = components.white(self.symmetries[axis], component, noise, position)
         moves = self._moves(key, piece)
         own = parts[np.ix_(*where)].reshape((*extents, moves.shape[1]))
         noisy = own @ moves.T + piece.weight * (noise @ piece.root)
@@ -140,28 +140,28 @@ class BlockTables(BlockNoise):
         whole = tuple(sorted(key_axes + classed))
         array = marginal_of(self.domain, tables, whole)
         for axis in classed:
-            array = components.class_sums(self.frames[axis], array, whole.index(axis))
+            array = components.class_sums(self.symmetries[axis], array, whole.index(axis))
         array = np.transpose(array, [whole.index(axis) for axis in (*key_axes, *classed)])
         for position, axis in enumerate(key_axes):
-            array = components.parts_of(self.frames[axis], array, position)
+            array = components.parts_of(self.symmetries[axis], array, position)
         return array
 
     def _moves(self, key: Key, piece: Piece) -> Array:
         """Return the basis of a block with one coordinate for all classes that it does not tell apart."""
         outside = self._outside(axes_of(key))
-        sizes = [len(self.frames[axis].sizes) for axis in outside]
+        sizes = [len(self.symmetries[axis].sizes) for axis in outside]
         even = tuple(position for position, axis in enumerate(outside, start=1) if axis not in piece.classed)
         moves = piece.moves.reshape((len(piece.moves), *sizes)).mean(axis=even)
         return np.asarray(moves.reshape(len(piece.moves), -1))
 
     def _over_values(self, parts: Array, key_axes: Axes, axes: Axes) -> Array:
         """Return the table of some attributes' values that has parts along some and is even along the others."""
-        frames, order = self.frames, [*key_axes]
+        symmetries, order = self.symmetries, [*key_axes]
         for position, axis in enumerate(key_axes):
-            parts = components.from_parts(frames[axis], parts, position)
+            parts = components.from_parts(symmetries[axis], parts, position)
         for axis in self._outside(key_axes):
             if axis in axes:
-                parts = components.over_values(frames[axis], parts, len(order))
+                parts = components.over_values(symmetries[axis], parts, len(order))
                 order.append(axis)
             else:
                 parts = parts.sum(axis=len(order))
@@ -189,11 +189,11 @@ class BlockTables(BlockNoise):
             )
 
     def _places(self, key: Key) -> list[components.Index]:
-        return [components.places(self.frames[axis], component) for axis, component in key]
+        return [components.places(self.symmetries[axis], component) for axis, component in key]
 
     def _extents(self, key_axes: Axes) -> tuple[int, ...]:
-        own = (self.domain.shape[axis] - int(self.frames[axis].turning) for axis in key_axes)
-        return (*own, *(len(self.frames[axis].sizes) for axis in self._outside(key_axes)))
+        own = (self.domain.shape[axis] - int(self.symmetries[axis].turning) for axis in key_axes)
+        return (*own, *(len(self.symmetries[axis].sizes) for axis in self._outside(key_axes)))
 
     def _outside(self, key_axes: Axes) -> Axes:
         return tuple(axis for axis in self.wide if axis not in key_axes)

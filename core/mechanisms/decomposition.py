@@ -17,7 +17,7 @@ NOTHING_LEFT = 1e-9  # share of a direction's information, left over, up to whic
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recreation:
+class Decomposition:
     """A mechanism in two parts, and how their answers make up its own (CMN, algorithm 4 and theorem 5.5).
 
     Attributes
@@ -82,9 +82,9 @@ class Recreation:
         return np.asarray(combined + draws * np.sqrt(np.maximum(values, 0.0)) @ vectors.T)
 
 
-def recreation(
+def decomposition(
     mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism, tol: float = TOLERANCE
-) -> Recreation:
+) -> Decomposition:
     """Split a mechanism into a part that it can answer and the residual that is left of it.
 
     In the standard form S of the mechanism, with unit noise, the common part's is T S, and what is left has the cost
@@ -109,7 +109,7 @@ def recreation(
     --------
     >>> import dualmech as dm
     >>> cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
-    >>> parts = dm.recreation(cells, dm.LinearGaussianMechanism([[1, 1]], [[2]]))
+    >>> parts = dm.decomposition(cells, dm.LinearGaussianMechanism([[1, 1]], [[2]]))
     >>> abs(parts.residual.query_matrix.round(4)), parts.from_common.round(4).ravel()
     (array([[0.7071, 0.7071]]), array([0.5, 0.5]))
     """
@@ -125,7 +125,7 @@ def recreation(
     residual = LinearGaussianMechanism(
         np.sqrt(left)[:, None] * directions @ form.queries, np.eye(len(left)), mechanism.neighbours
     )
-    return Recreation(
+    return Decomposition(
         mechanism,
         common,
         residual,
@@ -138,7 +138,7 @@ def recreation(
 def residual(
     mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism, tol: float = TOLERANCE
 ) -> LinearGaussianMechanism:
-    """Return what is left of a mechanism once a part of it is known; see `recreation`.
+    """Return what is left of a mechanism once a part of it is known; see `decomposition`.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def residual(
     array([[0.5, 0.5],
            [0.5, 0.5]])
     """
-    return recreation(mechanism, common, tol).residual
+    return decomposition(mechanism, common, tol).residual
 
 
 def _left(shares: Array) -> tuple[Array, Array]:

@@ -15,7 +15,9 @@ from dualmech.geometry.dense import moves_between
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload, check_workload
 
-TRIFLE = 1e-9  # rounding in a cost, relative to it, above which the cost is stated higher by as much
+ROUNDING_TOLERANCE = (
+    1e-9  # rounding in a cost, relative to it, above which the cost is stated higher by as much
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -285,4 +287,4 @@ def _profile(noise: Array, moves: Array, singular: bool) -> Array:
         )
     _, profile, rounding = judged
     # Where rounding is no trifle, privacy is stated on the safe side.
-    return np.where(rounding > TRIFLE * profile, profile + rounding, profile)
+    return np.where(rounding > ROUNDING_TOLERANCE * profile, profile + rounding, profile)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dualmech import linalg
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.attribute_symmetry import Frame
+from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.geometry.base import Index
 from dualmech.geometry.block_neighbours import Moved
 from dualmech.geometry.block_rows import Key
@@ -48,13 +48,18 @@ class Piece:
 
     @classmethod
     def of(
-        cls, frames: Sequence[Frame], neighbours: Moved, key: Key, moves: Array, covariance: Array
+        cls,
+        symmetries: Sequence[AttributeSymmetry],
+        neighbours: Moved,
+        key: Key,
+        moves: Array,
+        covariance: Array,
     ) -> Piece:
         """Judge the covariance of a copy."""
         steps, orbits = neighbours.steps(key, moves)
-        pairs = [(frames[axis], component) for axis, component in key]
-        weight = math.prod(float(frame.sizes[frame.classes[each]]) for frame, each in pairs) ** -0.5
-        copies = math.prod(float(frame.dimensions[each]) for frame, each in pairs)
+        pairs = [(symmetries[axis], component) for axis, component in key]
+        weight = math.prod(float(symmetry.sizes[symmetry.classes[each]]) for symmetry, each in pairs) ** -0.5
+        copies = math.prod(float(symmetry.dimensions[each]) for symmetry, each in pairs)
         if moves.size == 1:
             level, one = float(covariance[0, 0]), np.ones((1, 1))
             if not (math.isfinite(level) and level > 0):
@@ -67,7 +72,7 @@ class Piece:
         if judged is None or triangle is None:
             raise InvalidInputError("point must have positive definite covariances")
         outside = [axis for axis in neighbours.rows.wide if axis not in dict(key)]
-        spread = moves.reshape(len(moves), *(len(frames[axis].sizes) for axis in outside))
+        spread = moves.reshape(len(moves), *(len(symmetries[axis].sizes) for axis in outside))
         uneven = [np.ptp(spread, axis=place).max() for place in range(1, spread.ndim)]
         limit = EVEN * np.abs(moves).max()
         classed = tuple(axis for axis, most in zip(outside, uneven, strict=True) if most > limit)

@@ -66,7 +66,7 @@ def _right_singular_vectors(queries: Array) -> Array:
 
 
 def _signed(rows: Array) -> Array:
-    """Return the rows with the sign that makes the entry of largest magnitude positive, and without dust."""
+    """Return the rows, entries below rounding set to zero, with the sign that makes the largest magnitude positive."""
     rows = np.where(np.abs(rows) > NEGLIGIBLE, rows, 0.0)
     largest = rows[np.arange(len(rows)), np.argmax(np.abs(rows), axis=1)]
     return np.ascontiguousarray(rows * np.sign(largest)[:, None])

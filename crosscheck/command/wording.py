@@ -22,21 +22,12 @@ LISTED = 6
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """In what terms an answer is reported.
+    """In what terms an answer is reported."""
 
-    Attributes
-    ----------
-    z : float
-        Margin of error in standard deviations.
-    delta : float
-        δ at which ε is given.
-    cost : float
-        Squared privacy cost that `TotalVariance` and `QueryWeighting`, solved at 1, are to spend; ``ε²/2`` for the
-        Laplace noise of pure privacy. It divides their variances.
-    """
-
-    z: float
-    delta: float
+    z: float  # margin of error in standard deviations
+    delta: float  # δ at which ε is given
+    # squared privacy cost that `TotalVariance` and `QueryWeighting`, solved at 1, are to spend; ``ε²/2`` for the
+    # Laplace noise of pure privacy. It divides their variances
     cost: float
 
     def divisor(self, problem: Any) -> float:

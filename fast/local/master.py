@@ -27,7 +27,9 @@ RIDGES = (0.0, 1e-14, 1e-12, 1e-10)
 """What is added to the unit diagonal of the Newton matrix until it can be factored."""
 
 REFINEMENTS = 3  # how often the linear equations are solved for what is left of them
-NEARER = 0.9  # a corrected step counts if the distance from what it aims at falls below this share
+SUFFICIENT_DECREASE = (
+    0.9  # a corrected step counts if the distance from what it aims at falls below this share
+)
 
 RETREAT, MOST_RETREATS, SUFFICIENT = 0.5, 20, 0.01
 """A damped step is shortened so much, at most so often, until the distance falls by this share of what it promises."""
@@ -140,7 +142,7 @@ def _step(frame: Frame, point: Point, view: View) -> tuple[Point, View]:
     change = equations.change(target - second, target - second_spare)
     found = moved(point, change, *(NEARLY * length for length in _reach(point, change)))
     seen, before = View.of(frame, found), distance(frame, point, point, view, target)
-    if distance(frame, point, found, seen, target) <= NEARER * before:
+    if distance(frame, point, found, seen, target) <= SUFFICIENT_DECREASE * before:
         return found, seen
     change = equations.change(np.full(count, target), np.full(users, target))
     length = NEARLY * min(_reach(point, change))

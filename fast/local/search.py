@@ -34,7 +34,7 @@ MOST, ROOM = 1500, 8
 STEPS = 12  # Newton steps on one set of patterns, at most
 COARSE, FINEST = 0.1, 1e-12  # aims of the first weighing, relative, and the least one
 CLIMB = 1e-9  # least relative gain of a step up
-KICKED = 2  # user types that are moved in or out of a pattern before it climbs
+PERTURBATION_SIZE = 2  # user types that are moved in or out of a pattern before it climbs
 
 
 def search(
@@ -123,7 +123,7 @@ def _found(frame: Frame, rng: np.random.Generator, point: Point, view: View) -> 
     """Climb from patterns in use, moved a little, and from random sets; return the rise and the violated patterns."""
     size = len(frame.share)
     used = point.sets[np.argsort(-point.weights, kind="stable")[: CLIMBERS * size]]
-    used = used ^ (rng.random(used.shape) < KICKED / size)
+    used = used ^ (rng.random(used.shape) < PERTURBATION_SIZE / size)
     random = rng.random((CLIMBERS * size, size)) < rng.random((CLIMBERS * size, 1))
     mixed = np.outer(point.costs, point.share)
     form = view.matrix @ view.matrix.T - (mixed + mixed.T) / 2

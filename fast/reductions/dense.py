@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from dualmech import linalg
 from dualmech.fast.engine import ascent, loop
 from dualmech.fast.engine.fidelity import Program
-from dualmech.fast.reductions.orbits import tied
+from dualmech.fast.reductions.orbits import by_orbit
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.orbits import Orbits
@@ -97,7 +97,7 @@ def solve(
 
     def task(asked: FitnessForUse | TotalVariance) -> ascent.Task:
         made = _variance_task(asked) if isinstance(asked, TotalVariance) else _fitness_task(asked)
-        return made if orbits is None else tied(made, Orbits.of(asked, orbits))
+        return made if orbits is None else by_orbit(made, Orbits.of(asked, orbits))
 
     return ascent.solve(problem, task, limits, method=method, start=start)
 

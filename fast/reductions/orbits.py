@@ -17,7 +17,7 @@ Index = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TiedReduction:
+class OrbitReduction:
     """A reduction with its weights tied; what it takes to and fro are weights of orbits."""
 
     whole: Any
@@ -43,7 +43,7 @@ class TiedReduction:
         return np.asarray(np.bincount(part.groups, weights, sum(self.program.sizes[:2])), dtype=np.float64)
 
 
-def tied(task: ascent.Task, orbits: Orbits) -> ascent.Task:
+def by_orbit(task: ascent.Task, orbits: Orbits) -> ascent.Task:
     """Return the task with one weight for each orbit of its neighbours and queries."""
     reduction, program = task.reduction, task.reduction.program
     groups, first = _numbered(orbits.neighbours[reduction.neighbours])
@@ -53,7 +53,7 @@ def tied(task: ascent.Task, orbits: Orbits) -> ascent.Task:
         groups = np.concatenate([groups, first + queries])
     shares = 1 / np.bincount(groups)[groups]
     whole = OrbitProgram((Part(program, groups, shares),), None, first, last, program.fixed)
-    under = TiedReduction(reduction, whole)
+    under = OrbitReduction(reduction, whole)
 
     def gather(known: Any) -> Array | None:
         found = task.gather(known)

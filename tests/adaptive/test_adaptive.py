@@ -160,7 +160,7 @@ class TestMeasure:
             asked.clear()
             release = dm.AdaptiveRelease(CHAIN, DATA, measure=exact)
             np.testing.assert_allclose(release.advance(), release.known.query_matrix @ DATA)
-            parts = CHAIN.stages[0].recreation(wanted)
+            parts = CHAIN.stages[0].decomposition(wanted)
             answer = release.choose(wanted)
             assert asked == [CHAIN.stages[0].increment, parts.residual]
             leftover = np.sqrt(np.diagonal(parts.leftover)).max()

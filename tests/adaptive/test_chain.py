@@ -60,7 +60,7 @@ def assert_whole(chain: dm.Chain) -> None:
         assert before.compose(stage.increment).is_equivalent_to(stage.known)
         assert stage.maximality, stage.maximality.improvement
         for index in range(stage.index, len(chain.mechanisms)):
-            target, parts = chain.mechanisms[index], stage.recreation(index)
+            target, parts = chain.mechanisms[index], stage.decomposition(index)
             assert stage.known.is_answerable_from(target)
             assert parts.target is target
             assert stage.known.stack(parts.residual).is_equivalent_to(target)
@@ -172,7 +172,7 @@ class TestNested:
         assert_whole(chain)
         first, second = chain.stages
         assert first.known.is_equivalent_to(cells) and second.trivial
-        assert first.recreation(2).residual.rank == 0
+        assert first.decomposition(2).residual.rank == 0
         outcome = chain.simulate(np.ones((4, 3)), choosing(2, at=1))
         assert outcome.answers[2].values.shape == (4, 3)
 
@@ -228,7 +228,7 @@ class TestGuarantee:
         assert chain.guarantee.rho == max(each.rho for each in mechanisms)
         assert chain.guarantee.epsilon(1e-6) == max(each.epsilon(1e-6) for each in mechanisms)
         for stage in chain.stages:
-            for parts in stage.recreations:
+            for parts in stage.decompositions:
                 branch = stage.known.profile + parts.residual.profile
                 assert np.all(branch <= chain.guarantee.profile * (1 + 1e-6))
 
@@ -293,7 +293,7 @@ class TestHonesty:
         before = chain.nothing
         for stage in chain.stages:
             assert before.is_answerable_from(stage.known)
-            for parts in stage.recreations:
+            for parts in stage.decompositions:
                 assert stage.known.stack(parts.residual).is_equivalent_to(parts.target)
             before = stage.known
 

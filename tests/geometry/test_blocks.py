@@ -116,8 +116,8 @@ def random_dual(blocks: Blocks, rng: np.random.Generator) -> dm.FitnessDual:
 def cell_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
     """The orbit of each cell."""
     orbits = np.zeros(1, dtype=np.intp)
-    for axis, frame in enumerate(blocks.frames):
-        own = frame.labels if axis in blocks.wide else np.zeros(len(frame.labels), dtype=np.intp)
+    for axis, symmetry in enumerate(blocks.symmetries):
+        own = symmetry.labels if axis in blocks.wide else np.zeros(len(symmetry.labels), dtype=np.intp)
         orbits = np.add.outer(orbits * (own.max() + 1), own).ravel()
     return orbits
 
@@ -152,11 +152,13 @@ def measured(blocks: Blocks, point: dm.BlockPoint) -> tuple[Array, Array]:
     ]
     for key, orbits, moves, own in [*single, *several]:
         chosen, factors = dict(key), []
-        for axis, frame in enumerate(blocks.frames):
+        for axis, symmetry in enumerate(blocks.symmetries):
             if axis in chosen:
-                factors.append([column[None, :] for column in frame.directions(chosen[axis]).T])
+                factors.append([column[None, :] for column in symmetry.directions(chosen[axis]).T])
             else:
-                factors.append([np.eye(len(frame.sizes))[frame.labels].T / np.sqrt(frame.sizes)[:, None]])
+                factors.append(
+                    [np.eye(len(symmetry.sizes))[symmetry.labels].T / np.sqrt(symmetry.sizes)[:, None]]
+                )
         copies = [*itertools.product(*factors)]
         scale = np.sqrt(sizes[orbits] / len(copies))
         rows += [moves @ (scale[:, None] * reduce(np.kron, each)) for each in copies]
@@ -286,7 +288,7 @@ class TestOtherWays:
         assert isinstance(whole, dm.UnionWorkload)
         for kind in (dm.FitnessForUse, dm.TotalVariance):
             union, quick_way = kind(whole, numbers), kind(tables, numbers)
-            assert union.geometry.frames and not quick_way.geometry.frames
+            assert union.geometry.symmetries and not quick_way.geometry.symmetries
             assert {*union.geometry.keys} == {*quick_way.geometry.keys}
             assert meet(fast.solve(union), fast.solve(quick_way))
 

@@ -15,7 +15,7 @@ from dualmech import fast, reference
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast.engine import orbits
 from dualmech.fast.reductions.dense import _fitness_task
-from dualmech.fast.reductions.orbits import tied
+from dualmech.fast.reductions.orbits import by_orbit
 from dualmech.geometry.orbits import averages
 
 
@@ -231,7 +231,7 @@ class TestTiedHessian:
     @pytest.mark.parametrize("smoothing", [0.0, 0.3])
     def test_both_ways_of_gathering_agree_with_differences(self, smoothing: float) -> None:
         problem = dm.FitnessForUse(dm.workloads.all_range(4), 1.0)
-        task = tied(_fitness_task(problem), dm.Orbits.of(problem, [[3, 2, 1, 0]]))
+        task = by_orbit(_fitness_task(problem), dm.Orbits.of(problem, [[3, 2, 1, 0]]))
         program = task.reduction.program
         weights = np.random.default_rng(1).uniform(0.1, 1, sum(program.sizes[:2]))
         spectrum = program.at(weights).smoothed(smoothing)

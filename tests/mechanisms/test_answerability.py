@@ -208,7 +208,7 @@ class TestAnswerability:
             mechanism.compose(other)
 
 
-class TestRecreation:
+class TestDecomposition:
     @quick
     @given(seeds)
     def test_parts_add_up_to_the_target(self, seed: int) -> None:
@@ -216,7 +216,7 @@ class TestRecreation:
         mixing = rng.standard_normal((2, len(target.query_matrix)))
         noise = mixing @ target.covariance() @ mixing.T
         common = dm.LinearGaussianMechanism(mixing @ target.query_matrix, noise * (1 + rng.random()))
-        parts = dm.recreation(target, common)
+        parts = dm.decomposition(target, common)
         scale = np.abs(target.cost_matrix).max()
         np.testing.assert_allclose(
             parts.common.cost_matrix + parts.residual.cost_matrix, target.cost_matrix, atol=1e-8 * scale
@@ -238,7 +238,7 @@ class TestRecreation:
     def test_example_3_12(self) -> None:
         first = dm.LinearGaussianMechanism(np.kron(np.eye(3), np.ones((1, 3))), np.eye(3))
         common = dm.LinearGaussianMechanism(np.ones((1, 9)), [[3.0]])
-        parts = dm.recreation(first, common)
+        parts = dm.decomposition(first, common)
         printed = dm.LinearGaussianMechanism(
             [[0, 0, 0, 1, 1, 1, -1, -1, -1], [-1, -1, -1, 1, 1, 1, 0, 0, 0]], [[2, 1], [1, 2]]
         )
@@ -257,16 +257,16 @@ class TestRecreation:
     def test_a_part_that_is_none_is_refused(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
         with pytest.raises(dm.InvalidInputError, match="common must be answerable"):
-            dm.recreation(cells, dm.LinearGaussianMechanism(np.eye(2), 0.9 * np.eye(2)))
+            dm.decomposition(cells, dm.LinearGaussianMechanism(np.eye(2), 0.9 * np.eye(2)))
         with pytest.raises(dm.InputTypeError, match="common must be a LinearGaussianMechanism"):
-            dm.recreation(cells, np.eye(2))  # type: ignore[arg-type]
+            dm.decomposition(cells, np.eye(2))  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("dependent", [False, True])
     def test_combined_runs_have_the_targets_distribution(self, dependent: bool) -> None:
         queries = np.vstack([np.eye(3), np.ones((1, 3))]) if dependent else np.eye(3)
         target = dm.LinearGaussianMechanism(queries, np.diag(np.arange(1.0, len(queries) + 1)))
         common = dm.LinearGaussianMechanism([[1, 1, 1], [1, 0, -1]], 9 * np.eye(2))
-        parts, x, runs = dm.recreation(target, common), np.array([7.0, 1.0, 4.0]), 200_000
+        parts, x, runs = dm.decomposition(target, common), np.array([7.0, 1.0, 4.0]), 200_000
         data, rng = np.tile(x, (runs, 1)), np.random.default_rng(3)
         answers = parts.combine(common.simulate(data, rng), parts.residual.simulate(data, rng), rng)
         deviation = np.sqrt(np.diagonal(target.covariance()))
@@ -279,7 +279,7 @@ class TestRecreation:
     def test_contradictions_in_small_units_are_kept(self) -> None:
         queries = np.array([[1.0, 0], [1, 0], [0, 1e-5], [0, 1e-5]])
         target = dm.LinearGaussianMechanism(queries, np.diag([1, 1, 1e-10, 1e-10]))
-        parts = dm.recreation(target, dm.LinearGaussianMechanism([[1, 1]], [[9.0]]))
+        parts = dm.decomposition(target, dm.LinearGaussianMechanism([[1, 1]], [[9.0]]))
         np.testing.assert_allclose(np.diagonal(parts.leftover), [0.5, 0.5, 5e-11, 5e-11], rtol=1e-9)
 
     def test_rounding_in_an_unseen_cell_is_no_query(self) -> None:
@@ -288,7 +288,7 @@ class TestRecreation:
 
     def test_answers_of_other_shapes_are_refused(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
-        parts = dm.recreation(cells, dm.LinearGaussianMechanism([[1, 1]], [[2]]))
+        parts = dm.decomposition(cells, dm.LinearGaussianMechanism([[1, 1]], [[2]]))
         for first, second in (([1, 2], [0]), ([1], [0, 0]), ([[1]], [0]), ([np.nan], [0])):
             with pytest.raises(dm.DualmechError, match="answers"):
                 parts.combine(first, second)

@@ -12,7 +12,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast, linalg
-from dualmech.geometry.attribute_symmetry import Frame
+from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.geometry.blocks import Blocks
 from dualmech.mechanisms import components
 from dualmech.validate import Array
@@ -119,8 +119,8 @@ class TestAgainstTheCells:
         assert workload.domain is not None
         orbits = np.zeros(workload.domain.cells, dtype=int)
         for axis in mechanism.wide:
-            frame = mechanism.frames[axis]
-            orbits = orbits * len(frame.sizes) + frame.labels[workload.domain.codes()[axis]]
+            symmetry = mechanism.symmetries[axis]
+            orbits = orbits * len(symmetry.sizes) + symmetry.labels[workload.domain.codes()[axis]]
         np.testing.assert_allclose(dense.profile, mechanism.costs[orbits], rtol=1e-9, atol=1e-12)
         assert mechanism.rho == pytest.approx(dense.rho, rel=1e-9)
         assert mechanism.epsilon(1e-6) == pytest.approx(dense.epsilon(1e-6), rel=1e-9)
@@ -229,7 +229,7 @@ class TestNoisyTables:
         measured = mechanism.measure(tables, sampler=sampler)
         shapes = {
             key: (
-                *(len(components.places(mechanism.frames[axis], each)) for axis, each in key),
+                *(len(components.places(mechanism.symmetries[axis], each)) for axis, each in key),
                 len(piece.moves),
             )
             for key, piece in mechanism.pieces.items()
@@ -276,8 +276,7 @@ class TestNoisyTables:
 
 
 def shapes_needed(mechanism: dm.BlockMechanism) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    assert asked_of(mechanism).domain is not None
-    sizes = asked_of(mechanism).domain.shape
+    sizes = mechanism.domain.shape
     return [(axes, tuple(sizes[axis] for axis in axes)) for axes in mechanism.needed.axes]
 
 
@@ -367,36 +366,38 @@ class TestAsAnAnswer:
 @pytest.mark.parametrize("turning", [False, True])
 @pytest.mark.parametrize("size", [4, 5, 8])
 class TestComponents:
-    def frame(self, size: int, turning: bool) -> Frame:
+    def symmetry(self, size: int, turning: bool) -> AttributeSymmetry:
         if turning:
-            return Frame.of([dm.workloads.circular_ranges(size)], size)
-        return Frame.of([dm.Workload(np.arange(size)[None, :] < 2), dm.Workload(np.eye(1, size))], size)
+            return AttributeSymmetry.of([dm.workloads.circular_ranges(size)], size)
+        return AttributeSymmetry.of(
+            [dm.Workload(np.arange(size)[None, :] < 2), dm.Workload(np.eye(1, size))], size
+        )
 
     def test_parts_are_those_that_directions_tell(self, size: int, turning: bool) -> None:
-        frame, rng = self.frame(size, turning), np.random.default_rng(size)
-        assert frame.turning == turning
+        symmetry, rng = self.symmetry(size, turning), np.random.default_rng(size)
+        assert symmetry.turning == turning
         one, two = rng.normal(size=(2, size))
         products = components.inner_products(
-            frame, *(components.parts_of(frame, each[None, :], axis=1)[0] for each in (one, two))
+            symmetry, *(components.parts_of(symmetry, each[None, :], axis=1)[0] for each in (one, two))
         )
-        rebuilt = components.over_values(frame, components.class_sums(frame, one))
+        rebuilt = components.over_values(symmetry, components.class_sums(symmetry, one))
         for component, product in enumerate(products):
-            directions = frame.directions(component)
+            directions = symmetry.directions(component)
             assert product == pytest.approx((one @ directions) @ (two @ directions), abs=1e-12)
             rebuilt = rebuilt + directions @ (one @ directions)
             if turning:
-                own = components.parts_of(frame, one)[components.places(frame, component)]
+                own = components.parts_of(symmetry, one)[components.places(symmetry, component)]
                 np.testing.assert_allclose(own, one @ directions, atol=1e-12)
         np.testing.assert_allclose(rebuilt, one, atol=1e-12)
 
     def test_there_and_back(self, size: int, turning: bool) -> None:
-        frame = self.frame(size, turning)
+        symmetry = self.symmetry(size, turning)
         data = np.random.default_rng(size).normal(size=(3, size, 2))
-        parts, sums = (each(frame, data, 1) for each in (components.parts_of, components.class_sums))
+        parts, sums = (each(symmetry, data, 1) for each in (components.parts_of, components.class_sums))
         assert parts.shape[1] == size - turning
-        assert sums.shape[1] == len(frame.sizes)
-        even = components.over_values(frame, sums, 1)
-        np.testing.assert_allclose(components.from_parts(frame, parts, 1) + even, data, atol=1e-12)
+        assert sums.shape[1] == len(symmetry.sizes)
+        even = components.over_values(symmetry, sums, 1)
+        np.testing.assert_allclose(components.from_parts(symmetry, parts, 1) + even, data, atol=1e-12)
 
 
 class TestNeighbours:

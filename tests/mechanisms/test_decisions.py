@@ -87,7 +87,7 @@ class TestSignalToNoise:
             elif enough["secondary_upper"][index]:
                 assert verdict == Verdict.UNDECIDED
             else:
-                assert verdict == (Verdict.PRIMARY if enough["primary_upper"][index] else Verdict.HOPELESS)
+                assert verdict == (Verdict.PRIMARY if enough["primary_upper"][index] else Verdict.INFEASIBLE)
             assert rule.choose(answers[index]) is Verdict(verdict)
 
     def test_without_margin_it_is_the_truth_of_the_estimate(self) -> None:
@@ -138,7 +138,7 @@ class TestSignalToNoise:
         exact = dm.LinearGaussianMechanism(np.eye(2), np.diag([0.0, 1]))
         rule = SignalToNoise(exact, exact, exact, share=1, level=3, confidence=3)
         assert rule.choose([0, 10]) is Verdict.SECONDARY
-        assert rule.choose([-1, 10]) is Verdict.HOPELESS
+        assert rule.choose([-1, 10]) is Verdict.INFEASIBLE
 
     def test_what_is_not_nested_is_refused_by_name(self) -> None:
         common = common_of(ROWS, COLUMNS)

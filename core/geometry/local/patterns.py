@@ -86,18 +86,10 @@ def split(strategy: Array, epsilon: float) -> tuple[Array, Sets]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Priced:
-    """A block of patterns with the values of a quadratic form on them.
+    """A block of patterns with the values of a quadratic form on them."""
 
-    Attributes
-    ----------
-    values : (a, b) array
-        ``v_S' K v_S`` for S the union of a row's and a column's set.
-    left, right : Sets
-        The rows' sets among the first user types, the columns' among the others.
-    """
-
-    values: Any
-    left: Sets
+    values: Any  # (a, b) ``v_S' K v_S`` for S the union of a row's and a column's set
+    left: Sets  # left, right: the rows' sets among the first user types, the columns' among the others
     right: Sets
 
     @property

@@ -15,26 +15,16 @@ from dualmech.validate import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relaxation:
-    """Multipliers of what holds for the indicator s of every proper subset that is not empty.
+    """Multipliers of what holds for the indicator s of every proper subset that is not empty."""
 
-    Attributes
-    ----------
-    squares : (n,) array
-        Of ``s_u² = s_u``; of any sign. All others are taken for 0 where negative.
-    both, one, neither : (n, n) arrays
-        Of ``s_u s_v ≥ 0``, ``s_u (1 - s_v) ≥ 0`` and ``(1 - s_u)(1 - s_v) ≥ 0`` (McCormick).
-    sizes : (n - 2,) array
-        Of ``(|s| - j)(|s| - j - 1) ≥ 0``, j = 1 … n - 2.
-    products : (4, n) array
-        Of ``(|s| - 1) s_u``, ``(n - 1 - |s|) s_u``, ``(|s| - 1)(1 - s_u)`` and ``(n - 1 - |s|)(1 - s_u)``, all of
-        them at least 0.
-    """
-
-    squares: Array
+    squares: Array  # (n,) of ``s_u² = s_u``; of any sign. All others are taken for 0 where negative
+    # both, one, neither: (n, n) of ``s_u s_v ≥ 0``, ``s_u (1 - s_v) ≥ 0`` and ``(1 - s_u)(1 - s_v) ≥ 0`` (McCormick)
     both: Array
     one: Array
     neither: Array
-    sizes: Array
+    sizes: Array  # (n - 2,) of ``(|s| - j)(|s| - j - 1) ≥ 0``, j = 1 … n - 2
+    # (4, n) of ``(|s| - 1) s_u``, ``(n - 1 - |s|) s_u``, ``(|s| - 1)(1 - s_u)`` and ``(n - 1 - |s|)(1 - s_u)``, all
+    # of them at least 0
     products: Array
 
     @classmethod

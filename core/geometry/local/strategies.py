@@ -22,21 +22,11 @@ SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 100.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reconstruction:
-    """The best reconstruction V for a prior, and what rounding may do to it, relative.
+    """The best reconstruction V for a prior, and what rounding may do to it, relative."""
 
-    Attributes
-    ----------
-    matrix : (k, m) array
-        V, with ``V Q = R``.
-    rounding : float
-        Of the expected second moment ``Σ_o (Q π)_o ‖V_o‖²``, to first order.
-    each_rounding : float
-        Of a single user type's second moment.
-    """
-
-    matrix: Array
-    rounding: float
-    each_rounding: float
+    matrix: Array  # (k, m) V, with ``V Q = R``
+    rounding: float  # of the expected second moment ``Σ_o (Q π)_o ‖V_o‖²``, to first order
+    each_rounding: float  # of a single user type's second moment
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -109,7 +109,7 @@ def stages(by_gender: bool) -> tuple[Chain, Stages]:
         for stage, mechanism in zip(chain.stages, mechanisms[:-1], strict=True)
     ]
     own = [stage.known.profile / budget for stage in chain.stages]
-    other = [stage.recreation(stage.index).residual.profile > ROUNDING * budget for stage in chain.stages]
+    other = [stage.decomposition(stage.index).residual.profile > ROUNDING * budget for stage in chain.stages]
     return chain, Stages(
         TEXT if by_gender else CODE,
         tuple((low / budget, high / budget) for low, high in (each.certificate.interval for each in answers)),

@@ -130,7 +130,7 @@ def equivalence() -> Example:
         Fact(
             name,
             "the leftover noise of algorithm 4 is the same",
-            _apart(residuals.recreation(raw, consistent).leftover, added),
+            _apart(residuals.decomposition(raw, consistent).leftover, added),
         ),
         Fact(name, "they are equivalent", _truth(raw.is_equivalent_to(consistent))),
     )
@@ -185,7 +185,7 @@ def decomposition() -> Example:
         Fact(name, "its certified gap", solution.gap),
     ]
     for index, (mechanism, left) in enumerate(zip(mechanisms, printed, strict=True), start=1):
-        parts = residuals.recreation(mechanism, found)
+        parts = residuals.decomposition(mechanism, found)
         sums = parts.from_common @ found.query_matrix + parts.from_residual @ parts.residual.query_matrix
         facts += [
             Fact(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import workloads
-from dualmech.geometry.attribute_symmetry import Frame
+from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.validate import Array
 
 quick = settings(max_examples=60)
@@ -49,15 +49,15 @@ def random_sets(rng: np.random.Generator, size: int) -> list[dm.Workload]:
     return found
 
 
-def group(frame: Frame) -> list[Array]:
-    """All permutations of the values that the frame says change nothing."""
-    size = len(frame.labels)
-    if frame.turning:
+def group(symmetry: AttributeSymmetry) -> list[Array]:
+    """All permutations of the values that the symmetry says change nothing."""
+    size = len(symmetry.labels)
+    if symmetry.turning:
         return [np.roll(np.arange(size), shift) for shift in range(size)]
     return [
         np.array(order)
         for order in itertools.permutations(range(size))
-        if np.array_equal(frame.labels[list(order)], frame.labels)
+        if np.array_equal(symmetry.labels[list(order)], symmetry.labels)
     ]
 
 
@@ -66,7 +66,7 @@ class TestFrames:
     @given(seeds, st.integers(2, 5))
     def test_classes_are_those_of_a_search_over_all_swaps(self, seed: int, size: int) -> None:
         sets = random_sets(np.random.default_rng(seed), size)
-        frame = Frame.of(sets, size)
+        symmetry = AttributeSymmetry.of(sets, size)
         swaps = np.eye(size, dtype=bool)
         for one, two in itertools.combinations(range(size), 2):
             order = np.arange(size)
@@ -74,20 +74,20 @@ class TestFrames:
             alike = all(same(each.dense(), each.dense()[:, order]) for each in sets)
             swaps[one, two] = swaps[two, one] = alike
         turns = size > 3 and all(same(each.dense(), np.roll(each.dense(), 1, axis=1)) for each in sets)
-        assert frame.turning == (turns and swaps.sum() == size)
-        if not frame.turning:
-            np.testing.assert_array_equal(frame.labels[:, None] == frame.labels, swaps)
+        assert symmetry.turning == (turns and swaps.sum() == size)
+        if not symmetry.turning:
+            np.testing.assert_array_equal(symmetry.labels[:, None] == symmetry.labels, swaps)
 
     @quick
     @given(seeds, st.integers(2, 4))
     def test_orbits_of_queries_are_those_of_the_group(self, seed: int, size: int) -> None:
         sets = random_sets(np.random.default_rng(seed), size)
-        frame = Frame.of(sets, size)
+        symmetry = AttributeSymmetry.of(sets, size)
         for asked in sets:
             rows = asked.dense()
-            images = [{unsigned(row[order]) for order in group(frame)} for row in rows]
+            images = [{unsigned(row[order]) for order in group(symmetry)} for row in rows]
             expected = [[unsigned(two) in own for two in rows] for own in images]
-            orbits = frame.parts(asked).orbits
+            orbits = symmetry.parts(asked).orbits
             np.testing.assert_array_equal(orbits[:, None] == orbits, expected)
 
     @quick
@@ -95,23 +95,25 @@ class TestFrames:
     def test_parts_are_projections(self, seed: int, size: int, circle: bool) -> None:
         rng = np.random.default_rng(seed)
         asked = workloads.circular(rng.integers(-1, 2, (2, size))) if circle else random_sets(rng, size)[0]
-        frame = Frame.of([asked], size)
+        symmetry = AttributeSymmetry.of([asked], size)
         for queries, rows in ((asked, asked.dense()), (None, np.eye(size))):
-            parts = frame.parts(queries)
-            members = np.eye(len(frame.sizes))[frame.labels] / frame.sizes
+            parts = symmetry.parts(queries)
+            members = np.eye(len(symmetry.sizes))[symmetry.labels] / symmetry.sizes
             means, found = rows @ members, parts.means[parts.orbits]
             # A query and its negative are one orbit: products of their means are the same.
             for one, two in ((each[:, :, None] * each[:, None, :] for each in (means, found)),):
                 np.testing.assert_allclose(one, two, atol=1e-12)
-            for component, (of, count) in enumerate(zip(frame.classes, frame.dimensions, strict=True)):
-                basis = frame.directions(component)
+            for component, (of, count) in enumerate(zip(symmetry.classes, symmetry.dimensions, strict=True)):
+                basis = symmetry.directions(component)
                 np.testing.assert_allclose(basis.T @ basis, np.eye(int(count)), atol=1e-12)
                 np.testing.assert_allclose(members.T @ basis, 0, atol=1e-12)
-                squares = ((rows @ basis) ** 2).sum(axis=1) * count / frame.sizes[of]
-                np.testing.assert_allclose(parts.energies[parts.orbits, component] ** 2, squares, atol=1e-9)
+                squares = ((rows @ basis) ** 2).sum(axis=1) * count / symmetry.sizes[of]
+                np.testing.assert_allclose(
+                    parts.component_norms[parts.orbits, component] ** 2, squares, atol=1e-9
+                )
             np.testing.assert_array_equal(parts.magnitudes[parts.orbits], np.abs(rows).max(axis=1))
             np.testing.assert_array_equal(parts.counts, np.bincount(parts.orbits))
-        assert frame.dimensions.sum() + len(frame.sizes) == size
+        assert symmetry.dimensions.sum() + len(symmetry.sizes) == size
 
     @pytest.mark.parametrize(
         ("sets", "labels", "turning"),
@@ -133,8 +135,8 @@ class TestFrames:
         ],
     )
     def test_examples(self, sets: list[dm.Workload | None], labels: list[int], turning: bool) -> None:
-        frame = Frame.of(sets, len(labels))
-        assert frame.labels.tolist() == labels and frame.turning == turning
+        symmetry = AttributeSymmetry.of(sets, len(labels))
+        assert symmetry.labels.tolist() == labels and symmetry.turning == turning
 
     @pytest.mark.parametrize("circle", [True, False])
     def test_rounding_is_no_need_of_noise(self, circle: bool) -> None:
@@ -149,12 +151,12 @@ class TestFrames:
             dm.Workload(np.array(orders)),
             *([workloads.circular(cancelling[None, :])] if circle else []),
         ):
-            frame = Frame.of([asked], 4)
-            assert frame.turning == circle and not frame.parts(asked).means.any()
+            symmetry = AttributeSymmetry.of([asked], 4)
+            assert symmetry.turning == circle and not symmetry.parts(asked).means.any()
 
     def test_refuses_what_is_too_large(self) -> None:
         with pytest.raises(dm.InvalidInputError, match="searched for symmetries"):
-            Frame.of([workloads.identity(6000)], 6000)
+            AttributeSymmetry.of([workloads.identity(6000)], 6000)
 
 
 def translates(base: Array) -> list[Array]:
