@@ -2,8 +2,8 @@
 
 Where values are exchanged, the part in the component of a class is what its entries are less their mean: it stays one
 number a value, on a basis of none. Where they are turned, it is coordinates on the waves of
-`AttributeSymmetry.directions`, by fast Fourier transforms. Either way parts have the inner products of what they are parts of, and have places along the axis:
-those of a component are `places`.
+`AttributeSymmetry.directions`, by fast Fourier transforms. Either way parts have the inner products of what they are
+parts of, and have places along the axis: those of a component are `places`.
 """
 
 from __future__ import annotations
