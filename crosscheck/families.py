@@ -37,7 +37,7 @@ class Family:
     dual: str
     options: tuple[str, ...] = ()  # those of the command line that do not belong to all
     help: str = ""  # what ``--help`` says of it; empty where the command line does not pose it
-    steps: str = "eigendecompositions"  # what its fast solver counts
+    steps: str = "decompositions"  # what its fast solver counts
     at_a_cost: bool = False  # whether it is solved at a squared privacy cost of 1, to be spent otherwise
 
 
