@@ -141,8 +141,7 @@ FAMILIES = (
     ),
 )
 
-POSED = tuple(family for family in FAMILIES if family.help)
-"""The families that the command line poses."""
+POSED = tuple(family for family in FAMILIES if family.help)  # the families that the command line poses
 
 
 def family_of(problem: Any) -> Family:

@@ -30,11 +30,8 @@ from dualmech.workloads.circular import CircularWorkload
 
 Index = npt.NDArray[np.intp]
 
-MAX_VALUES = 2**24
-"""Largest number of values of an attribute."""
-
-MAX_ENTRIES = 2**25
-"""Largest number of entries of an attribute's queries that are searched for symmetries."""
+MAX_VALUES = 2**24  # largest number of values of an attribute
+MAX_ENTRIES = 2**25  # largest number of entries of an attribute's queries that are searched for symmetries
 
 
 @dataclass(frozen=True, slots=True, eq=False)

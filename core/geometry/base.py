@@ -15,8 +15,7 @@ from dualmech.workloads.base import Workload
 
 T = TypeVar("T")
 Index = npt.NDArray[np.intp]
-Judged = tuple[float, float]
-"""A number and an allowance for its rounding, relative."""
+Judged = tuple[float, float]  # a number and an allowance for its rounding, relative
 
 
 class LittleSymmetryError(InvalidInputError):

@@ -22,14 +22,9 @@ Key = tuple[tuple[int, int], ...]
 """Of a block: the component of each attribute that has another than the constants on classes."""
 
 
-MAX_ORBITS = 2**15
-"""Largest number of orbits of cells, or of queries of all tables."""
-
-MAX_CHOICES = 2**20
-"""Largest number of blocks, counted once for every table that they are part of."""
-
-MAX_ENTRIES = 2**26
-"""Largest number of entries of the blocks' rows, all together."""
+MAX_ORBITS = 2**15  # largest number of orbits of cells, or of queries of all tables
+MAX_CHOICES = 2**20  # largest number of blocks, counted once for every table that they are part of
+MAX_ENTRIES = 2**26  # largest number of entries of the blocks' rows, all together
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,8 +28,7 @@ from dualmech.workloads.unions import UnionWorkload, union
 
 KINDS = ("auto", "dense", "blocks", "product", "split")
 
-LARGEST_DENSE = 2**12
-"""Most cells on which ``auto`` takes a matrix where blocks cannot carry the neighbours."""
+LARGEST_DENSE = 2**12  # most cells on which ``auto`` takes a matrix where blocks cannot carry the neighbours
 
 SPLIT_FROM = 2048
 """Number of kinds of records above which ``auto`` splits the noise on query tables rather than solve their blocks."""

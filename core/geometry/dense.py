@@ -19,8 +19,7 @@ from dualmech.geometry.dense_forms import DenseForms
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
-CHUNK = 4096
-"""Neighbours whose effect on the queries is written out at a time."""
+CHUNK = 4096  # neighbours whose effect on the queries is written out at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)

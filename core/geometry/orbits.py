@@ -23,8 +23,7 @@ from dualmech.validate import Array, Matrix
 
 Index = npt.NDArray[np.intp]
 
-CHUNK = 2**22
-"""Entries that are written out at a time."""
+CHUNK = 2**22  # entries that are written out at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)

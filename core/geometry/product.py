@@ -18,11 +18,8 @@ from dualmech.workloads import products
 from dualmech.workloads.domain import rounded
 from dualmech.workloads.products import ProductWorkload
 
-LISTED = 2**22
-"""Largest number of cells among which those that bind are listed."""
-
-LEAST = sys.float_info.min
-"""Smallest number of which a double holds every digit."""
+LISTED = 2**22  # largest number of cells among which those that bind are listed
+LEAST = sys.float_info.min  # smallest number of which a double holds every digit
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.workloads.query_tables import TableWorkload
 
-MAX_CASES = 2**20
-"""Largest number of combinations of worst queries, over all tables."""
+MAX_CASES = 2**20  # largest number of combinations of worst queries, over all tables
 
 Products = list[dict[tuple[int, ...], Array]]
 

@@ -31,8 +31,7 @@ from dualmech.workloads.marginals import MarginalWorkload
 
 SCHEMA, VERSION = "dualmech.marginal_mechanism", 1
 
-WITH_NEIGHBOURS = 2
-"""Version of a file with a rule of neighbours, which a reader of the first would overlook."""
+WITH_NEIGHBOURS = 2  # version of a file with a rule of neighbours, which a reader of the first would overlook
 
 
 class BlockMechanism(OrderedBlocks, GaussianPrivacy):

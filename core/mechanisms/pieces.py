@@ -22,8 +22,7 @@ EVEN = 1e-12
 """What rounding may make a basis differ over classes that it does not tell apart, relative to its largest entry."""
 
 
-ROUNDINGS = 8
-"""How many roundings the cost of a block of one coordinate may have seen."""
+ROUNDINGS = 8  # how many roundings the cost of a block of one coordinate may have seen
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,13 +22,11 @@ TOTALS = (None, 0.7, 0.5, 0.3, 0.2)
 SPARE = 100.0
 """Targets of an attribute's values, over those of its queries, where the queries do not determine the values."""
 
-MARGIN = 0.1
-"""Share of the tolerance that is left for the judge's own rounding."""
+MARGIN = 0.1  # share of the tolerance that is left for the judge's own rounding
 
 LOOSE = "The best product of weights proves no more, and no noise of another form was tried: the interval is honest."
 
-Alone = Callable[[FitnessForUse | TotalVariance], Solution]
-"""Solves the problem of one attribute."""
+Alone = Callable[[FitnessForUse | TotalVariance], Solution]  # solves the problem of one attribute
 
 Balanced = Callable[[Array, Matrix], tuple[Array, Array, int]]
 """Minimises ``Σ costs / x`` subject to ``N'x ≤ 1``: returns x, multipliers of sum 1, and the steps."""

@@ -36,8 +36,7 @@ from dualmech.workloads import census
 from dualmech.workloads.base import Workload
 from dualmech.workloads.unions import UnionWorkload
 
-LISTED_TABLES = 20
-"""Most tables that are listed one by one."""
+LISTED_TABLES = 20  # most tables that are listed one by one
 
 
 @singledispatch

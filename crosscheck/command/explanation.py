@@ -28,14 +28,9 @@ from dualmech.geometry.split import Split
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
 
-LISTED = 12
-"""Most weights that are listed one by one."""
-
-WRITTEN_OUT = 6
-"""Largest rank for which Σ is written out."""
-
-CLOSE_ENOUGH = 1e-12
-"""Gap at which a rational proof is looked for."""
+LISTED = 12  # most weights that are listed one by one
+WRITTEN_OUT = 6  # largest rank for which Σ is written out
+CLOSE_ENOUGH = 1e-12  # gap at which a rational proof is looked for
 
 
 def explain(out: Console, problem: Any) -> Solution:

@@ -22,8 +22,7 @@ LARGEST_SIZE = 12
 LARGEST_DENOMINATOR = 1000
 """Largest denominator that a proof may have; beyond it nobody would put it on a blackboard."""
 
-CLOSE = 1e-5
-"""Largest distance of a number from the fraction that is tried for it; the proof itself is exact."""
+CLOSE = 1e-5  # largest distance of a number from the fraction that is tried for it; the proof itself is exact
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,8 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Callback, Progress, Solution, Status
 
-WIDTH = 132
-"""Columns to write where the output is no terminal."""
-
-NARROWEST = 108
-"""Columns below which tables would lose columns of their own."""
+WIDTH = 132  # columns to write where the output is no terminal
+NARROWEST = 108  # columns below which tables would lose columns of their own
 
 _SINGULAR = "the covariance is singular where neighbours differ"
 

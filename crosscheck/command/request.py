@@ -18,11 +18,8 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.workloads.base import Workload
 
-REPORTED_DELTA = 1e-9
-"""δ at which ε is reported where none is named."""
-
-LARGE = 2**12
-"""Most cells that a problem whose noise needs a matrix takes."""
+REPORTED_DELTA = 1e-9  # δ at which ε is reported where none is named
+LARGE = 2**12  # most cells that a problem whose noise needs a matrix takes
 
 
 class UsageError(DualmechError):

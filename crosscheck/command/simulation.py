@@ -27,11 +27,8 @@ from dualmech.workloads.unions import Queries, UnionWorkload
 
 WARNING = "dualmech: noise in floating point is for study; this is NOT a private release"
 
-INDEX = "tables.csv"
-"""The file that lists the others."""
-
-LONGEST = 60
-"""Most letters of a table's name that the name of its file holds."""
+INDEX = "tables.csv"  # the file that lists the others
+LONGEST = 60  # most letters of a table's name that the name of its file holds
 
 Mechanism: TypeAlias = SplitMechanism | BlockMechanism
 

@@ -16,8 +16,7 @@ from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-LISTED = 6
-"""Most names that a line lists before it counts the rest."""
+LISTED = 6  # most names that a line lists before it counts the rest
 
 
 @dataclass(frozen=True, slots=True)
