@@ -51,7 +51,8 @@ class Relation:
         Relation(replace=True, members=3)
         """
         name, _, members = text.partition(":")
-        if name not in ("add-remove", "replace") or not (members.isdecimal() or not members):
+        counted = not members or (members.isdecimal() and int(members) > 0)
+        if name not in ("add-remove", "replace") or not counted:
             raise InvalidInputError(
                 f"neighbours must be add-remove, replace, add-remove:RECORDS, replace:RECORDS or a matrix, got {text!r}"
             )

@@ -23,6 +23,8 @@ def solve(
 ) -> Solution:
     """Solve Problem 1 to a proven gap; see `dualmech.fast.solve`."""
     if method in published.METHODS:
+        if (name := problem.geometry.name) != "dense":
+            raise InvalidInputError(f"method {method!r} is for geometry 'dense', got {name!r}")
         if orbits is not None:
             raise InvalidInputError(f"orbits are for {', '.join(ascent.METHODS)}, not for {method!r}")
         return published.solve(problem, limits, method=method, options=options, start=start)

@@ -88,24 +88,36 @@ def choose(
         raise InvalidInputError(
             f"geometry {kind!r} takes neighbours that differ by one record added or removed, got {relation}"
         )
-    single = isinstance(given, ByFactor) or _is_number(given)
-    if kind in ("auto", "product") and isinstance(workload, ProductWorkload) and single and relation is None:
+    if _factored(workload, given, name, kind, relation):
         return _product(workload, given, name, dense)
-    if kind == "product" or isinstance(given, ByFactor):
-        raise InvalidInputError(
-            f"geometry 'product' takes workloads made by dualmech.workloads.kron, with one number for {name} or "
-            f"dualmech.ByFactor"
-        )
     if kind == "split":
         return _split(workload, given, name)
     if kind == "blocks" or (kind == "auto" and _tabular(workload) is not None):
         found = _blocks(workload, given, name, kind == "auto", relation)
         if found is not None:
             return found
-    each = by_query(workload, given, name, positive=name == "targets")
+    each = by_query(workload, _by_name(workload, given, name), name, positive=name == "targets")
     assert dense is not None
     moves = neighbours if relation is None else relation.matrix(workload.shape[1])
     return dense(workload, each, moves), each
+
+
+def _factored(workload: Workload, given: Any, name: str, kind: str, relation: Relation | None) -> bool:
+    """Whether to take the product of the factors' geometries; what only that can hold is refused elsewhere."""
+    products, by_factor = isinstance(workload, ProductWorkload), isinstance(given, ByFactor)
+    if kind in ("auto", "product") and products and (by_factor or _is_number(given)) and relation is None:
+        return True
+    if by_factor and products:
+        raise InvalidInputError(
+            f"{name} by factor are for geometry 'product' and for one record added or removed, not for "
+            f"{kind if relation is None else relation}"
+        )
+    if by_factor or kind == "product":
+        raise InvalidInputError(
+            f"geometry 'product' takes workloads made by dualmech.workloads.kron, with one number for {name} or "
+            f"dualmech.ByFactor"
+        )
+    return False
 
 
 def relation_of(neighbours: Any) -> Relation | None:
@@ -113,6 +125,14 @@ def relation_of(neighbours: Any) -> Relation | None:
     if isinstance(neighbours, str):
         return Relation.of(neighbours)
     return neighbours if isinstance(neighbours, Relation) else None
+
+
+def _by_name(workload: Workload, given: Any, name: str) -> Any:
+    """Return one number a query from one a table, where a mapping names more than queries and groups."""
+    if not isinstance(given, Mapping) or {*given} <= {*workload.names, *workload.groups}:
+        return given
+    tables = _tabular(workload)
+    return given if tables is None else tables.per_table(given, name)[table_numbers(workload)]
 
 
 def by_query(workload: Workload, given: Any, name: str, positive: bool = True) -> Array:
@@ -177,7 +197,7 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
         geometry.representable(name, found)
         return geometry, tuple(found)
     if isinstance(geometry, Dense):
-        each = by_query(workload, given, name, positive=name == "targets")
+        each = by_query(workload, _by_name(workload, given, name), name, positive=name == "targets")
         asked = workload if np.all(each) else workload.select(np.flatnonzero(each))
         if not geometry.workload.same_as(asked):
             raise InvalidInputError("geometry must be of this workload, and of its queries that count")

@@ -20,6 +20,7 @@ MAX_NAMED = 2**20  # largest number of queries among whose names numbers are loo
 def as_mapping(given: Any, name: str) -> Any:
     """Return a pandas Series with names as a mapping, and anything else as it is; a name may come once only.
 
+    A Series whose index only counts from 0, as one that was given no names, is taken by position.
     Lists of different lengths in one another, which are no array, are refused.
     """
     if isinstance(given, list | tuple):
@@ -32,13 +33,16 @@ def as_mapping(given: Any, name: str) -> Any:
     index = getattr(given, "index", None)
     if index is None or callable(index) or not hasattr(given, "to_numpy"):
         return given
-    if not hasattr(index, "is_unique") or type(index).__name__ == "RangeIndex":
+    counting = type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
+    if not hasattr(index, "is_unique") or counting:
         return given.to_numpy()
     if not index.is_unique:
         raise InvalidInputError(
             f"{name} must name each item once, {index[index.duplicated()][0]!r} is double"
         )
-    return dict(zip(index, given.to_numpy().tolist(), strict=True))
+    # Sets of attributes of different sizes are padded with NaN, which no name equals.
+    keys = [tuple(part for part in key if part == part) if isinstance(key, tuple) else key for key in index]
+    return dict(zip(keys, given.to_numpy().tolist(), strict=True))
 
 
 def by_table(given: Any, name: str, domain: Domain, tables: Sequence[Axes], names: Sequence[str]) -> Array:

@@ -152,9 +152,21 @@ class TestByName:
         queries = pandas.Series([4.0, 1.0, 2.0, 3.0], index=[f"cells 0..{i}" for i in (3, 1, 2)] + ["cell 0"])
         assert dm.FitnessForUse(PREFIXES, queries).targets.tolist() == [3, 1, 2, 4]
         assert dm.FitnessForUse(TABLES, pandas.Series(self.WANTED)).targets.tolist() == [*self.WANTED]
+        for ways in ([1, 2], [2, 1]):
+            by_ways = pandas.Series({way: float(way) for way in ways})  # pandas may keep 1, 2 as a range
+            assert dm.FitnessForUse(TABLES, by_ways).targets.tolist() == [1, 1, 2]
+        sets = pandas.Series({("age",): 1.0, ("sex",): 2.0, ("age", "sex"): 4.0})
+        assert dm.FitnessForUse(TABLES, sets).targets.tolist() == [1, 2, 4]
         double = pandas.Series([1.0, 2.0], index=["age", "age"])
         with pytest.raises(dm.InvalidInputError, match="targets must name each item once, 'age' is double"):
             dm.FitnessForUse(TABLES, double)
+
+    def test_tables_are_named_on_a_matrix_too(self) -> None:
+        for numbers in ({1: 1.0, 2: 4.0}, {"age": 1.0, ("sex",): 1.0, 2: 4.0}):
+            dense = dm.FitnessForUse(TABLES, numbers, geometry="dense")
+            assert dense.same_as(dm.FitnessForUse(TABLES, numbers))
+            again = dm.FitnessForUse(TABLES, numbers, geometry=dense.geometry)
+            assert again.same_as(dense)
 
     @pytest.mark.parametrize(
         ("message", "asked", "numbers"),
@@ -335,3 +347,21 @@ class TestTwoGeometries:
             np.testing.assert_allclose(blocks.per_query(), dense.per_query(), rtol=1e-14)
             answers = [solved(each, tol=1e-6) for each in (product, blocks, dense)]
             assert all(meet(one, two) for one in answers for two in answers)
+
+
+class TestWhatGoesTogether:
+    def test_numbers_by_factor_say_what_they_are_for(self) -> None:
+        for options in ({"geometry": "dense"}, {"geometry": "blocks"}, {"neighbours": "replace"}):
+            found: Any = options
+            with pytest.raises(dm.InvalidInputError, match="targets by factor are for geometry 'product'"):
+                dm.FitnessForUse(PRODUCT, dm.ByFactor(1.0, 2.0), **found)
+
+    @pytest.mark.parametrize("asked", [TABLES, PRODUCT], ids=["blocks", "product"])
+    def test_published_methods_are_for_a_matrix(self, asked: dm.Workload) -> None:
+        for problem in (dm.FitnessForUse(asked, 1.0), dm.PrivacyFirst(asked, 1.0, 1.0)):
+            with pytest.raises(dm.InvalidInputError, match="method 'softmax_newton' is for geometry 'dense'"):
+                fast.solve(problem, method="softmax_newton")
+
+    def test_nobody_holds_no_records(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="neighbours must be add-remove"):
+            dm.FitnessForUse(TABLES, 1.0, neighbours="replace:0")
