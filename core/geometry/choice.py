@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -102,7 +102,9 @@ def choose(
     return dense(workload, each, moves), each
 
 
-def _factored(workload: Workload, given: Any, name: str, kind: str, relation: Relation | None) -> bool:
+def _factored(
+    workload: Workload, given: Any, name: str, kind: str, relation: Relation | None
+) -> TypeGuard[ProductWorkload]:
     """Whether to take the product of the factors' geometries; what only that can hold is refused elsewhere."""
     products, by_factor = isinstance(workload, ProductWorkload), isinstance(given, ByFactor)
     if kind in ("auto", "product") and products and (by_factor or _is_number(given)) and relation is None:
