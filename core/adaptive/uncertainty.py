@@ -49,8 +49,8 @@ class VarianceReduction:
     def best(self) -> int:
         """Index of the mechanism with the largest total reduction, the first of equals.
 
-        Raises `InvalidInputError` for two mechanisms or more have infinite reductions, which cannot be
-        compared: a prior bounds them.
+        Raises `InvalidInputError` where two mechanisms or more have infinite reductions, which cannot be compared: a
+        prior bounds them.
         """
         infinite = np.flatnonzero(np.isinf(self.totals))
         if len(infinite) > 1:
