@@ -77,19 +77,15 @@ def moved_by(
 
     Raises `LittleSymmetryError` for more than `MAX_ORBITS` types of pairs.
     """
-    scale = float(relation.members)
-    if not relation.replace:
-        found = tuple(replace(block, steps=scale * block.steps) for block in blocks)
-        return sp.csr_array(scale**2 * reach), found
     moved = Moved.of(relation, symmetries, rows)
-    assert moved.pairs is not None
-    columns = [_single(moved.pairs, rows, key) for key in keys]
-    reached = np.column_stack([np.zeros((moved.count, 0)), *columns])
+    if moved.pairs is not None:
+        columns = [_single(moved.pairs, rows, key) for key in keys]
+        reach = sp.csr_array(np.column_stack([np.zeros((moved.count, 0)), *columns]))
     several = []
     for block in blocks:
         steps, orbits = moved.steps(block.key, block.moves)
         several.append(replace(block, steps=steps, orbits=orbits))
-    return sp.csr_array(scale**2 * reached), tuple(several)
+    return sp.csr_array(moved.scale**2 * reach), tuple(several)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -92,11 +92,12 @@ def choose(
         return _product(workload, given, name, dense)
     if kind == "split":
         return _split(workload, given, name)
-    if kind == "blocks" or (kind == "auto" and _tabular(workload) is not None):
-        found = _blocks(workload, given, name, kind == "auto", relation)
+    tables = tabular(workload) if kind == "blocks" else _tabular(workload) if kind == "auto" else None
+    if tables is not None:
+        found = _blocks(workload, tables, given, name, kind == "auto", relation)
         if found is not None:
             return found
-    each = by_query(workload, _by_name(workload, given, name), name, positive=name == "targets")
+    each = _by_query(workload, given, name)
     assert dense is not None
     moves = neighbours if relation is None else relation.matrix(workload.shape[1])
     return dense(workload, each, moves), each
@@ -129,51 +130,13 @@ def relation_of(neighbours: Any) -> Relation | None:
     return neighbours if isinstance(neighbours, Relation) else None
 
 
-def _by_name(workload: Workload, given: Any, name: str) -> Any:
-    """Return one number a query from one a table, where a mapping names more than queries and groups."""
-    if not isinstance(given, Mapping) or {*given} <= {*workload.names, *workload.groups}:
-        return given
-    tables = _tabular(workload)
-    return given if tables is None else tables.per_table(given, name)[table_numbers(workload)]
-
-
-def by_query(workload: Workload, given: Any, name: str, positive: bool = True) -> Array:
-    """Return one number a query, from one for all, one each, or a mapping of names of queries or of their groups.
-
-    A query's own name comes before its group's.
-    """
-    count = workload.shape[0]
-    if isinstance(given, Mapping):
-        known = {*workload.names, *workload.groups}
-        unknown = next((key for key in given if key not in known), None)
-        if unknown is not None:
-            raise InvalidInputError(
-                f"{name} must name queries of the workload or groups, {unknown!r} is none"
-            )
-        if len({*workload.names}) < count and any(key not in workload.groups for key in given):
-            raise InvalidInputError(f"{name} by name needs queries with distinct names")
-        pairs = zip(workload.names, workload.groups, strict=True)
-        chosen = [given.get(own, given.get(group)) for own, group in pairs]
-        if None in chosen:
-            raise InvalidInputError(
-                f"{name} must name every query, {workload.names[chosen.index(None)]!r} is not"
-            )
-        given = chosen
-    if positive:
-        checked = validate.per_item(count, **{name: given})
-    else:
-        checked = validate.finite(**{name: given})
-        if checked.ndim == 0:
-            checked = validate.read_only(np.full(count, float(checked)))
-        if checked.shape != (count,):
-            raise InvalidInputError(
-                f"{name} must be one number or {count} numbers, got shape {checked.shape}"
-            )
-        if np.any(checked < 0):
-            first = int(np.flatnonzero(checked < 0)[0])
-            raise InvalidInputError(f"{name} must not be negative, got {checked[first]:g} at {name}[{first}]")
-    validate.moderate(**{name: checked})
-    return checked
+def _by_query(workload: Workload, given: Any, name: str) -> Array:
+    """Return one number a query, also from a mapping that names more than queries and groups: tables."""
+    if isinstance(given, Mapping) and not {*given} <= {*workload.names, *workload.groups}:
+        tables = _tabular(workload)
+        if tables is not None:
+            given = tables.per_table(given, name)[table_numbers(workload)]
+    return numbers.by_query(workload, given, name, positive=name == "targets")
 
 
 def _is_number(given: Any) -> bool:
@@ -199,7 +162,7 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
         geometry.representable(name, found)
         return geometry, tuple(found)
     if isinstance(geometry, Dense):
-        each = by_query(workload, _by_name(workload, given, name), name, positive=name == "targets")
+        each = _by_query(workload, given, name)
         asked = workload if np.all(each) else workload.select(np.flatnonzero(each))
         if not geometry.workload.same_as(asked):
             raise InvalidInputError("geometry must be of this workload, and of its queries that count")
@@ -246,7 +209,7 @@ def _by_table(
                 f"{workload.shape[0]}, one a query, got shape {checked.shape}"
             )
         if len(checked) != len(tables.table_names):
-            return _even(workload, by_query(workload, checked, name))
+            return _even(workload, numbers.by_query(workload, checked, name))
     try:
         found = tables.per_table(given, name)
     except InvalidInputError:
@@ -255,7 +218,7 @@ def _by_table(
         keys = {*given}
         if keys <= {*tables.table_names} or not keys <= {*workload.names, *workload.groups}:
             raise
-        return _even(workload, by_query(workload, given, name))
+        return _even(workload, numbers.by_query(workload, given, name))
     validate.moderate(**{name: found})
     return found
 
@@ -268,10 +231,14 @@ def _even(workload: Workload, each: Array) -> Array | None:
 
 
 def _blocks(
-    workload: Workload, given: Any, name: str, auto: bool, relation: Relation | None
+    workload: Workload,
+    tables: MarginalWorkload | UnionWorkload,
+    given: Any,
+    name: str,
+    auto: bool,
+    relation: Relation | None,
 ) -> tuple[Geometry, Any] | None:
     """Return blocks; None where ``auto`` should rather take a matrix."""
-    tables = tabular(workload)
     found = _by_table(workload, tables, given, name)
     if found is None:
         if auto:

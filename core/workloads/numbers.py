@@ -10,6 +10,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array
+from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
 Axes = tuple[int, ...]
@@ -76,6 +77,45 @@ def by_table(given: Any, name: str, domain: Domain, tables: Sequence[Axes], name
                 f"{name} must name every table, by its name, its attributes or its ways; {label!r} is not"
             )
     return validate.read_only(np.array(chosen, dtype=np.float64))
+
+
+def by_query(workload: Workload, given: Any, name: str, positive: bool = True) -> Array:
+    """Return one number a query, from one for all, one each, or a mapping of names of queries or of their groups.
+
+    A query's own name comes before its group's.
+    """
+    count = workload.shape[0]
+    if isinstance(given, Mapping):
+        known = {*workload.names, *workload.groups}
+        unknown = next((key for key in given if key not in known), None)
+        if unknown is not None:
+            raise InvalidInputError(
+                f"{name} must name queries of the workload or groups, {unknown!r} is none"
+            )
+        if len({*workload.names}) < count and any(key not in workload.groups for key in given):
+            raise InvalidInputError(f"{name} by name needs queries with distinct names")
+        pairs = zip(workload.names, workload.groups, strict=True)
+        chosen = [given.get(own, given.get(group)) for own, group in pairs]
+        if None in chosen:
+            raise InvalidInputError(
+                f"{name} must name every query, {workload.names[chosen.index(None)]!r} is not"
+            )
+        given = chosen
+    if positive:
+        checked = validate.per_item(count, **{name: given})
+    else:
+        checked = validate.finite(**{name: given})
+        if checked.ndim == 0:
+            checked = validate.read_only(np.full(count, float(checked)))
+        if checked.shape != (count,):
+            raise InvalidInputError(
+                f"{name} must be one number or {count} numbers, got shape {checked.shape}"
+            )
+        if np.any(checked < 0):
+            first = int(np.flatnonzero(checked < 0)[0])
+            raise InvalidInputError(f"{name} must not be negative, got {checked[first]:g} at {name}[{first}]")
+    validate.moderate(**{name: checked})
+    return checked
 
 
 def _key(key: Any, name: str, domain: Domain, asked: set[Any]) -> Any:
