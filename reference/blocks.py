@@ -1,77 +1,26 @@
 """Unions of product tables through CVXPY: the cone programs over blocks, whatever the number of cells.
 
-Throughout, τ (t,) holds the noise levels of the blocks of one coordinate, and ``K[b]`` (r, r) the covariance of each
-other block. ``R`` (cells, t) says which orbit of cells pays for which level, and ``N`` (queries, t) what a level adds
-to the variance of an orbit of queries. ``M[b]`` (r, coordinates) holds the coordinates of a block in its columns,
-``V[b]`` its queries in its rows; ``C[b]`` and ``Q[b]``, of zeros and ones, take them to their orbits.
+Throughout, the arrays are those of `dualmech.reference.engine.block_units`: τ (t,) holds the noise levels of the blocks
+of one coordinate, and ``K[b]`` (r, r) the covariance of each other block.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech import linalg
-from dualmech.errors import BackendError
-from dualmech.geometry.base import FitnessDual, VarianceDual
-from dualmech.geometry.block_forms import BlockPoint
-from dualmech.geometry.block_rows import Block
-from dualmech.geometry.blocks import Blocks
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference.engine import attempts
-from dualmech.reference.engine.scaling import definite, returned, shares
+from dualmech.reference.engine.block_units import FLOOR, BlockUnits, Stated
+from dualmech.reference.engine.scaling import returned
 from dualmech.reference.statements import named, variances
 from dualmech.validate import Array
 
 FORMULATIONS = ("schur", "matrix_frac")
-
-FLOOR = 1e-12  # least noise level that a repair leaves, relative to the largest, in scaled units
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Stated:
-    """What a program is stated over: the arrays of the module's docstring."""
-
-    R: sp.csr_array
-    N: sp.csr_array
-    M: tuple[Array, ...]
-    V: tuple[Array, ...]
-    C: tuple[sp.csr_array, ...]
-    Q: tuple[sp.csr_array, ...]
-
-    @classmethod
-    def of(cls, blocks: Blocks) -> Stated:
-        """Take the arrays of a problem as they are."""
-        paid = blocks.reach
-        several = blocks.matrix_blocks
-        return cls(
-            paid,
-            blocks.scalar_blocks,
-            tuple(each.moves for each in several),
-            tuple(each.queries for each in several),
-            tuple(_selection(each.cells, blocks.reach.shape[0]) for each in several),
-            tuple(_selection(each.rows, len(blocks.tables)) for each in several),
-        )
-
-    def in_units(self, cost: float, rows: Array, levels: Array, lifts: list[Array]) -> Stated:
-        """Return the same for noise ``levels ∘ τ`` and ``lift K lift'``; rows times factors, costs over a unit."""
-        moves = [np.linalg.solve(lift, own) / np.sqrt(cost) for lift, own in zip(lifts, self.M, strict=True)]
-        scaled = zip(self.V, self.Q, lifts, strict=True)
-        queries = [(rows @ own)[:, None] * (values @ lift) for values, own, lift in scaled]
-        return Stated(
-            (self.R / (cost * levels)[None, :]).tocsr(),
-            self.N.multiply((rows**2)[:, None]).multiply(levels[None, :]).tocsr(),
-            tuple(moves),
-            tuple(queries),
-            self.C,
-            self.Q,
-        )
 
 
 def _write(problem: Any, name: str) -> cp.Problem:
@@ -82,14 +31,15 @@ def _write(problem: Any, name: str) -> cp.Problem:
     if isinstance(problem, PrivacyFirst):
         return privacy_first(stated, limits, problem.cost, name)
     if name == "dual":
-        return best_bound(stated.N.multiply(1 / limits[:, None]).tocsr())
+        reach = np.asarray(stated.R.sum(axis=0))
+        return best_bound(stated.N.multiply(1 / limits[:, None]).multiply(reach).tocsr())
     return accuracy_first(stated, limits, name)
 
 
 def _read(
     problem: FitnessForUse | TotalVariance, formulation: str, request: attempts.Request
 ) -> attempts.Reading:
-    scaled = _Units.of(problem)
+    scaled = BlockUnits.of(problem)
     if formulation == "dual":
         return _bound_reading(scaled)
     fitness = not isinstance(problem, TotalVariance)
@@ -119,7 +69,7 @@ def best_bound(sensitivities: sp.csr_array) -> cp.Problem:
     return cp.Problem(cp.Maximize(cp.sum(cp.sqrt(N.T @ m))), [named("spent", cp.sum(m) <= 1)])
 
 
-def _bound_reading(scaled: _Units) -> attempts.Reading:
+def _bound_reading(scaled: BlockUnits) -> attempts.Reading:
     """Read `best_bound`: its weights are the dual's, and ask for the noise ``τ_t ∝ 1/√(N'm)_t``."""
     # A cost of 1/τ there is R/τ here.
     reach = np.asarray(scaled.stated.R.sum(axis=0)).ravel()
@@ -189,116 +139,4 @@ def _forms(stated: Stated, formulation: str) -> tuple[cp.Expression, cp.Expressi
     return sum(costs), sum(seen), bounds
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Units:
-    """A problem in units in which levels of 1 and identities cost 1, meet the targets, and suit equal weights best."""
-
-    problem: Any
-    stated: Stated  # the arrays, in these units; rows over √targets, or times √weights
-    levels: Array  # levels, lifts: what the noise of each block is taken times, ``levels ∘ τ`` and ``lift K lift'``
-    lifts: list[Array]
-    cost: float  # the largest cost that is called 1
-    total: float  # of total variance, that of the identities
-
-    @classmethod
-    def of(cls, problem: FitnessForUse | TotalVariance) -> _Units:
-        """Balance every block by its singular values, as `dualmech.reference.scaling.Scaled` does."""
-        blocks, stated = problem.geometry, Stated.of(problem.geometry)
-        if isinstance(problem, TotalVariance):
-            rows = np.sqrt(blocks.orbit_weights(problem.weights))
-        else:
-            rows = 1 / np.sqrt(problem.targets[blocks.tables])
-        levels = 1 / np.sqrt(np.asarray(blocks.scalar_blocks.T @ rows**2))
-        lifts = [_balance(block, rows) for block in blocks.matrix_blocks]
-        begun = stated.in_units(1.0, rows, levels, lifts)
-        costs, seen = _sums(begun)
-        cost, variance = float(costs.max()), float(seen.max())
-        levels, lifts = levels / variance, [lift / np.sqrt(variance) for lift in lifts]
-        unit = cost * variance
-        return cls(
-            problem,
-            stated.in_units(unit, rows, levels, lifts),
-            levels,
-            lifts,
-            unit,
-            float(seen.sum()) / variance,
-        )
-
-    @property
-    def ones(self) -> Array:
-        """Limits on the variances of all orbits of queries."""
-        return np.ones(self.stated.N.shape[0])
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Numbers of orbits of cells and of queries, and of all coordinates."""
-        return self.stated.R.shape[0], self.stated.N.shape[0], self.problem.geometry.coordinates
-
-    @property
-    def objective_unit(self) -> float:
-        """The problem's objective that is 1 in scaled units."""
-        return self.cost * (self.total if isinstance(self.problem, TotalVariance) else 1.0)
-
-    def gathered(self, variables: dict[str, cp.Variable]) -> Array:
-        """Return all noise as a backend left it, one after another; NaN for what it left out."""
-        names = [*(["tau"] if len(self.levels) else []), *(f"K[{index}]" for index in range(len(self.lifts)))]
-        values = [np.ravel(np.asarray(variables[name].value, dtype=np.float64)) for name in names]
-        return np.concatenate(values)
-
-    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> BlockPoint:
-        """Return the noise on the problem's blocks, positive and feasible; a matrix stands for where it began.
-
-        Of the cost that may be added, `spare`, every block gets the same (`Scaled.covariance`).
-        """
-        given = returned(inner, "noise")
-        if given.ndim == 2:
-            begun = [np.ravel(np.eye(len(lift))) for lift in self.lifts]
-            given = np.concatenate([np.ones(len(self.levels)), *begun])
-        starts = np.cumsum([len(self.levels), *(lift.size for lift in self.lifts)])[:-1]
-        levels, *matrices = np.split(given, starts)
-        share = spare / (len(levels) + len(matrices))
-        if len(levels):
-            if not levels.max() > 0:
-                raise BackendError("the backend returned no noise to judge: no level is positive")
-            levels = np.maximum(levels, FLOOR * levels.max())
-            levels = self.levels / (1 / levels + share / np.asarray(self.stated.R.sum(axis=0)).ravel())
-        covariances = []
-        for values, lift, moves in zip(matrices, self.lifts, self.stated.M, strict=True):
-            noise = definite(values.reshape(lift.shape))
-            if share > 0:
-                limit = moves @ moves.T / share
-                noise = noise @ np.linalg.solve(noise + limit, limit)
-            lifted = lift @ noise @ lift.T
-            covariances.append((lifted + lifted.T) / 2)
-        return self.problem.feasible(BlockPoint(levels, tuple(covariances)))
-
-    def dual(self, privacy: Array, accuracy: Array | None = None) -> Any:
-        """Return multipliers as weights with ``Σ λ_o = 1``, ``Σ μ_j c_j = 1``."""
-        if accuracy is None:
-            return VarianceDual(shares(privacy))
-        targets = self.problem.targets[self.problem.geometry.tables]
-        return FitnessDual(shares(privacy), shares(accuracy) / targets)
-
-
 STATEMENT = attempts.Statement(_cones, _write, _read)
-
-
-def _balance(block: Block, rows: Array) -> Array:
-    """Return the basis on which the identity is the best noise of a block for equal weights."""
-    _, values, right = linalg.svd(rows[block.rows, None] * (block.queries @ block.moves))
-    size = len(block.moves)
-    values = np.maximum(values[:size], linalg.EPS * values[0])
-    return np.asarray(block.moves @ right[:size].T / np.sqrt(values))
-
-
-def _sums(stated: Stated) -> tuple[Array, Array]:
-    """Return costs and variances of levels of 1 and identities."""
-    costs, seen = np.asarray(stated.R.sum(axis=1)).ravel(), np.asarray(stated.N.sum(axis=1)).ravel()
-    for M, V, C, Q in zip(stated.M, stated.V, stated.C, stated.Q, strict=True):
-        costs, seen = costs + C @ (M**2).sum(axis=0), seen + Q @ (V**2).sum(axis=1)
-    return costs, seen
-
-
-def _selection(orbits: npt.NDArray[np.intp], count: int) -> sp.csr_array:
-    """Return the matrix (count, n) of zeros and ones that sums numbers by orbit."""
-    return sp.csr_array((np.ones(len(orbits)), (orbits, np.arange(len(orbits)))), shape=(count, len(orbits)))

@@ -42,15 +42,5 @@ def solve(problem: Any, **options: Any) -> Solution:
 
 def _statement(problem: Any) -> Statement:
     if problem.geometry.name == "blocks":
-        _refuse_replaced(problem)
         return blocks.STATEMENT
     return variance.STATEMENT if isinstance(problem, TotalVariance) else fitness.STATEMENT
-
-
-def _refuse_replaced(problem: Any) -> None:
-    """Refuse blocks where a record is replaced: what nobody moves has no noise that a program could find."""
-    relation = problem.geometry.neighbours
-    if relation is not None and relation.replace:
-        raise InvalidInputError(
-            "the reference layer states replaced records on geometry 'dense'; on blocks the fast layer solves them"
-        )

@@ -119,8 +119,8 @@ class Geometry(Protocol):
     def total_bound(self, neighbour_weights: Any, weights: Any) -> Judged:
         """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i``; 0 from weights that prove nothing."""
 
-    def per_query(self, numbers: Any) -> Array:
-        """Return one number a query, from one an item; refused where they are too many to write out."""
+    def per_query(self, workload: Workload, numbers: Any) -> Array:
+        """Return one number a query of the workload that was asked, from one an item; refused for too many queries."""
 
     def prices(self, query_weights: Any, targets: Any) -> Array:
         """Return each item's share of ``Σ μ_j c_j``."""

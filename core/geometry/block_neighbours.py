@@ -171,29 +171,22 @@ def _single(pairs: _Pairs, rows: BlockRows, key: Key) -> Array:
 
 
 def _several(pairs: _Pairs, key: Key, cells: Index, moves: Array) -> tuple[Array, Index]:
-    """Return the moves of a block's pairs, two columns for a pair between coordinates, and the pair of each."""
-    places = {int(cell): place for place, cell in enumerate(cells)}
-    one = np.array([places.get(int(cell), -1) for cell in pairs.first])
-    two = np.array([places.get(int(cell), -1) for cell in pairs.second])
-    columns, orbits = [], []
-    for pair, (o, p, apart) in enumerate(zip(one, two, pairs.apart(key), strict=True)):
-        if o < 0 and p < 0:
-            continue
-        vectors = _vectors(len(cells), o, p, apart)
-        columns += vectors
-        orbits += [pair] * len(vectors)
-    return moves @ np.array(columns).reshape(-1, len(cells)).T, np.array(orbits, dtype=np.intp)
+    """Return the moves of a block's pairs, two columns for a pair between coordinates, and the pair of each.
 
-
-def _vectors(size: int, one: int, two: int, apart: float) -> list[Array]:
-    """Return the coordinates of a pair's moves: vectors whose squares add up to its quadratic form."""
-    first, second = np.zeros(size), np.zeros(size)
-    if one < 0 or two < 0:
-        first[max(one, two)] = 1.0
-        return [first]
-    if one == two:
-        first[one] = np.sqrt(2 * apart)
-        return [first] if apart > 0 else []
-    first[[one, two]] = np.sqrt((2 - apart) / 2) * np.array([1, -1])
-    second[[one, two]] = np.sqrt(apart / 2)
-    return [each for each in (first, second) if np.any(each)]
+    The squares of a pair's columns add up to its quadratic form.
+    """
+    places = np.full(1 + max(pairs.first.max(), pairs.second.max()), -1)
+    places[cells] = np.arange(len(cells))
+    one, two, apart = places[pairs.first], places[pairs.second], pairs.apart(key)
+    both = (one >= 0) & (two >= 0)
+    alone = np.flatnonzero((one >= 0) ^ (two >= 0))
+    inside = np.flatnonzero(both & (one == two) & (apart > 0))
+    difference = np.flatnonzero(both & (one != two) & (apart < 2))
+    total = np.flatnonzero(both & (one != two) & (apart > 0))
+    steps = [
+        moves[:, np.maximum(one, two)[alone]],
+        moves[:, one[inside]] * np.sqrt(2 * apart[inside]),
+        (moves[:, one[difference]] - moves[:, two[difference]]) * np.sqrt(1 - apart[difference] / 2),
+        (moves[:, one[total]] + moves[:, two[total]]) * np.sqrt(apart[total] / 2),
+    ]
+    return np.hstack(steps), np.concatenate([alone, inside, difference, total])

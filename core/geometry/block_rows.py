@@ -26,6 +26,9 @@ MAX_ORBITS = 2**15  # largest number of orbits of cells, or of queries of all ta
 MAX_CHOICES = 2**20  # largest number of blocks, counted once for every table that they are part of
 MAX_ENTRIES = 2**26  # largest number of entries of the blocks' rows, all together
 
+STILL = 1e-10
+"""Noise on what no neighbour moves, relative to the rest: it could be none, and costs nothing as it is."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
@@ -47,6 +50,14 @@ class Block:
         queries = values if linalg.is_identity(basis) else values @ basis.T
         return cls(key, rows, cells, queries, basis, copies, basis, cells)
 
+    def moved(self) -> Array | None:
+        """Return orthonormal directions (r, k) that some neighbour moves, None where these are all."""
+        if self.steps is self.moves:
+            return None
+        directions, values, _ = linalg.svd(self.steps)
+        rank = linalg.numerical_rank(values, self.steps.shape)
+        return None if rank == len(self.moves) else directions[:, :rank]
+
     def restated(self, covariance: Array, basis: Array) -> Array:
         """Return a covariance on this block's basis, from that on another orthonormal basis of the same rows.
 
@@ -65,6 +76,17 @@ class Block:
         if not np.abs(turn @ rows - self.moves).max() <= linalg.SPAN_TOLERANCE:
             raise InvalidInputError("basis must be orthonormal and span what the block's queries span")
         return np.asarray(turn @ own @ turn.T)
+
+
+def with_still(noise: Array | None, moved: Array | None) -> Array:
+    """Return noise on all directions of a block from that on `moved` ones, next to none on the others."""
+    if moved is None:
+        assert noise is not None
+        return noise
+    if noise is None:
+        return STILL * np.eye(len(moved))
+    still = STILL * float(np.trace(noise)) / len(noise)
+    return moved @ noise @ moved.T + still * (np.eye(len(moved)) - moved @ moved.T)
 
 
 class BlockRows:

@@ -41,6 +41,7 @@ from dualmech.geometry.block_rows import (
 from dualmech.linalg import EPS
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
+from dualmech.workloads.base import Workload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import UnionWorkload
 
@@ -216,11 +217,11 @@ class Blocks:
         """Return what the variance of an orbit of queries counts, all its queries together, from weights of tables."""
         return np.asarray(weights[self.tables] * self.counts)
 
-    def per_query(self, numbers: Array) -> Array:
+    def per_query(self, workload: Workload, numbers: Array) -> Array:
         """Return one number a query, from one a table; refused where they are too many to write out."""
-        if self.workload.shape[0] > MAX_CHOICES:
-            raise InvalidInputError(f"{self.workload.shape[0]} queries are too many to write out")
-        return np.repeat(numbers, self.workload.table_counts)
+        if workload.shape[0] > MAX_CHOICES:
+            raise InvalidInputError(f"{workload.shape[0]} queries are too many to write out")
+        return np.asarray(numbers[workload.table_numbers()])
 
     def prices(self, query_weights: Array, targets: Array) -> Array:
         """Return each table's share of ``Σ μ_j c_j`` (tables,)."""

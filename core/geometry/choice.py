@@ -19,12 +19,10 @@ from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload
-from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.products import ProductWorkload
 from dualmech.workloads.query_tables import TableWorkload
-from dualmech.workloads.stacking import structured, table_numbers
-from dualmech.workloads.unions import UnionWorkload, union
+from dualmech.workloads.unions import UnionWorkload, union_of
 
 KINDS = ("auto", "dense", "blocks", "product", "split")
 
@@ -92,7 +90,7 @@ def choose(
         return _product(workload, given, name, dense)
     if kind == "split":
         return _split(workload, given, name)
-    tables = tabular(workload) if kind == "blocks" else _tabular(workload) if kind == "auto" else None
+    tables = tabular(workload) if kind == "blocks" else workload.tabular() if kind == "auto" else None
     if tables is not None:
         found = _blocks(workload, tables, given, name, kind == "auto", relation)
         if found is not None:
@@ -133,9 +131,9 @@ def relation_of(neighbours: Any) -> Relation | None:
 def _by_query(workload: Workload, given: Any, name: str) -> Array:
     """Return one number a query, also from a mapping that names more than queries and groups: tables."""
     if isinstance(given, Mapping) and not {*given} <= {*workload.names, *workload.groups}:
-        tables = _tabular(workload)
+        tables = workload.tabular()
         if tables is not None:
-            given = tables.per_table(given, name)[table_numbers(workload)]
+            given = tables.per_table(given, name)[workload.table_numbers()]
     return numbers.by_query(workload, given, name, positive=name == "targets")
 
 
@@ -167,7 +165,7 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
         if not geometry.workload.same_as(asked):
             raise InvalidInputError("geometry must be of this workload, and of its queries that count")
         return geometry, each
-    tables, asked = _tabular(workload), geometry.workload
+    tables, asked = workload.tabular(), geometry.workload
     if tables is None or not (asked.same_as(workload) or asked.same_as(tables)):
         raise InvalidInputError("geometry must be of this workload")
     each_table = _by_table(workload, tables, given, name)
@@ -176,18 +174,9 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
     return geometry, each_table
 
 
-def _tabular(workload: Workload) -> MarginalWorkload | UnionWorkload | None:
-    """Return a workload as tables, None where it is none."""
-    if isinstance(workload, MarginalWorkload):
-        return workload
-    if isinstance(workload, CircularWorkload):
-        return union({"value": workload.shape[1]}, {"translates": {"value": workload}})
-    return structured([workload])
-
-
 def tabular(workload: Workload) -> MarginalWorkload | UnionWorkload:
     """Return a workload as tables; refuse what keeps no structure."""
-    found = _tabular(workload)
+    found: MarginalWorkload | UnionWorkload | None = workload.tabular()
     if found is None:
         raise InvalidInputError(
             "geometry 'blocks' takes workloads that keep their structure, as those of dualmech.workloads.union, "
@@ -225,7 +214,7 @@ def _by_table(
 
 def _even(workload: Workload, each: Array) -> Array | None:
     """Return the number of each table, where all its queries have the same."""
-    tables = table_numbers(workload)
+    tables = workload.table_numbers()
     firsts = each[np.unique(tables, return_index=True)[1]]
     return firsts if np.array_equal(firsts[tables], each) else None
 
@@ -247,7 +236,7 @@ def _blocks(
     try:
         if isinstance(tables, MarginalWorkload) and relation is None:
             return Blocks.of_marginals(tables), found
-        asked = structured([tables]) if isinstance(tables, MarginalWorkload) else tables
+        asked = tables if isinstance(tables, UnionWorkload) else union_of([tables])
         assert asked is not None
         limited = auto and isinstance(workload, TableWorkload)
         return Blocks.of(asked, SPLIT_FROM if limited else MAX_ORBITS, relation), found

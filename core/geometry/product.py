@@ -15,6 +15,7 @@ from dualmech.geometry.base import FitnessDual, Forms, Geometry, Index, Judged
 from dualmech.geometry.blocks import Blocks
 from dualmech.validate import Array
 from dualmech.workloads import products
+from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import rounded
 from dualmech.workloads.products import ProductWorkload
 
@@ -170,11 +171,10 @@ class Product:
         given = zip(self.factors, neighbour_weights, weights, strict=True)
         return self.outer([factor.total_prices(*own) for factor, *own in given])
 
-    def per_query(self, numbers: Sequence[Any]) -> Array:
+    def per_query(self, workload: Workload, numbers: Sequence[Any]) -> Array:
         """Return one number a query (m,), refused where they are too many to write out."""
-        return products.outer(
-            [factor.per_query(own) for factor, own in zip(self.factors, numbers, strict=True)]
-        )
+        given = zip(self.workload.factors, self.factors, numbers, strict=True)
+        return products.outer([factor.per_query(asked, own) for asked, factor, own in given])
 
     def representable(self, name: str, numbers: Sequence[Any]) -> None:
         """Refuse numbers of the factors whose products no double can hold."""

@@ -16,6 +16,7 @@ from dualmech.geometry.base import FitnessDual, Index, Judged, proving, shares
 from dualmech.geometry.split_parts import SplitBound, SplitNoise
 from dualmech.linalg import EPS
 from dualmech.validate import Array
+from dualmech.workloads.base import Workload
 from dualmech.workloads.query_tables import TableWorkload
 
 MAX_CASES = 2**20  # largest number of combinations of worst queries, over all tables
@@ -194,11 +195,11 @@ class Split:
         even = [np.ones(count) for count in self.workload.table_shape(range(len(self.workload.sizes)))]
         return sp.csr_array(self.gains(neighbour_weights, even).multiply((weights * counts)[None, :]))
 
-    def per_query(self, numbers: Array) -> Array:
+    def per_query(self, workload: Workload, numbers: Array) -> Array:
         """Return one number a query, from one a table; refused where they are too many to write out."""
-        if self.workload.shape[0] > MAX_CASES:
-            raise InvalidInputError(f"{self.workload.shape[0]} queries are too many to write out")
-        return np.repeat(numbers, self.workload.table_counts)
+        if workload.shape[0] > MAX_CASES:
+            raise InvalidInputError(f"{workload.shape[0]} queries are too many to write out")
+        return np.asarray(numbers[workload.table_numbers()])
 
     def prices(self, query_weights: SplitWeights, targets: Array) -> Array:
         """Return each table's share of the bound (tables,), ``m_S c_S`` over its sum."""

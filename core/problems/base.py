@@ -19,8 +19,6 @@ from dualmech.linalg import regularised_covariance, to_dense
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
-from dualmech.workloads.products import ProductWorkload
-from dualmech.workloads.stacking import table_numbers
 
 
 class Problem:
@@ -136,10 +134,7 @@ class OnGeometry(Problem):
 
     def per_query(self) -> Array:
         """Return the targets, or weights, one a query of the workload (m,); refused where they are too many."""
-        found: Array = self.geometry.per_query(getattr(self, self.numbers))
-        if isinstance(self.geometry, Blocks) and isinstance(self.workload, ProductWorkload):
-            # The blocks have the tables one after another, the product need not.
-            return np.asarray(getattr(self, self.numbers)[table_numbers(self.workload)])
+        found: Array = self.geometry.per_query(self.workload, getattr(self, self.numbers))
         return found
 
     def with_bases(self, bases: Sequence[Any]) -> Any:

@@ -148,6 +148,19 @@ class Workload:
             self.matrix[index], [self.names[j] for j in index], [self.groups[j] for j in index], self.domain
         )
 
+    def tabular(self) -> Any:
+        """Return the same queries as tables over a domain, marginals or a union; None where it keeps no structure."""
+        return None
+
+    @property
+    def table_counts(self) -> tuple[int, ...]:
+        """Number of queries of each table; a workload without tables is one."""
+        return (self.shape[0],)
+
+    def table_numbers(self) -> npt.NDArray[np.intp]:
+        """Return the table of each query (m,), by its number."""
+        return np.repeat(np.arange(len(self.table_counts)), self.table_counts)
+
     def same_as(self, other: object) -> bool:
         """Whether another workload asks the same queries in the same order, whatever they are called.
 

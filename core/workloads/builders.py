@@ -18,7 +18,6 @@ import scipy.sparse as sp
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.workloads import stacking
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.census import census_redistricting, census_tables, sex_by_age
 from dualmech.workloads.circular import affine, circular, circular_ranges, differences
@@ -36,7 +35,7 @@ from dualmech.workloads.products import kron
 from dualmech.workloads.query_tables import query_tables
 from dualmech.workloads.ranges import Seed, all_range, cdf, limited, prefix, random_range, range_marginals
 from dualmech.workloads.tabulations import age_pyramid, pl94
-from dualmech.workloads.unions import union
+from dualmech.workloads.unions import union, union_of
 
 __all__ = [
     "affine",
@@ -241,8 +240,10 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     if len(cells) > 1:
         raise InvalidInputError(f"stacked workloads must have the same number of cells, got {cells}")
     given = _checked_labels(labels, len(workloads))
-    if stacking.in_order(workloads) and (kept := stacking.structured(workloads, given)) is not None:
-        return kept
+    if all(getattr(piece, "in_table_order", True) for piece in workloads):
+        kept = union_of(workloads, given)
+        if kept is not None:
+            return kept
     names = [name for piece in workloads for name in piece.names]
     marks = [None] * len(workloads) if given is None else given
     own = [

@@ -13,6 +13,7 @@ from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.unions import UnionWorkload, union
 
 Index = npt.NDArray[np.intp]
 
@@ -49,6 +50,10 @@ class CircularWorkload(Workload):
         object.__setattr__(self, "_periods", np.array([_period(base) for base in given], dtype=np.intp))
         object.__setattr__(self, "domain", None)
         object.__setattr__(self, "shape", (int(self._periods.sum()), given.shape[1]))
+
+    def tabular(self) -> UnionWorkload:
+        """Return one table, over one attribute."""
+        return union({"value": self.shape[1]}, {"translates": {"value": self}})
 
     @property
     def periods(self) -> Index:

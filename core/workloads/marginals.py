@@ -16,6 +16,7 @@ from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, rounded
 from dualmech.workloads.lattice import Axes, Lattice
+from dualmech.workloads.unions import Table
 
 MAX_TABLES = 2**20  # largest number of tables of a workload
 
@@ -74,6 +75,16 @@ class MarginalWorkload(Workload):
     def table_counts(self) -> tuple[int, ...]:
         """Number of queries of each table."""
         return tuple(cells_of(self._domain, axes) for axes in self.axes)
+
+    def tabular(self) -> MarginalWorkload:
+        """Return these tables."""
+        return self
+
+    @property
+    def product_tables(self) -> tuple[Table, ...]:
+        """Each table, as the product of the values of its attributes."""
+        named = zip(self.table_names, self.axes, strict=True)
+        return tuple(Table(name, tuple((axis, None) for axis in axes)) for name, axes in named)
 
     @property
     def table_cells(self) -> Array:

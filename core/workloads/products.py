@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import linalg
@@ -16,6 +17,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, MAX_NAMES, Workload
 from dualmech.workloads.domain import Domain, rounded
+from dualmech.workloads.unions import Table, UnionWorkload, union_of
 
 
 class ProductWorkload(Workload):
@@ -44,6 +46,37 @@ class ProductWorkload(Workload):
         object.__setattr__(self, "domain", _joined([factor.domain for factor in factors]))
         for cached in ("_names", "_written"):
             object.__setattr__(self, cached, None)
+
+    def tabular(self) -> UnionWorkload | None:
+        """Return the products of one table of each factor; None where a factor of several attributes has no tables."""
+        return union_of([self])
+
+    @property
+    def product_tables(self) -> tuple[Table, ...] | None:
+        """Every product of one table of each factor; a factor without tables must have one attribute."""
+        if self.domain is None:
+            return None
+        tables, start = [Table("", ())], 0
+        for factor in self.factors:
+            domain, known = cast(Domain, factor.domain), factor.tabular()
+            if known is None and len(domain.shape) != 1:
+                return None
+            own = (Table(domain.names[0], ((0, factor),)),) if known is None else known.product_tables
+            tables = [one.times(two, start) for one in tables for two in own]
+            start += len(domain.shape)
+        return tuple(tables)
+
+    @property
+    def in_table_order(self) -> bool:
+        """Whether the queries of one table stand together: the first factor alone has several."""
+        return all(len(factor.table_counts) == 1 for factor in self.factors[1:])
+
+    def table_numbers(self) -> npt.NDArray[np.intp]:
+        """Return the table of each query (m,), by its number in `product_tables`; they need not be in order."""
+        found = np.zeros(1, dtype=np.intp)
+        for factor in self.factors:
+            found = np.add.outer(found * len(factor.table_counts), factor.table_numbers()).ravel()
+        return found
 
     @property
     def matrix(self) -> Matrix:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +16,7 @@ from dualmech.workloads import tabulations
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.domain import rounded
 from dualmech.workloads.marginals import MarginalWorkload, marginals
+from dualmech.workloads.unions import Table, UnionWorkload, union_of
 
 
 class TableWorkload(Workload):
@@ -47,6 +48,16 @@ class TableWorkload(Workload):
     def table_names(self) -> tuple[str, ...]:
         """The name of each table, such as ``age x sex``."""
         return self.tables.table_names
+
+    def tabular(self) -> UnionWorkload:
+        """Return these tables, each as the product of its attributes' queries."""
+        return cast(UnionWorkload, union_of([self]))
+
+    @property
+    def product_tables(self) -> tuple[Table, ...]:
+        """Each table, as the product of its attributes' queries."""
+        named = zip(self.table_names, self.tables.axes, strict=True)
+        return tuple(Table(name, tuple((axis, self.queries[axis]) for axis in axes)) for name, axes in named)
 
     @property
     def table_counts(self) -> tuple[int, ...]:

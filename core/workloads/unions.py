@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, cast
@@ -33,6 +33,11 @@ class Table:
     def axes(self) -> tuple[int, ...]:
         """The attributes."""
         return tuple(axis for axis, _ in self.queries)
+
+    def times(self, other: Table, start: int) -> Table:
+        """Return the product with a table of other attributes, which begin at position `start`."""
+        name = f"{self.name} & {other.name}" if self.name else other.name
+        return Table(name, (*self.queries, *((start + axis, asked) for axis, asked in other.queries)))
 
 
 class UnionWorkload(Workload):
@@ -66,6 +71,15 @@ class UnionWorkload(Workload):
         object.__setattr__(self, "_written", None)
         rows = sum(math.prod(self.table_shape(table)) for table in self.tables)
         object.__setattr__(self, "shape", (rows, domain.cells))
+
+    def tabular(self) -> UnionWorkload:
+        """Return these tables."""
+        return self
+
+    @property
+    def product_tables(self) -> tuple[Table, ...]:
+        """The tables."""
+        return self.tables
 
     def table_shape(self, table: Table | str) -> tuple[int, ...]:
         """Return how many queries a table, itself or by name, has along each of its attributes."""
@@ -235,6 +249,30 @@ def union(
     return UnionWorkload(
         table_domain, [_checked(table_domain, str(name), asked) for name, asked in tables.items()]
     )
+
+
+def union_of(pieces: Sequence[Workload], labels: Sequence[str] | None = None) -> UnionWorkload | None:
+    """Return the union of workloads that keep their structure, or None where one does not or they share no domain.
+
+    Tables of the same name are told apart by a number; `labels`, one a piece, are put before their names, and are the
+    groups of their queries.
+    """
+    found = [getattr(piece, "product_tables", None) for piece in pieces]
+    domain = pieces[0].domain
+    if domain is None or any(piece.domain != domain for piece in pieces) or None in found:
+        return None
+    marks = [None] * len(pieces) if labels is None else [*labels]
+    named: dict[str, Table] = {}
+    for index, tables in enumerate(found):
+        for table in tables or ():
+            name = table.name if labels is None else f"{labels[index]}: {table.name}"
+            for number in range(2, len(named) + 3):
+                if name not in named:
+                    break
+                name = f"{name.removesuffix(f' ({number - 1})')} ({number})"
+            named[name] = Table(name, table.queries)
+    ordered = all(getattr(piece, "in_table_order", True) for piece in pieces)
+    return UnionWorkload(domain, named.values(), zip(pieces, marks, strict=True) if ordered else ())
 
 
 def _checked(domain: Domain, name: str, asked: Mapping[str, Queries] | Iterable[str]) -> Table:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse as sp
 
-from dualmech import linalg, validate
+from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import ascent, interior_point, loop, threads
 from dualmech.fast.engine.diagonal import DiagonalProgram
@@ -24,7 +24,7 @@ from dualmech.fast.engine.fidelity import Program
 from dualmech.fast.engine.orbits import OrbitProgram, Part
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.block_forms import BlockPoint
-from dualmech.geometry.block_rows import Block
+from dualmech.geometry.block_rows import STILL, Block, with_still
 from dualmech.geometry.blocks import Blocks
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
@@ -32,9 +32,6 @@ from dualmech.solution import Solution
 from dualmech.validate import Array
 
 Index = npt.NDArray[np.intp]
-
-STILL = 1e-10
-"""Noise on what no neighbour moves, relative to the rest: it could be none, and costs nothing as it is."""
 
 UNMOVED = 1e-12  # largest part of a row in the moved directions, relative to the row, that is rounding
 
@@ -63,7 +60,7 @@ class BlockReduction:
         """Reduce; `scale` (orbits,) multiplies the rows, and where `fixed` their weights are in it."""
         thin = tuple(len(block.moves) == 1 for block in blocks.matrix_blocks)
         others = [block for block, single in zip(blocks.matrix_blocks, thin, strict=True) if not single]
-        moved = tuple(_moved(block) for block in others)
+        moved = tuple(block.moved() for block in others)
         wide = [
             (block, own, _seen(block, own))
             for block, own in zip(others, moved, strict=True)
@@ -90,7 +87,9 @@ class BlockReduction:
         """Return the primal point."""
         levels = self._everywhere(found[0])
         solved = iter(found[1])
-        wide = iter([_raised(next(solved) if own is None or own.size else None, own) for own in self.moved])
+        wide = iter(
+            [with_still(next(solved) if own is None or own.size else None, own) for own in self.moved]
+        )
         single = len(levels) - sum(self.thin)
         narrow = iter(levels[single:])
         covariances = tuple(np.full((1, 1), next(narrow)) if each else next(wide) for each in self.thin)
@@ -163,32 +162,12 @@ def _variance_task(problem: TotalVariance) -> ascent.Task:
     return ascent.Task(problem, reduction, lambda weights: VarianceDual(reduction.spread(weights)[0]), gather)
 
 
-def _moved(block: Block) -> Array | None:
-    """Return orthonormal directions (r, k) that some neighbour moves, None where these are all."""
-    if block.steps is block.moves:
-        return None
-    directions, values, _ = linalg.svd(block.steps)
-    rank = linalg.numerical_rank(values, block.steps.shape)
-    return None if rank == len(block.moves) else directions[:, :rank]
-
-
 def _seen(block: Block, moved: Array | None) -> Index:
     """Return the rows of a block that some neighbour moves."""
     if moved is None:
         return np.arange(len(block.rows))
     lengths = np.linalg.norm(block.queries, axis=1)
     return np.flatnonzero(np.linalg.norm(block.queries @ moved, axis=1) > UNMOVED * lengths)
-
-
-def _raised(noise: Array | None, moved: Array | None) -> Array:
-    """Return noise on all directions of a block, next to none on those that no neighbour moves."""
-    if moved is None:
-        assert noise is not None
-        return noise
-    if noise is None:
-        return STILL * np.eye(len(moved))
-    still = STILL * float(np.trace(noise)) / len(noise)
-    return moved @ noise @ moved.T + still * (np.eye(len(moved)) - moved @ moved.T)
 
 
 def _part(

@@ -27,6 +27,7 @@ from dualmech import (
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.geometry import block_forms
 from dualmech.geometry.blocks import Blocks
+from dualmech.reference.engine import block_units
 from dualmech.validate import Array
 from dualmech.workloads import unions
 
@@ -650,7 +651,7 @@ class TestRepair:
     def test_what_a_backend_leaves_is_repaired_or_refused(self) -> None:
         for kind in (dm.FitnessForUse, dm.TotalVariance):
             problem = kind(TestJudge.tables, TestJudge.numbers)
-            units = reference.blocks._Units.of(problem)
+            units = block_units.BlockUnits.of(problem)
             count = len(units.levels) + sum(lift.size for lift in units.lifts)
             began, spent = (units.covariance(np.eye(3), spare) for spare in (0.0, 1e-3))
             accuracy = [np.ones(len(problem.geometry.tables))] if kind is dm.FitnessForUse else []

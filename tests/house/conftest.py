@@ -18,26 +18,29 @@ PRODUCT = dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.marginals([2, 3
 QUERIES = dm.workloads.query_tables({"age": 4, "sex": 2}, {"age": dm.workloads.prefix(4)}, ways=(1, 2))
 
 STANDING = {
-    "dense": (SMALL, "dense", 1e-4),
-    "marginals": (TABLES, "blocks", 1e-4),
-    "union": (UNION, "blocks", 1e-4),
-    "circle": (CIRCLE, "blocks", 1e-4),
-    "product": (PRODUCT, "product", 1e-4),
-    "split": (QUERIES, "split", 0.1),
+    "dense": (SMALL, "dense", None, 1e-4),
+    "dense, replaced": (SMALL, "dense", "replace", 1e-4),
+    "marginals": (TABLES, "blocks", None, 1e-4),
+    "union": (UNION, "blocks", None, 1e-4),
+    "union, replaced": (UNION, "blocks", "replace", 1e-4),
+    "circle": (CIRCLE, "blocks", None, 1e-4),
+    "product": (PRODUCT, "product", None, 1e-4),
+    "split": (QUERIES, "split", None, 0.1),
 }
-"""Workload, geometry and gap of each structure."""
+"""Workload, geometry, neighbours and gap of each structure."""
 
 
 def on_geometries() -> list[Case]:
     found = []
-    for name, (workload, geometry, tol) in STANDING.items():
+    for name, (workload, geometry, neighbours, tol) in STANDING.items():
         for label, state in {
-            "fitness": lambda own, target, kind: dm.FitnessForUse(own, target, geometry=kind),
-            "privacy first": lambda own, target, kind: dm.PrivacyFirst(own, target, 0.5, geometry=kind),
-            "variance": lambda own, target, kind: dm.TotalVariance(own, target, geometry=kind),
+            "fitness": lambda own, target, kind: dm.FitnessForUse(own, target, **kind),
+            "privacy first": lambda own, target, kind: dm.PrivacyFirst(own, target, 0.5, **kind),
+            "variance": lambda own, target, kind: dm.TotalVariance(own, target, **kind),
         }.items():
+            options = {"geometry": geometry, "neighbours": neighbours}
 
-            def make(target: float = 1.0, own=workload, kind=geometry, state=state) -> object:  # type: ignore[no-untyped-def]
+            def make(target: float = 1.0, own=workload, kind=options, state=state) -> object:  # type: ignore[no-untyped-def]
                 return state(own, target, kind)
 
             found.append(Case(f"{label}, {name}", make, lambda make=make: make(2.0), tol))  # type: ignore[misc]

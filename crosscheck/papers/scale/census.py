@@ -79,7 +79,7 @@ def solve(case: Case) -> Row:
 def written(problem: FitnessForUse) -> FitnessForUse:
     """Return the problem on its matrix; cells that no query tells apart cost the same, and are written once."""
     cells = np.unique(problem.workload.matrix.toarray(), axis=1)
-    return FitnessForUse(Workload(cells), problem.geometry.per_query(problem.targets))
+    return FitnessForUse(Workload(cells), problem.per_query())
 
 
 def cases(quick: bool) -> list[Case]:
