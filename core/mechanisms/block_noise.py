@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import linalg, validate
+from dualmech import linalg
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.block_neighbours import Moved
@@ -135,11 +135,23 @@ class BlockNoise:
         Raises `InvalidInputError` as `variance`; a table of too many queries to write out.
         """
         if isinstance(table, MarginalWorkload | UnionWorkload):
-            each = table.sets if isinstance(table, MarginalWorkload) else table.table_names
-            return np.array([self.variance(one) for one in each])
+            return self._by_table(table)
         parts, rows = self._rows(self._few(self._table(table)))
         own = self._orbit_variances(rows).reshape(tuple(len(each.means) for each in parts))
         return np.asarray(own[np.ix_(*(each.orbits for each in parts))])
+
+    def _by_table(self, workload: MarginalWorkload | UnionWorkload) -> Array:
+        """Return the largest variance of each table; those of marginal tables need only the levels under them."""
+        if isinstance(workload, UnionWorkload):
+            return np.array([self.variance(name) for name in workload.table_names])
+        plain = not self.wide and not any(symmetry.turning for symmetry in self.symmetries)
+        if plain and workload.domain == self.domain:
+            blocks = Blocks.of_marginals(workload)
+            pieces = [self.pieces[key] for key in blocks.keys if key in self.pieces]
+            if len(pieces) == len(blocks.keys):
+                levels = np.array([piece.covariance[0, 0] / piece.copies for piece in pieces])
+                return np.asarray(blocks.scalar_blocks @ levels)
+        return np.array([self.variance(names) for names in workload.sets])
 
     def variance_of(self, query: Mapping[str, npt.ArrayLike]) -> float:
         """Return the variance of a product query: one factor an attribute, ones for those that are not named."""
@@ -215,7 +227,7 @@ class BlockNoise:
 
     def _look(self, query: Mapping[str, npt.ArrayLike]) -> Look:
         """Return what a query is made of; refuse it where a part is not measured."""
-        factors = _factors(self.domain, query)
+        factors = components.factors_of(self.domain, query)
         look = {axis: components.of_query(self.symmetries[axis], factor) for axis, factor in factors.items()}
         shown = self._shown(sorted(look))
         for key in self._sought(look):
@@ -288,18 +300,3 @@ class BlockNoise:
 
     def _shown(self, axes: Iterable[int]) -> str:
         return " x ".join(self.domain.names[axis] for axis in axes) or "the total"
-
-
-def _factors(domain: Domain, query: Mapping[str, npt.ArrayLike]) -> dict[int, Array]:
-    """Return the factors of a product query by the positions of their attributes."""
-    if not isinstance(query, Mapping):
-        raise InputTypeError(f"query must map attributes to factors, got {type(query).__name__}")
-    factors = {}
-    for name, factor in query.items():
-        (axis,) = domain.axes([name])
-        factors[axis] = validate.finite(1, **{f"query[{name!r}]": factor})
-        if len(factors[axis]) != domain.shape[axis]:
-            raise InvalidInputError(
-                f"query[{name!r}] must have {domain.shape[axis]} entries, got {len(factors[axis])}"
-            )
-    return factors

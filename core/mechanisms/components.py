@@ -8,15 +8,18 @@ parts of, and have places along the axis: those of a component are `places`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualmech import validate
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.linalg import EPS
 from dualmech.validate import Array
+from dualmech.workloads.domain import Domain
 
 Index = npt.NDArray[np.intp]
 
@@ -128,3 +131,18 @@ def _units(symmetry: AttributeSymmetry) -> Array:
     if size % 2 == 0:
         units[-1] = np.sqrt(1 / size)
     return units
+
+
+def factors_of(domain: Domain, query: Mapping[str, npt.ArrayLike]) -> dict[int, Array]:
+    """Return the factors of a product query by the positions of their attributes."""
+    if not isinstance(query, Mapping):
+        raise InputTypeError(f"query must map attributes to factors, got {type(query).__name__}")
+    factors = {}
+    for name, factor in query.items():
+        (axis,) = domain.axes([name])
+        factors[axis] = validate.finite(1, **{f"query[{name!r}]": factor})
+        if len(factors[axis]) != domain.shape[axis]:
+            raise InvalidInputError(
+                f"query[{name!r}] must have {domain.shape[axis]} entries, got {len(factors[axis])}"
+            )
+    return factors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,9 @@ class Domain:
     """
 
     sizes: tuple[tuple[str, int], ...]
+    # names, shape: of the attributes, in order
+    names: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __init__(self, sizes: Mapping[str, int] | Iterable[tuple[str, int]]) -> None:
         items = sizes.items() if isinstance(sizes, Mapping) else sizes
@@ -52,16 +55,8 @@ class Domain:
         if not names or len(set(names)) != len(names):
             raise InvalidInputError(f"domain must have one or more attributes of distinct names, got {names}")
         object.__setattr__(self, "sizes", checked)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Attribute names, in order."""
-        return tuple(name for name, _ in self.sizes)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Attribute sizes, in order."""
-        return tuple(count for _, count in self.sizes)
+        object.__setattr__(self, "names", tuple(names))
+        object.__setattr__(self, "shape", tuple(count for _, count in checked))
 
     @property
     def cells(self) -> int:

@@ -323,6 +323,18 @@ class TestWhatIsNotAnswered:
 
 
 class TestAsAnAnswer:
+    def test_variances_of_marginal_tables_are_those_of_each_table(self) -> None:
+        tables = dm.workloads.marginals({"a": 2, "b": 1, "c": 4}, ways=(0, 1, 2, 3))
+        turned = dm.workloads.marginals({"c": 4, "a": 2, "b": 1}, ways=(1, 2))
+        numbers = np.arange(1.0, len(tables.sets) + 1)
+        mechanism = fast.solve(dm.FitnessForUse(tables, numbers)).mechanism
+        for asked in (tables, turned):
+            each = [mechanism.variance(names) for names in asked.sets]
+            np.testing.assert_allclose(mechanism.variances(asked), each, rtol=1e-14)
+        few = dm.BlockMechanism.of_tables(dm.workloads.marginals({"a": 2, "b": 3}, ways=1))
+        with pytest.raises(dm.InvalidInputError, match="a x b is not answered"):
+            few.variances(dm.workloads.marginals({"a": 2, "b": 3}, ways=2))
+
     def test_a_solution_keeps_its_promise(self) -> None:
         targets = {"ages": 1.0, "races": 2.0, "both": 4.0}
         answer = fast.solve(dm.FitnessForUse(union("prefixes"), targets), tol=1e-8)
