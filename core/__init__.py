@@ -51,8 +51,9 @@ from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.problems.stages import RefinementStage
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
-from dualmech.solution import Progress, Solution, Status
-from dualmech.storage.solutions import load_solution, save_solution
+from dualmech.progress import Progress, Status
+from dualmech.solution import Solution
+from dualmech.storage.store import load, save
 from dualmech.workloads import census
 from dualmech.workloads.base import Workload
 from dualmech.workloads.circular import CircularWorkload
@@ -134,13 +135,13 @@ __all__ = [
     "decisions",
     "designs",
     "files",
-    "load_solution",
+    "load",
     "neighbours",
     "records",
     "decomposition",
     "residual",
     "sampling",
-    "save_solution",
+    "save",
     "strategies",
     "uncertainty",
     "workloads",

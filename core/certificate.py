@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dualmech.display import Displayed
 from dualmech.errors import CertificateError
 
 FEASIBLE = 1e-9
@@ -12,7 +13,7 @@ FEASIBLE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(Displayed):
     """The judge's verdict on a primal point and dual weights, recomputed from the problem's data alone.
 
     Attributes
@@ -74,6 +75,17 @@ class Certificate:
         """The proven interval of the optimum: both ends, the violation charged, moved out by the resolution."""
         upper = self.objective * (1 + self.violation) * (1 + self.resolution) if self.feasible else math.inf
         return self.lower_bound * max(1 - self.resolution, 0.0), upper
+
+    def _facts(self) -> dict[str, object]:
+        lower, upper = self.interval
+        return {
+            "objective": self.objective,
+            "lower bound": self.lower_bound,
+            "gap": f"{self.gap:.2g}",
+            "the optimum lies in": f"[{lower:.9g}, {upper:.9g}]",
+            "largest violation": f"{self.violation:.2g}",
+            "rounding may hide": f"{self.resolution:.2g}",
+        }
 
     def certifies(self, tol: float) -> bool:
         """Whether the gap is proven to be at most `tol`, and rounding cannot hide more than that."""

@@ -3,77 +3,28 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Protocol
+from os import PathLike
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dualmech import files
 from dualmech.certificate import Certificate
-from dualmech.errors import InfeasibleAnswerError, InputTypeError, UncertifiedWarning
+from dualmech.display import Displayed
+from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
+from dualmech.progress import History, Progress, Status
+from dualmech.storage import codec
 from dualmech.validate import Array
+from dualmech.workloads.base import same_content
+
+SCHEMA, VERSION = "dualmech.solution", 1
 
 
-class Status(Enum):
-    """Why a solver stopped; each value says what it means and what to do."""
-
-    CERTIFIED = "The judge proved the answer within the tolerance of the optimum."
-    STEPS_EXHAUSTED = (
-        "The steps or the time allowed ran out first. The answer is the best found and its gap is proven; "
-        "allow more steps, or ask for a larger tolerance."
-    )
-    STALLED = (
-        "Steps stopped to improve the gap, usually at the limit of double precision. The answer is the best "
-        "found and its gap is proven; ask for a larger tolerance, or rescale targets that differ widely."
-    )
-    ROUNDING = (
-        "What is left of the gap is no more than was asked, or no more than rounding in its evaluation may hide. "
-        "Ask for a tolerance above the certificate's resolution, or rescale what differs widely."
-    )
-    BACKEND = (
-        "The backend ended its own way; what it returned was repaired to feasibility and judged. Tighten the "
-        "backend's own tolerances, choose another backend or formulation, or use the fast layer."
-    )
-    NON_FINITE = (
-        "Numbers stopped being finite during the solve. The answer is the best one before that; rescale the "
-        "workload and its targets."
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """One line of news from a running solver, handed to its `callback`; `iteration` counts decompositions."""
-
-    iteration: int
-    objective: float
-    lower_bound: float
-    gap: float
-    seconds: float
-
-
-Callback = Callable[[Progress], None]
-
-
-class Problem(Protocol):
-    """What a solution needs of its problem: the judge, and how to read an answer."""
-
-    def certify(self, primal: Any, dual: Any) -> Certificate:
-        """Judge a primal point and dual weights."""
-
-    def mechanism(self, primal: Any) -> Any:
-        """Build the mechanism that a primal point describes."""
-
-    def prices(self, dual: Any) -> Array:
-        """Share of the privacy bill of each query."""
-
-    def binding(self, primal: Any, slack: float) -> npt.NDArray[np.intp]:
-        """Indices of the neighbours whose cost is within `slack` of the largest."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Solution:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Solution(Displayed):
     """An answer with its certificate; the certificate is made by the problem, never by the solver.
 
     Attributes
@@ -88,6 +39,15 @@ class Solution:
         ``CERTIFIED``, or why not; `message` adds the solver's own words.
     iterations, seconds, solver
         How it was found. The fast layer counts eigendecompositions.
+    history : History
+        The solver's news, step by step: ``history.gap`` and the other fields of `Progress` are arrays.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> fast.solve(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0), tol=1e-4)
+    Solution(CERTIFIED, 1.33333, gap 4.2e-06, FitnessForUse 2 × 2, dense)
     """
 
     problem: Any
@@ -100,7 +60,7 @@ class Solution:
     iterations: int = 0
     seconds: float = 0.0
     solver: str = ""
-    history: tuple[Progress, ...] = field(default=(), repr=False)
+    history: History = field(default=History())
 
     @property
     def objective(self) -> float:
@@ -130,6 +90,92 @@ class Solution:
                 f"(status {self.status.name})"
             )
         return self.problem.mechanism(self.primal)
+
+    @property
+    def covariance(self) -> Array:
+        """Covariance of the noise on the rows of the mechanism (k, k); refused where it is on no one matrix."""
+        if not hasattr(mechanism := self.mechanism, "covariance"):
+            raise InvalidInputError(
+                f"a {type(mechanism).__name__} has no covariance of all its noise; ask for variances of queries"
+            )
+        covariance: Array = mechanism.covariance()
+        return covariance
+
+    @property
+    def variances(self) -> Any:
+        """Variance of every query of the workload (m,); of tables, the largest of each; of a product, by factor.
+
+        Refused where no workload is asked, and for local privacy, where variances depend on the data.
+        """
+        workload, mechanism = getattr(self.problem, "workload", None), self.mechanism
+        if workload is None or not hasattr(mechanism, "variances"):
+            raise InvalidInputError(
+                f"an answer to a {type(self.problem).__name__} has no variances of its own; ask its mechanism"
+            )
+        return mechanism.variances(workload)
+
+    @property
+    def rho(self) -> float:
+        """The ρ of zero-concentrated differential privacy that the mechanism costs; local privacy has none."""
+        if not hasattr(mechanism := self.mechanism, "rho"):
+            raise InvalidInputError(f"a {type(mechanism).__name__} has no rho; its privacy is its epsilon")
+        return float(mechanism.rho)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the answer and its problem to an ``.npz`` file (``docs/formats.md``); `dualmech.load` reads it.
+
+        The certificate is not written: whoever reads the file has the judge compute it again.
+        Raises `FileFormatError` where the path cannot be written; nothing is left behind; `InputTypeError` for a
+        solution of a problem that has no file schema.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import dualmech as dm
+        >>> from dualmech import fast
+        >>> answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "prefix.npz")
+        ...     answer.save(path)
+        ...     again = dm.load(path)
+        >>> again == answer, again.status.name
+        (True, 'CERTIFIED')
+        """
+        kind = type(self.problem).__name__
+        if kind not in codec.PROBLEMS:
+            known = ", ".join(codec.PROBLEMS)
+            raise InputTypeError(f"solution must be of one of {known} to be written, got that of a {kind}")
+        arrays = codec.described(self.problem, self.primal, self.dual)
+        kept = {key: getattr(self, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
+        files.write_npz(path, SCHEMA, VERSION, **arrays, status=self.status.name, **kept)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another answer has the same problem, point and dual weights, however it was found."""
+        if not isinstance(other, Solution):
+            return NotImplemented
+        parts = ("problem", "primal", "dual")
+        return all(same_content(getattr(self, name), getattr(other, name)) for name in parts)
+
+    def __hash__(self) -> int:
+        return hash((Solution, self.certificate.objective))
+
+    def _headline(self) -> str:
+        return str(getattr(self.problem, "headline", type(self.problem).__name__))
+
+    def _facts(self) -> dict[str, object]:
+        meaning = "" if self.status is Status.CERTIFIED else f": {self.message or self.status.value}"
+        return {
+            "problem": self._headline(),
+            "status": f"{self.status.name}{meaning}",
+            "objective": self.objective,
+            "lower bound": self.lower_bound,
+            "gap": f"{self.gap:.2g} proven, {self.tol:.2g} asked",
+            "solver": f"{self.solver}, {self.iterations} steps, {self.seconds:.2g} s",
+        }
+
+    def __repr__(self) -> str:
+        gap = f"gap {self.gap:.2g}" if self.certificate.feasible else "infeasible"
+        return f"Solution({self.status.name}, {self.objective:.6g}, {gap}, {self._headline()})"
 
     @property
     def prices(self) -> Array:
@@ -176,7 +222,17 @@ def judged(
     if status is not Status.CERTIFIED and certificate.gap <= max(tol, certificate.resolution):
         status = Status.ROUNDING
     return Solution(
-        problem, primal, dual, certificate, tol, status, message, iterations, seconds, solver, history
+        problem,
+        primal,
+        dual,
+        certificate,
+        tol,
+        status,
+        message,
+        iterations,
+        seconds,
+        solver,
+        History(history),
     )
 
 

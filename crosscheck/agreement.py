@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from dualmech.display import Displayed
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.solution import Solution
 
@@ -24,13 +25,22 @@ class Agreement(Enum):
 VERDICTS = {Agreement.AGREE: "yes", Agreement.WIDE: "wide", Agreement.DISAGREE: "NO"}  # how a table says it
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Displayed):
     """Several answers to one problem, and what comparing them says."""
 
     outcome: Agreement
     lower_bound: float
     objective: float
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "outcome": f"{self.outcome.name}: {self.outcome.value}",
+            "the optimum lies in": f"[{self.lower_bound:.9g}, {self.objective:.9g}]",
+        }
+
+    def __repr__(self) -> str:
+        return f"Comparison({self.outcome.name}, [{self.lower_bound:.9g}, {self.objective:.9g}])"
 
 
 def compare(answers: Sequence[Solution]) -> Comparison:

@@ -27,7 +27,7 @@ from dualmech.crosscheck.families import family_of
 from dualmech.crosscheck.judging import judge
 from dualmech.errors import DualmechError, UncertifiedWarning
 from dualmech.solution import Solution
-from dualmech.storage.solutions import load_solution, save_solution
+from dualmech.storage.store import load, save
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ def files_are_judged_anew(run: Run) -> None:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         path = Path(folder) / "solution.npz"
-        save_solution(answer, path)
-        again = load_solution(path)
+        save(answer, path)
+        again = load(path)
     assert again.problem.same_as(run.problem) and run.problem.same_as(again.problem)
     assert np.isclose(again.objective, answer.objective, rtol=1e-9, atol=1e-12)
     assert again.status is answer.status and again.solver == answer.solver
@@ -131,15 +131,21 @@ def copies_are_equal(run: Run) -> None:
         copy.deepcopy(run.problem),
         copy.copy(run.problem),
     ):
-        assert run.problem.same_as(again)
+        assert run.problem.same_as(again) and run.problem == again and hash(run.problem) == hash(again)
+    assert run.problem != run.case.other()
     answer = run.answer("fast")
-    again = pickle.loads(pickle.dumps(answer))
-    assert again.problem.certify(again.primal, again.dual).gap == answer.gap
+    for again in (pickle.loads(pickle.dumps(answer)), copy.deepcopy(answer)):
+        assert again == answer and again.problem.certify(again.primal, again.dual).gap == answer.gap
 
 
 def said_in_words(run: Run) -> None:
-    """A problem says what it is, and an answer is explained."""
-    assert repr(run.problem).startswith(f"{type(run.problem).__name__}(")
+    """Everything says in a line what it is, in a notebook by a table, and an answer is explained."""
+    answer = run.answer("fast")
+    for shown in (run.problem, answer, answer.certificate, compare([answer])):
+        assert repr(shown).startswith(f"{type(shown).__name__}(")
+        assert len(repr(shown)) < 200 and "\n" not in repr(shown)
+        assert "<table>" in shown._repr_html_()
+    assert repr(answer).startswith(f"Solution({answer.status.name}, ") and "gap" in repr(answer)
     stream = io.StringIO()
     explanation.explain_answer(Console(file=stream, width=120), run.answer("fast"))
     assert "program" in stream.getvalue() and "proof" in stream.getvalue()
@@ -155,6 +161,17 @@ def shares_and_what_binds(run: Run) -> None:
     else:
         assert np.all(prices >= 0) and np.isclose(prices.sum(), 1)
     assert answer.binding.dtype.kind == "i"
+
+
+def what_users_ask_of_an_answer(run: Run) -> None:
+    """Variances, privacy and news of an answer are at hand, or refused by name."""
+    answer = run.answer("fast")
+    assert len(answer.history) == len(answer.history.gap) == len(answer.history.seconds)
+    for name in ("covariance", "variances", "rho", "mechanism"):
+        try:
+            assert getattr(answer, name) is not None
+        except DualmechError as error:
+            assert type(run.problem).__name__ in str(error) or "Mechanism has no" in str(error)
 
 
 def a_feasible_point_stays(run: Run) -> None:
@@ -187,6 +204,7 @@ CHECKS: dict[str, Callable[[Run], None]] = {
         copies_are_equal,
         said_in_words,
         shares_and_what_binds,
+        what_users_ask_of_an_answer,
         a_feasible_point_stays,
         options_are_refused_by_name,
     )

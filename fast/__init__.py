@@ -26,7 +26,8 @@ from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.solution import Callback, Solution, warned
+from dualmech.progress import Callback
+from dualmech.solution import Solution, warned
 
 __all__ = ["EigenDesign", "SoftmaxOptions", "chain", "eigen_design", "eigen_weights", "refine", "solve"]
 

@@ -25,7 +25,8 @@ from dualmech.problems import designs, strategies
 from dualmech.problems.design import least_squares
 from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.solution import Solution, Status, judged, warned
+from dualmech.progress import Status
+from dualmech.solution import Solution, judged, warned
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 

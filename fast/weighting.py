@@ -11,7 +11,8 @@ import numpy as np
 from dualmech import validate
 from dualmech.fast.engine import interior_point, loop, threads
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
-from dualmech.solution import Progress, Solution, Status, judged
+from dualmech.progress import Progress, Status
+from dualmech.solution import Solution, judged
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton")

@@ -14,10 +14,11 @@ import numpy.typing as npt
 
 from dualmech.errors import InvalidInputError
 from dualmech.problems.common import CommonDual, CommonMechanism
+from dualmech.progress import Status
 from dualmech.reference.engine import attempts, backends
 from dualmech.reference.engine.scaling import returned
 from dualmech.reference.statements import named
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, judged
 from dualmech.validate import Array
 
 FORMULATIONS = ("primal", "dual")  # the statements by name; both need the semidefinite cone

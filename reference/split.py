@@ -10,10 +10,11 @@ import cvxpy as cp
 import numpy as np
 
 from dualmech.problems.splitting import LOOSE, best_split
+from dualmech.progress import Status
 from dualmech.reference.engine import attempts, backends
 from dualmech.reference.engine.scaling import shares
 from dualmech.reference.statements import named
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, judged
 from dualmech.validate import Array, Matrix
 
 

@@ -28,7 +28,8 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.intersections import MEETING
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.loewner import Maximality
-from dualmech.solution import Solution, Status
+from dualmech.progress import Status
+from dualmech.solution import Solution
 from dualmech.validate import Array
 
 StageSolver = Callable[[CommonMechanism], Solution]

@@ -104,6 +104,15 @@ class Geometry(Protocol):
     def scaled(self, point: Any, divisor: float) -> Any:
         """Return noise over a positive number; by nothing else: the judge refuses the rest."""
 
+    def statement(self) -> dict[str, Any]:
+        """Return what fixes this geometry on any machine, beside the workload and its name."""
+
+    def stored(self, point: Any) -> Any:
+        """Return a point as a file holds it, so that it means the same on any machine; `restored` takes it back."""
+
+    def restored(self, point: Any) -> Any:
+        """Return a point from what a file holds."""
+
     def forms(self, point: Any) -> Any:
         """Evaluate both sides of a checked point; None for what is no covariance, or that some neighbour leaves."""
 

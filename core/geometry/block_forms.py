@@ -36,6 +36,24 @@ class BlockPoint:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class BasedPoint:
+    """Noise on blocks with the basis of each, so that it means the same to a machine that would choose another."""
+
+    levels: Any
+    covariances: tuple[Any, ...] = ()
+    bases: tuple[Any, ...] = ()
+
+    def on(self, blocks: Sequence[Any]) -> BlockPoint:
+        """Return the noise on the bases of blocks."""
+        for name, own in (("covariances", self.covariances), ("bases", self.bases)):
+            if not isinstance(own, tuple) or len(own) != len(blocks):
+                given = len(own) if isinstance(own, tuple) else type(own).__name__
+                raise InvalidInputError(f"{name} must be {len(blocks)} items, got {given}")
+        found = zip(blocks, self.covariances, self.bases, strict=True)
+        return BlockPoint(self.levels, tuple(block.restated(own, basis) for block, own, basis in found))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class BlockForms:
     """Cost of a pair of neighbours of each orbit, variance of a query of each orbit, and their rounding, absolute."""
 

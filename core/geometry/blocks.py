@@ -26,7 +26,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry import block_forms
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.base import FitnessDual, Index, Judged, proving, shares
-from dualmech.geometry.block_forms import BlockForms, BlockPoint
+from dualmech.geometry.block_forms import BasedPoint, BlockForms, BlockPoint
 from dualmech.geometry.block_neighbours import moved_by
 from dualmech.geometry.block_rows import (
     MAX_CHOICES,
@@ -178,6 +178,19 @@ class Blocks:
     def point(self, primal: Any) -> BlockPoint:
         """Return a primal point of the right shapes, its entries unseen."""
         return block_forms.checked_point(self, primal)
+
+    def statement(self) -> dict[str, Any]:
+        """Return the neighbours, where they are others than by default."""
+        return {} if self.neighbours is None else {"neighbours": str(self.neighbours)}
+
+    def stored(self, point: BlockPoint) -> BasedPoint:
+        """Return noise with the basis of each block, as a file holds it."""
+        bases = tuple(block.moves for block in self.matrix_blocks)
+        return BasedPoint(point.levels, point.covariances, bases)
+
+    def restored(self, point: Any) -> Any:
+        """Return noise on these blocks' bases; anything else is left to the judge."""
+        return point.on(self.matrix_blocks) if isinstance(point, BasedPoint) else point
 
     def scaled(self, point: BlockPoint, divisor: float) -> BlockPoint:
         """Return noise over a positive number."""

@@ -67,6 +67,18 @@ class Dense:
             validate.read_only(array)
         return cls(workload, chosen, representation, checked, moves, unmoved, mismatch)
 
+    def statement(self) -> dict[str, Any]:
+        """Return the basis and the neighbours."""
+        return {"basis": self.basis, "neighbours": self.neighbours}
+
+    def stored(self, point: Any) -> Any:
+        """Return a point as a file holds it: as it is."""
+        return point
+
+    def restored(self, point: Any) -> Any:
+        """Return a point from what a file holds."""
+        return point
+
     @property
     def rank(self) -> int:
         """Number of rows k of the basis."""

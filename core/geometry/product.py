@@ -171,6 +171,20 @@ class Product:
         given = zip(self.factors, neighbour_weights, weights, strict=True)
         return self.outer([factor.total_prices(*own) for factor, *own in given])
 
+    def statement(self) -> dict[str, Any]:
+        """Return the basis of each factor, None for one that has none."""
+        return {"bases": tuple(factor.statement().get("basis") for factor in self.factors)}
+
+    def stored(self, point: Sequence[Any]) -> tuple[Any, ...]:
+        """Return a point as a file holds it: each factor's own."""
+        return tuple(factor.stored(own) for factor, own in zip(self.factors, point, strict=True))
+
+    def restored(self, point: Any) -> Any:
+        """Return a point from what a file holds; anything else is left to the judge."""
+        if not isinstance(point, tuple) or len(point) != len(self.factors):
+            return point
+        return tuple(factor.restored(own) for factor, own in zip(self.factors, point, strict=True))
+
     def per_query(self, workload: Workload, numbers: Sequence[Any]) -> Array:
         """Return one number a query (m,), refused where they are too many to write out."""
         given = zip(self.workload.factors, self.factors, numbers, strict=True)

@@ -195,6 +195,18 @@ class Split:
         even = [np.ones(count) for count in self.workload.table_shape(range(len(self.workload.sizes)))]
         return sp.csr_array(self.gains(neighbour_weights, even).multiply((weights * counts)[None, :]))
 
+    def statement(self) -> dict[str, Any]:
+        """Return nothing: the workload says all."""
+        return {}
+
+    def stored(self, point: Any) -> Any:
+        """Return a point as a file holds it: as it is."""
+        return point
+
+    def restored(self, point: Any) -> Any:
+        """Return a point from what a file holds."""
+        return point
+
     def per_query(self, workload: Workload, numbers: Array) -> Array:
         """Return one number a query, from one a table; refused where they are too many to write out."""
         if workload.shape[0] > MAX_CASES:

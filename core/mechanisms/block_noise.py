@@ -16,11 +16,13 @@ from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.block_neighbours import Moved
 from dualmech.geometry.block_rows import BlockRows, Key
 from dualmech.geometry.blocks import Blocks
+from dualmech.geometry.choice import tabular
 from dualmech.mechanisms import components, records
 from dualmech.mechanisms.noise import ROUNDING_TOLERANCE
 from dualmech.mechanisms.pieces import Piece, axes_of
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
+from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, rounded
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.marginals import MarginalWorkload
@@ -129,13 +131,13 @@ class BlockNoise:
         """
         return float(self._orbit_variances(self._rows(self._table(table))[1]).max())
 
-    def variances(self, table: str | Iterable[str] | MarginalWorkload | UnionWorkload) -> Array:
+    def variances(self, table: str | Iterable[str] | Workload) -> Array:
         """Return the variance of every query of a table, an axis an attribute; of a workload, one a table.
 
         Raises `InvalidInputError` as `variance`; a table of too many queries to write out.
         """
-        if isinstance(table, MarginalWorkload | UnionWorkload):
-            return self._by_table(table)
+        if isinstance(table, Workload):
+            return self._by_table(tabular(table))
         parts, rows = self._rows(self._few(self._table(table)))
         own = self._orbit_variances(rows).reshape(tuple(len(each.means) for each in parts))
         return np.asarray(own[np.ix_(*(each.orbits for each in parts))])

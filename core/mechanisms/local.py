@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import files, validate
+from dualmech.display import Displayed
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.local.strategies import (
     best_reconstruction,
@@ -30,7 +31,7 @@ NORMALISED_VARIANCE = 0.01
 MOST_USERS = 2.0**53  # users of one type whose number a double still holds
 
 
-class LocalMechanism:
+class LocalMechanism(Displayed):
     """A workload factorisation mechanism: reports by a strategy matrix Q, answers by a reconstruction V, ``V Q = W``.
 
     A user of type u reports output o with probability ``Q_ou``. With the histogram y of all reports, ``V y`` estimates
@@ -193,6 +194,10 @@ class LocalMechanism:
         with files.reading(path):
             workload = Workload(arrays["workload"])
             return cls(arrays["strategy"], float(arrays["epsilon"][0]), workload, arrays["reconstruction"])
+
+    def _facts(self) -> dict[str, object]:
+        outputs, size = self.strategy.shape
+        return {"epsilon (local)": self.epsilon, "outputs": outputs, "user types": size}
 
     def __repr__(self) -> str:
         outputs, size = self.strategy.shape

@@ -13,7 +13,7 @@ from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.dense import moves_between
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.base import Workload, check_workload, same_content
 
 ROUNDING_TOLERANCE = (
     1e-9  # rounding in a cost, relative to it, above which the cost is stated higher by as much
@@ -179,6 +179,20 @@ class NoisyQueries:
     def releases_exactly(self) -> bool:
         """Whether some query is answered without any noise, at a cost that is not finite."""
         return self._exact
+
+    def same_as(self, other: object) -> bool:
+        """Whether another mechanism has the same rows, covariance and neighbours."""
+        return type(self) is type(other) and all(
+            same_content(getattr(self, name), getattr(other, name))
+            for name in ("query_matrix", "_covariance", "neighbours")
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another mechanism is the same, as `same_as` says it."""
+        return self.same_as(other) if isinstance(other, NoisyQueries) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.query_matrix.shape)
 
     def covariance(self, workload: Workload | None = None) -> Array:
         """Return the covariance (m, m) of the answers to a workload; without one, Σ itself.

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 
 from dualmech import accounting, validate
+from dualmech.display import Displayed
+
+SHOWN_DELTA = 1e-9  # δ at which ε is shown
 
 
-class GaussianPrivacy:
+class GaussianPrivacy(Displayed):
     """The privacy of a mechanism with Gaussian noise, all of it decided by its `squared_privacy_cost`."""
 
     __slots__ = ()
@@ -26,6 +29,13 @@ class GaussianPrivacy:
     def rho(self) -> float:
         """The ρ of zero-concentrated differential privacy, ``Δ²/2``."""
         return self.squared_privacy_cost / 2
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "rho (zCDP)": self.rho,
+            "mu (Gaussian DP)": self.privacy_cost,
+            f"epsilon at delta = {SHOWN_DELTA:g}": self.epsilon(SHOWN_DELTA),
+        }
 
     def epsilon(self, delta: float) -> float:
         """Return the least ε at which the mechanism is (ε, δ)-differentially private; inf where Δ is."""

@@ -17,6 +17,7 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Tables, marginal_of
 from dualmech.validate import Array
+from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import rounded
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.query_tables import TableWorkload
@@ -90,8 +91,12 @@ class SplitMechanism(GaussianPrivacy):
         """Return the largest variance of a query of a table."""
         return float(self.variances(attributes).max())
 
-    def variances(self, attributes: Iterable[str]) -> Array:
-        """Return the variance of every query of a table, an axis an attribute in the domain's order."""
+    def variances(self, attributes: Iterable[str] | TableWorkload) -> Array:
+        """Return the variances of a table, an axis an attribute; of all tables of the workload, the largest of each."""
+        if isinstance(attributes, Workload):
+            if not attributes.same_as(self.workload):
+                raise InvalidInputError("workload must be the query tables that the mechanism was made for")
+            return np.array([self.variance(names) for names in self.workload.tables.sets])
         axes = self._axes(attributes)
         spread = np.zeros(self.workload.table_shape(axes))
         for part in self._under(axes):

@@ -9,19 +9,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualmech import validate
+from dualmech.display import Displayed, brief
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.choice import LARGEST_DENSE
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
-from dualmech.linalg import regularised_covariance, to_dense
+from dualmech.linalg import regularised_covariance
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, same_content
+from dualmech.workloads.domain import rounded
 
 
-class Problem:
+class Problem(Displayed):
     """What every problem offers beside its own judge."""
 
     __slots__ = ()
@@ -32,6 +34,14 @@ class Problem:
     def statement(self) -> dict[str, Any]:
         """Return the arguments that make the same problem again."""
         return {name: getattr(self, name) for name in self.arguments}
+
+    def stored(self, primal: Any) -> Any:
+        """Return a primal point as a file holds it; `restored` takes it back."""
+        return primal
+
+    def restored(self, primal: Any) -> Any:
+        """Return a primal point from what a file holds."""
+        return primal
 
     def stated(self, answer: Any) -> Any:
         """Return anybody's answer in the problem's own terms; a mechanism is none, unless a problem says otherwise."""
@@ -48,8 +58,30 @@ class Problem:
         if self is other:
             return True
         return type(self) is type(other) and all(
-            same_values(getattr(self, name), getattr(other, name)) for name in self.arguments
+            same_content(getattr(self, name), getattr(other, name)) for name in self.arguments
         )
+
+    @property
+    def headline(self) -> str:
+        """What is asked, in a few words: the problem, and how many queries and cells."""
+        workload = getattr(self, "workload", None)
+        size = "" if workload is None else " " + " × ".join(rounded(count, 6) for count in workload.shape)
+        return f"{type(self).__name__}{size}"
+
+    def _facts(self) -> dict[str, object]:
+        return {name.replace("_", " "): getattr(self, name) for name in self.arguments}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another problem asks the same, as `same_as` says it."""
+        return self.same_as(other) if isinstance(other, Problem) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={brief(value)}" for name, value in self._facts().items() if name != "workload")
+        asked = [repr(own)] if (own := getattr(self, "workload", None)) is not None else []
+        return f"{type(self).__name__}({', '.join([*asked, *shown])})"
 
 
 class OnGeometry(Problem):
@@ -113,6 +145,23 @@ class OnGeometry(Problem):
         """
         return point_on(self.geometry, answer)
 
+    @property
+    def headline(self) -> str:
+        """What is asked, in a few words: the problem, how many queries and cells, the geometry."""
+        return f"{super().headline}, {self.geometry.name}"
+
+    def statement(self) -> dict[str, Any]:
+        """Return the arguments that make the same problem on the same geometry, on any machine."""
+        return super().statement() | {"geometry": self.geometry.name} | self.geometry.statement()
+
+    def stored(self, primal: Any) -> Any:
+        """Return a primal point as a file holds it."""
+        return self.geometry.stored(primal)
+
+    def restored(self, primal: Any) -> Any:
+        """Return a primal point from what a file holds."""
+        return self.geometry.restored(primal)
+
     def binding(self, primal: Any, slack: float) -> Index:
         """Return the neighbours, or orbits of them, whose cost is within `slack`, relative, of the largest."""
         forms = self.geometry.forms(self.geometry.point(primal))
@@ -122,14 +171,14 @@ class OnGeometry(Problem):
         """Whether another problem asks the same, on whatever geometry."""
         if self is other:
             return True
-        if type(self) is not type(other) or not same_values(_moves(self), _moves(other)):
+        if type(self) is not type(other) or not same_content(_moves(self), _moves(other)):
             return False
         mine, theirs = getattr(self, self.numbers), getattr(other, self.numbers)
         if self.geometry.name != other.geometry.name:
             mine, theirs = self.per_query(), other.per_query()
         others = [name for name in self.arguments if name != self.numbers]
-        return same_values(mine, theirs) and all(
-            same_values(getattr(self, name), getattr(other, name)) for name in others
+        return same_content(mine, theirs) and all(
+            same_content(getattr(self, name), getattr(other, name)) for name in others
         )
 
     def per_query(self) -> Array:
@@ -150,9 +199,16 @@ class OnGeometry(Problem):
             factors.append(known[key])
         return self._on(self.workload, ByFactor(*held), Product(self.geometry.workload, tuple(factors)))
 
+    def _facts(self) -> dict[str, object]:
+        facts: dict[str, object] = {name: getattr(self, name) for name in self.arguments}
+        facts["geometry"] = self.geometry.name
+        if self.neighbours is not None:
+            facts["neighbours"] = self.neighbours
+        return facts
+
     def __repr__(self) -> str:
-        options = [name for name in self.arguments if name not in ("workload", self.numbers)]
-        shown = "".join(f", {name}={getattr(self, name)!r}" for name in options)
+        options = (name for name in self._facts() if name not in ("workload", self.numbers, "geometry"))
+        shown = "".join(f", {name}={brief(getattr(self, name))}" for name in options)
         return f"{type(self).__name__}({self.workload!r}, {self.geometry.name}{shown})"
 
     def _on(self, workload: Workload, numbers: Any, geometry: Geometry | None, **options: Any) -> Any:
@@ -201,30 +257,6 @@ def _covariance(name: str, given: Any) -> Array:
                 f"{name} must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
             )
     return covariance
-
-
-def same_values(one: Any, other: Any) -> bool:
-    """Whether two arguments are the same: workloads, mechanisms, matrices, tuples of them, or plain values."""
-    if one is other:
-        return True
-    if one is None or other is None:
-        return False
-    if isinstance(one, Workload):
-        return one.same_as(other)
-    if isinstance(one, tuple):
-        return isinstance(other, tuple) and len(one) == len(other) and all(map(same_values, one, other))
-    if hasattr(one, "query_matrix"):
-        return type(one) is type(other) and all(
-            same_values(*pair)
-            for pair in (
-                (one.query_matrix, other.query_matrix),
-                (one.covariance(), other.covariance()),
-                (one.neighbours, other.neighbours),
-            )
-        )
-    if isinstance(one, str | Relation):
-        return bool(one == other)
-    return bool(np.array_equal(to_dense(one), to_dense(other)))
 
 
 def share_of(problem: OnGeometry, tol: float) -> float:

@@ -40,7 +40,7 @@ class CommonDual:
     weights: Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CommonMechanism(Problem):
     """The maximal common mechanism of two or more: what every one of them would reveal, released once.
 

@@ -18,7 +18,8 @@ from dualmech.geometry.dense_forms import evaluate
 from dualmech.problems.faces import next_stage
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.stages import RefinementStage
-from dualmech.solution import Solution, Status, judged
+from dualmech.progress import Status
+from dualmech.solution import Solution, judged
 from dualmech.validate import Array
 
 if TYPE_CHECKING:

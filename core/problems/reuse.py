@@ -43,7 +43,7 @@ class ReuseDual:
         return iter((self.neighbour_weights, self.query_weights, self.release_weights))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReuseFitness(Problem):
     """Reuse: the least total squared privacy cost at which every target is met, a release being out already.
 

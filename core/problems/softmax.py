@@ -39,7 +39,7 @@ class SoftmaxDual:
         return iter((self.neighbour_weights, self.query_weights))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SoftmaxFitness(Problem):
     """Fitness for use with both maxima smoothed: what the paper's own algorithm minimises, at fixed sharpness.
 

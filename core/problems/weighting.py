@@ -34,7 +34,7 @@ class WeightingDual:
     neighbour_weights: Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class QueryWeighting(Problem):
     """Best weights of given design queries: the strategy asks each of them as accurately as its weight says.
 

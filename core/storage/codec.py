@@ -31,6 +31,18 @@ KINDS: dict[str, Kind] = {}
 """The kinds of objects that are ever made of a file, by name; `dualmech.storage.schemas` lists them."""
 
 
+PROBLEMS: dict[str, Any] = {}
+"""The problems whose solutions can be written, by name; `dualmech.storage.schemas` lists them."""
+
+
+def described(problem: Any, primal: Any, dual: Any) -> Arrays:
+    """Return the arrays of a problem, one of `PROBLEMS`, and of an answer to it."""
+    arrays: Arrays = {"problem": np.array(type(problem).__name__)}
+    for name, part in (problem.statement() | {"primal": problem.stored(primal)}).items():
+        arrays |= packed(name, part)
+    return arrays | packed("dual", dual)
+
+
 def parts_of(*names: str) -> Callable[[Any], Mapping[str, Any]]:
     """Return what takes an object to its attributes of these names."""
     return lambda value: {name: getattr(value, name) for name in names}

@@ -7,7 +7,6 @@ An object is written as its parts, each under the object's key, a dot and the pa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,13 +14,10 @@ import numpy as np
 from dualmech import files
 from dualmech.errors import InvalidInputError
 from dualmech.files import domains
-from dualmech.files.archives import Arrays
 from dualmech.geometry.base import FitnessDual, VarianceDual
-from dualmech.geometry.block_forms import BlockPoint
-from dualmech.geometry.blocks import Blocks
-from dualmech.geometry.dense import Dense
+from dualmech.geometry.block_forms import BasedPoint
 from dualmech.geometry.local.relaxation import Relaxation
-from dualmech.geometry.product import ByFactor, Product
+from dualmech.geometry.product import ByFactor
 from dualmech.geometry.split import SplitPoint, SplitWeights
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.base import OnGeometry, Problem
@@ -36,10 +32,10 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.storage.codec import (
     KINDS,
+    PROBLEMS,
     Given,
     Kind,
     of_fields,
-    packed,
     parts_of,
     required,
     required_value,
@@ -59,26 +55,17 @@ OPTIONAL = ("basis", "neighbours", "geometry", "floor", "total", "prior")
 """Arguments of problems that a file may leave out."""
 
 
-PROBLEMS: dict[str, type[Problem]] = {
+PROBLEMS |= {
     kind.__name__: kind
     for kind in (
         *(FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness, QueryWeighting, CommonMechanism),
         *(ReuseFitness, LocalStrategy, LocalProjection, NonnegativeEstimate),
     )
 }
-"""The problems whose solutions can be written, by name."""
-
-
-def described(problem: Any, primal: Any, dual: Any) -> Arrays:
-    """Return the arrays of a problem, one of `PROBLEMS`, and of an answer to it."""
-    arrays: Arrays = {"problem": np.array(type(problem).__name__)}
-    for name, part in (_stated(problem) | {"primal": _with_bases(problem, primal)}).items():
-        arrays |= packed(name, part)
-    return arrays | packed("dual", dual)
 
 
 def answered(given: Given) -> Answer:
-    """Return what `described` was given.
+    """Return what `dualmech.storage.codec.described` was given.
 
     Raises `InvalidInputError` or `InputTypeError` for a problem of a kind that is not known, a key that is missing,
     or arrays that do not fit together.
@@ -88,23 +75,7 @@ def answered(given: Given) -> Answer:
         raise InvalidInputError(f"problem must be one of {', '.join(PROBLEMS)}, got {name!r}")
     problem = _restated(PROBLEMS[name], given)
     primal, dual = (required_value(unpacked(given, name), name) for name in ("primal", "dual"))
-    if isinstance(getattr(problem, "geometry", None), Blocks) and isinstance(primal, _BasedPoint):
-        primal = primal.on(problem.geometry)
-    return problem, _on_factors(problem, primal), dual
-
-
-def _stated(problem: Any) -> dict[str, Any]:
-    """Return the arguments that state a problem, with what fixes its geometry on any machine."""
-    stated = problem.statement()
-    if isinstance(problem, OnGeometry):
-        stated["geometry"] = problem.geometry.name
-        if isinstance(problem.geometry, Dense):
-            stated |= {"basis": problem.basis, "neighbours": problem.neighbours}
-        if isinstance(problem.geometry, Blocks) and problem.geometry.neighbours is not None:
-            stated["neighbours"] = str(problem.geometry.neighbours)
-        if isinstance(problem.geometry, Product):
-            stated["bases"] = tuple(getattr(each, "basis", None) for each in problem.geometry.factors)
-    return stated
+    return problem, problem.restored(primal), dual
 
 
 def _restated(kind: type[Problem], given: Given) -> Any:
@@ -123,40 +94,6 @@ def _restated(kind: type[Problem], given: Given) -> Any:
             return problem
         return problem.with_bases(several("bases", bases, len(problem.geometry.factors)))
     return kind(**stated)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _BasedPoint:
-    """Noise on blocks with the basis of each, so that it means the same to a machine that would choose another."""
-
-    levels: Any
-    covariances: tuple[Any, ...] = ()
-    bases: tuple[Any, ...] = ()
-
-    def on(self, blocks: Blocks) -> BlockPoint:
-        """Return the noise on the bases of blocks."""
-        count = len(blocks.matrix_blocks)
-        for name, own in (("covariances", self.covariances), ("bases", self.bases)):
-            several(name, own, count)
-        found = zip(blocks.matrix_blocks, self.covariances, self.bases, strict=True)
-        return BlockPoint(self.levels, tuple(block.restated(own, basis) for block, own, basis in found))
-
-
-def _with_bases(problem: Any, primal: Any) -> Any:
-    geometry = getattr(problem, "geometry", None)
-    if isinstance(geometry, Product):
-        return tuple(map(_with_bases, problem.factors, primal))
-    if not isinstance(geometry, Blocks):
-        return primal
-    bases = tuple(block.moves for block in geometry.matrix_blocks)
-    return _BasedPoint(primal.levels, primal.covariances, bases)
-
-
-def _on_factors(problem: Any, primal: Any) -> Any:
-    if not isinstance(getattr(problem, "geometry", None), Product) or not isinstance(primal, tuple):
-        return primal
-    pairs = zip(primal, problem.geometry.factors, strict=False)
-    return tuple(own.on(factor) if isinstance(own, _BasedPoint) else own for own, factor in pairs)
 
 
 def _plain(workload: Workload) -> Mapping[str, Any]:
@@ -239,6 +176,6 @@ KINDS |= {
     kind.__name__: of_fields(kind)
     for kind in (
         *(FitnessDual, VarianceDual, SoftmaxDual, WeightingDual, CommonDual, ReuseDual, LocalDual),
-        *(ProjectionDual, EstimateDual, Relaxation, LocalPoint, SplitPoint, SplitWeights, _BasedPoint),
+        *(ProjectionDual, EstimateDual, Relaxation, LocalPoint, SplitPoint, SplitWeights, BasedPoint),
     )
 }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -13,19 +13,23 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as sparse_linalg
 
 from dualmech import validate
+from dualmech.display import Displayed
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain, rounded
 
 MAX_DENSE_ENTRIES = 2**28  # largest number of entries that `Workload.dense` writes out (2 GiB of float64)
 
 
+SHOWN_ATTRIBUTES = 8  # attributes that a notebook shows
+
 MAX_NAMES = 2**22  # largest number of queries whose names are written out
 MAX_COMPARED = 2**32  # largest number of entries, zeros included, of matrices that are compared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Workload:
+class Workload(Displayed):
     """A list of m linear queries over d cells, ``W x``.
 
     Problems and solvers ask a workload for little: its `shape`, `names` and `groups`, its answers
@@ -171,7 +175,7 @@ class Workload:
         if not isinstance(other, Workload) or self.shape != other.shape:
             return False
         mine = self._structure() if type(self) is type(other) else None
-        if mine is not None and same_structure(mine, other._structure()):
+        if mine is not None and same_content(mine, other._structure()):
             return True
         if max(self.shape) > MAX_DENSE_ENTRIES or math.prod(self.shape) > MAX_COMPARED:
             return False
@@ -188,8 +192,49 @@ class Workload:
         """What the workload is made of, where that is no matrix."""
         return None
 
+    def __matmul__(self, x: npt.ArrayLike) -> Array:
+        """Return the answers ``W x`` (m,), or (m, n) on a data vector in each column of x (d, n)."""
+        data = validate.finite(x=x)
+        if data.ndim == 2:
+            return np.column_stack([self.apply(column) for column in data.T])
+        return self.apply(data)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Return the matrix W (m, d) written out, as `numpy.asarray` asks for it."""
+        written = self.dense()
+        return np.array(written, dtype=dtype) if copy or dtype is not None else written
+
+    def __getitem__(self, queries: int | slice | Sequence[int] | npt.NDArray[Any]) -> Workload:
+        """Return the workload of one query, by its number, or of several: by a slice, their numbers, or a mask."""
+        numbers = np.arange(self.shape[0])
+        try:
+            chosen = numbers[queries]
+        except (IndexError, TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"queries must be numbers from 0 to {self.shape[0] - 1}, a slice or a mask, got {queries!r}"
+            ) from error
+        return self.select(np.atleast_1d(chosen))
+
+    def __iter__(self) -> Iterator[Workload]:
+        """Yield the queries one by one, each a workload."""
+        return (self[number] for number in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another workload asks the same queries, as `same_as` says it."""
+        return self.same_as(other) if isinstance(other, Workload) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.shape)
+
     def __len__(self) -> int:
         return self.shape[0]
+
+    def _facts(self) -> dict[str, object]:
+        facts: dict[str, object] = {"queries": self.shape[0], "cells": rounded(self.shape[1], 6)}
+        if self.domain is not None:
+            shown = [f"{name} ({count})" for name, count in self.domain.sizes[:SHOWN_ATTRIBUTES]]
+            facts["attributes"] = ", ".join([*shown, *(["…"] if len(self.domain.sizes) > len(shown) else [])])
+        return facts
 
     def __repr__(self) -> str:
         kind = "sparse" if self.is_sparse else "dense"
@@ -203,15 +248,23 @@ def check_workload(workload: object) -> Workload:
     return workload
 
 
-def same_structure(one: Any, other: Any) -> bool:
-    """Whether two structures are the same: workloads, arrays and plain values in tuples."""
-    if isinstance(one, Workload):
-        return one.same_as(other)
+def same_content(one: Any, other: Any) -> bool:
+    """Whether two values say the same: whatever knows it itself, matrices, tuples, dataclasses, or plain values."""
+    if one is other:
+        return True
+    if one is None or other is None:
+        return False
+    if hasattr(one, "same_as"):
+        return bool(one.same_as(other))
     if isinstance(one, tuple):
-        return isinstance(other, tuple) and len(one) == len(other) and all(map(same_structure, one, other))
-    if isinstance(one, np.ndarray):
-        return np.array_equal(one, other)
-    return bool(one == other)
+        return isinstance(other, tuple) and len(one) == len(other) and all(map(same_content, one, other))
+    if isinstance(one, np.ndarray) or sp.issparse(one):
+        return bool(np.array_equal(to_dense(one), to_dense(other)))
+    if is_dataclass(one) and type(one).__eq__ is object.__eq__:
+        return type(one) is type(other) and all(
+            same_content(getattr(one, each.name), getattr(other, each.name)) for each in fields(one)
+        )
+    return bool(np.all(one == other))
 
 
 def _labels(argument: str, given: Sequence[str] | None, default: list[str]) -> tuple[str, ...]:

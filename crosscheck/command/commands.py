@@ -14,8 +14,8 @@ from dualmech.crosscheck.command.options import Layer
 from dualmech.crosscheck.command.request import Request, UsageError
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.problems.refinement import Refinement
-from dualmech.solution import Callback, Solution
-from dualmech.storage import solutions
+from dualmech.progress import Callback
+from dualmech.solution import Solution
 
 
 def solve(
@@ -73,7 +73,7 @@ def solve(
         else:
             answer, stages = _solved(posed, layer, backend, tol, callback), ()
     if output is not None:
-        solutions.save_solution(answer, output)
+        answer.save(output)
     out = report.console()
     report.solution_report(out, answer, request.terms)
     report.stage_lines(out, answer, stages)

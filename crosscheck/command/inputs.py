@@ -21,7 +21,7 @@ from dualmech.problems import designs
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
-from dualmech.storage import solutions
+from dualmech.storage import store
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import names
 from dualmech.workloads.base import Workload
@@ -71,11 +71,11 @@ def read_design(text: str, workload: Workload) -> Workload | Matrix:
 
 def read_solution(text: str) -> Solution | None:
     """Return the solution in a file, None where the text names none."""
-    if _schema(text) != solutions.SCHEMA:
+    if _schema(text) != store.SCHEMA:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)  # whoever reads it is told its status
-        return solutions.load_solution(text)
+        return store.load_solution(text)
 
 
 def read_mechanism(path: str) -> Any:
@@ -83,7 +83,7 @@ def read_mechanism(path: str) -> Any:
     schema = _schema(path)
     if schema == block.SCHEMA:
         return block.BlockMechanism.load(path)
-    if schema != solutions.SCHEMA or "basis" in files.read_archive(path, {"basis"}):
+    if schema != store.SCHEMA or "basis" in files.read_archive(path, {"basis"}):
         return None
     solution = read_solution(path)
     tabular = solution is not None and getattr(solution.problem.geometry, "name", "dense") != "dense"

@@ -20,7 +20,7 @@ from dualmech.crosscheck.command import commands, simulation
 from dualmech.crosscheck.command.request import UsageError
 from dualmech.crosscheck.papers import sheets
 from dualmech.errors import DualmechError
-from dualmech.solution import Progress
+from dualmech.progress import Progress
 
 if TYPE_CHECKING:
     from dualmech.crosscheck.agreement import Agreement

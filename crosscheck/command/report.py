@@ -28,7 +28,8 @@ from dualmech.crosscheck.judging import Verdict
 from dualmech.geometry.dense import Dense
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.solution import Callback, Progress, Solution, Status
+from dualmech.progress import Callback, Progress, Status
+from dualmech.solution import Solution
 
 WIDTH = 132  # columns to write where the output is no terminal
 NARROWEST = 108  # columns below which tables would lose columns of their own

@@ -20,7 +20,7 @@ from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarni
 from dualmech.mechanisms import records
 from dualmech.mechanisms.block import SCHEMA, BlockMechanism
 from dualmech.mechanisms.split import SplitMechanism
-from dualmech.storage import solutions
+from dualmech.storage import store
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.query_tables import TableWorkload
 from dualmech.workloads.unions import Queries, UnionWorkload
@@ -86,15 +86,15 @@ def read_mechanism(path: str) -> tuple[Mechanism, Asked]:
         if not loaded.pieces:
             raise InvalidInputError(f"{path}: holds a mechanism that measures nothing")
         return loaded, loaded.needed
-    if str(head["schema"]) != solutions.SCHEMA:
+    if str(head["schema"]) != store.SCHEMA:
         raise FileFormatError(
-            f"{path}: must follow the schema {SCHEMA!r} or {solutions.SCHEMA!r}, got {str(head['schema'])!r}"
+            f"{path}: must follow the schema {SCHEMA!r} or {store.SCHEMA!r}, got {str(head['schema'])!r}"
         )
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", UncertifiedWarning
         )  # the promise is that of the mechanism, optimal or not
-        solution = solutions.load_solution(path)
+        solution = store.load_solution(path)
     mechanism, workload = solution.mechanism, solution.problem.workload
     if isinstance(mechanism, BlockMechanism) and mechanism.workload is not None:
         workload = mechanism.workload

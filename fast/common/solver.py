@@ -13,7 +13,8 @@ from dualmech.errors import InvalidInputError
 from dualmech.fast.common import fixed_point
 from dualmech.fast.engine import loop, threads
 from dualmech.problems.common import CommonDual, CommonMechanism
-from dualmech.solution import Solution, Status, judged
+from dualmech.progress import Status
+from dualmech.solution import Solution, judged
 from dualmech.validate import Array
 
 METHODS = ("auto", "closed_form", "fixed_point")

@@ -19,7 +19,8 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import fixed_point, loop, newton, threads
 from dualmech.fast.engine.dual_function import Evaluable, Evaluated
-from dualmech.solution import Progress, Solution, Status, judged
+from dualmech.progress import Progress, Status
+from dualmech.solution import Solution, judged
 from dualmech.validate import Array
 
 METHODS = ("auto", "fixed_point", "newton")

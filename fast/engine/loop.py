@@ -11,7 +11,8 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InputTypeError
-from dualmech.solution import Callback, Progress, Solution, Status, judged
+from dualmech.progress import Callback, Progress, Status
+from dualmech.solution import Solution, judged
 
 MOST_STEPS = 1000  # steps of a run whose user does not say how many
 PATIENCE = 30  # steps without a smaller gap after which a solver counts as stalled

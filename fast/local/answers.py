@@ -11,7 +11,8 @@ from dualmech.fast.local.points import Frame, Point, View, balanced
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
-from dualmech.solution import Solution, Status, judged
+from dualmech.progress import Status
+from dualmech.solution import Solution, judged
 
 CHEAP = 20  # user types up to which the judge prices all patterns in no time
 

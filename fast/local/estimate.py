@@ -20,7 +20,8 @@ from dualmech import validate
 from dualmech.fast.engine import loop, threads
 from dualmech.linalg import EPS
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
-from dualmech.solution import Solution, Status
+from dualmech.progress import Status
+from dualmech.solution import Solution
 from dualmech.validate import Array
 
 METHODS = ("auto",)

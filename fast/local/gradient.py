@@ -18,7 +18,8 @@ from dualmech.fast.engine import loop
 from dualmech.fast.local import answers
 from dualmech.fast.local.projection import columns_within
 from dualmech.problems.local.strategy import LocalPoint, LocalStrategy
-from dualmech.solution import Progress, Solution, Status, judged
+from dualmech.progress import Progress, Status
+from dualmech.solution import Solution, judged
 from dualmech.validate import Array
 
 OUTPUTS = 4  # outputs for each user type

@@ -17,7 +17,8 @@ from dualmech import validate
 from dualmech.fast.engine import loop, threads
 from dualmech.linalg import EPS
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
-from dualmech.solution import Solution, Status, judged
+from dualmech.progress import Status
+from dualmech.solution import Solution, judged
 from dualmech.validate import Array
 
 METHODS = ("auto",)

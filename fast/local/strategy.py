@@ -16,7 +16,8 @@ from dualmech.fast.local.columns import Columns
 from dualmech.fast.local.points import Frame
 from dualmech.geometry.local import patterns, strategies
 from dualmech.problems.local.strategy import LocalPoint, LocalStrategy
-from dualmech.solution import Progress, Solution, Status
+from dualmech.progress import Progress, Status
+from dualmech.solution import Solution
 
 METHODS = ("auto", "exact", "restart", "gradient", "published_gradient")
 

@@ -14,7 +14,8 @@ from dualmech.fast.reductions import dense
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.splitting import LOOSE, MARGIN, best_split
 from dualmech.problems.variance import TotalVariance
-from dualmech.solution import Solution, Status, judged
+from dualmech.progress import Status
+from dualmech.solution import Solution, judged
 from dualmech.validate import Array, Matrix
 
 ALONE = 1e-9  # gap to which the noise on one attribute is solved

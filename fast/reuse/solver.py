@@ -17,7 +17,8 @@ from dualmech.fast.engine import ascent, loop, threads
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.fast.reuse import newton
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
-from dualmech.solution import Solution, Status, judged
+from dualmech.progress import Status
+from dualmech.solution import Solution, judged
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton")

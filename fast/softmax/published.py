@@ -33,7 +33,8 @@ from dualmech.fast.reductions.dense import Reduction
 from dualmech.fast.softmax.derivatives import Derivatives, Objective, Point
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
-from dualmech.solution import Progress, Solution, Status, judged
+from dualmech.progress import Progress, Status
+from dualmech.solution import Solution, judged
 from dualmech.validate import Array
 
 METHODS = ("softmax_newton", "softmax_gradient")

@@ -28,7 +28,8 @@ from dualmech.fast.softmax.derivatives import Objective, Point
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
 from dualmech.problems.fitness import FitnessDual
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
-from dualmech.solution import Solution, Status, judged
+from dualmech.progress import Status
+from dualmech.solution import Solution, judged
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton")

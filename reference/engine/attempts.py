@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
+from dualmech.progress import Status
 from dualmech.reference.engine import backends
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, judged
 from dualmech.validate import Array
 
 SPARE = 0.1

@@ -49,7 +49,7 @@ class TestSolve:
     def test_writes_a_solution_that_is_judged_anew(self, tmp_path: Path) -> None:
         path = tmp_path / "prefix.npz"
         assert run("solve", "prefix:8", "-o", str(path)).exit_code == 0
-        again = dm.load_solution(path)
+        again = dm.load(path)
         assert again.status is dm.Status.CERTIFIED
         assert list(tmp_path.iterdir()) == [path]
 
@@ -68,7 +68,7 @@ class TestSolve:
         assert result.exit_code == 0
         assert "Stage 2: CERTIFIED, worst squared cost of 1 open neighbour 0.25" in result.output
         assert "up to 0.75 for 1 of 2 neighbours" in result.output
-        profile = dm.load_solution(path).mechanism.profile
+        profile = dm.load(path).mechanism.profile
         assert profile == pytest.approx([1, 0.25], rel=1e-6)
 
     def test_margins_of_error_are_targets(self) -> None:
@@ -164,7 +164,7 @@ class TestTotalVariance:
         assert result.exit_code == 0
         for words in ("CERTIFIED: total variance 17.866", " at squared privacy cost 1,", "rho = 0.5 "):
             assert words in result.output
-        assert dm.load_solution(path).objective == pytest.approx(objective(result), rel=1e-8)
+        assert dm.load(path).objective == pytest.approx(objective(result), rel=1e-8)
         assert run("judge", "prefix:8", "--problem", "variance", "--covariance", path).exit_code == 0
 
     def test_a_budget_divides_it(self) -> None:
@@ -220,7 +220,7 @@ class TestQueryWeighting:
         assert run("judge", *weighting, "--query-weights", path).exit_code == 0
         variance = run("judge", "all_range:8", "--problem", "variance", "--strategy", path)
         assert variance.exit_code == 3
-        assert objective(variance) == pytest.approx(dm.load_solution(path).objective)
+        assert objective(variance) == pytest.approx(dm.load(path).objective)
         other = run("judge", *weighting, "--design", "haar", "--query-weights", path)
         assert "other rows than the problem's design" in str(other.exception)
         covariance = run("solve", "all_range:8", "--problem", "variance", "-o", path)
@@ -249,7 +249,7 @@ class TestSoftMaxima:
         assert result.exit_code == 0
         assert "sum of the soft maxima and the weighted total variance" in result.output
         assert "% above the least" in result.output
-        again = dm.load_solution(path).problem
+        again = dm.load(path).problem
         assert (again.t1, again.t2, again.total_weight) == (20, 20, 0.1)
         judged = run("judge", *arguments, "--total-weight", "0.1", "--covariance", path)
         assert judged.exit_code == 0

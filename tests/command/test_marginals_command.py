@@ -33,7 +33,7 @@ class TestSolve:
             "1831 blocks are measured",
         ):
             assert printed in result.output
-        again = dm.load_solution(path)
+        again = dm.load(path)
         assert again.status is dm.Status.CERTIFIED and again.objective == pytest.approx(1234.818652, rel=1e-6)
 
     def test_targets_by_table_and_by_ways(self, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ class TestSolve:
             assert result.exit_code == 0
             printed = float(result.output.split("CERTIFIED: factor on the targets ")[1].split(",")[0])
             assert printed == pytest.approx(plain.objective / spent, rel=1e-8)
-            again = dm.load_solution(path)
+            again = dm.load(path)
             assert isinstance(again.problem, dm.PrivacyFirst) and again.status is dm.Status.CERTIFIED
             assert again.mechanism.squared_privacy_cost == pytest.approx(spent, rel=1e-12)
             assert again.gap == pytest.approx(plain.gap, rel=1e-3, abs=1e-12)
@@ -151,7 +151,7 @@ def test_a_solution_of_a_huge_domain_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "answer.npz"
     workload = dm.workloads.marginals({"age": 1000, "sex": 2, "race": 63, "place": 10**9}, ways=(0, 2))
     answer = fast.solve(dm.TotalVariance(workload, np.arange(1.0, 1 + len(workload.axes))))
-    dm.save_solution(answer, path)
-    again = dm.load_solution(path)
+    dm.save(answer, path)
+    again = dm.load(path)
     assert again.problem.workload.sets == workload.sets
     assert again.certificate == answer.certificate and again.mechanism.noise == answer.mechanism.noise

@@ -44,7 +44,7 @@ def records(tmp_path: Path) -> Path:
 class TestTables:
     def test_a_solution_gives_its_own_tables(self, records: Path, tmp_path: Path) -> None:
         answer, folder = fast.solve(dm.FitnessForUse(ASKED, {0: 1.0, 1: 4.0, 2: 9.0})), tmp_path / "out"
-        dm.save_solution(answer, tmp_path / "answer.npz")
+        dm.save(answer, tmp_path / "answer.npz")
         result = run(records, tmp_path / "answer.npz", "-o", folder, "--rng", 7)
         assert result.exit_code == 0 and "NOT a private release" in result.stderr
         assert f"rho = {answer.mechanism.rho:.6g}" in result.stdout and "written: 7 noisy" in result.stdout
@@ -79,7 +79,7 @@ class TestTables:
     def test_queries_are_called_by_their_names(self, records: Path, tmp_path: Path) -> None:
         asked = dm.workloads.query_tables(DOMAIN, {"age": dm.workloads.prefix(4)}, ways=(1, 2))
         answer = fast.solve(dm.FitnessForUse(asked, 1e-14, geometry="split"), tol=1.0)
-        dm.save_solution(answer, tmp_path / "answer.npz")
+        dm.save(answer, tmp_path / "answer.npz")
         assert run(records, tmp_path / "answer.npz", "-o", tmp_path / "out").exit_code == 0
         header, rows = read(tmp_path / "out" / "5_age_x_place.csv")
         counted = np.cumsum(dm.records.count(records, asked.tables)[0, 2], axis=0)
@@ -97,7 +97,7 @@ class TestTables:
             },
         )
         answer = fast.solve(dm.FitnessForUse(asked, 1e-14))
-        dm.save_solution(answer, tmp_path / "answer.npz")
+        dm.save(answer, tmp_path / "answer.npz")
         assert run(records, tmp_path / "answer.npz", "-o", tmp_path / "out").exit_code == 0
         header, listed = read(tmp_path / "out" / "tables.csv")
         names = ["1_all.csv", "2_by_age.csv", "3_again_by_age.csv", "4_ends.csv"]
@@ -112,7 +112,7 @@ class TestTables:
     @pytest.mark.skipif(not ADULT.exists(), reason="the Adult table is not beside the project")
     def test_adult(self, tmp_path: Path) -> None:
         people = dm.workloads.marginals({"race": 5, "sex": 2, "income>50K": 2}, ways=(1, 2))
-        dm.save_solution(fast.solve(dm.FitnessForUse(people, 25.0)), tmp_path / "answer.npz")
+        dm.save(fast.solve(dm.FitnessForUse(people, 25.0)), tmp_path / "answer.npz")
         assert run(ADULT, tmp_path / "answer.npz", "-o", tmp_path / "out").exit_code == 0
         _, rows = read(tmp_path / "out" / "1_race.csv")
         truth, estimates = [41762, 1519, 470, 406, 4685], [float(row[1]) for row in rows]
@@ -141,7 +141,7 @@ class TestRefused:
 
     def test_mechanisms_of_no_tables(self, records: Path, tmp_path: Path) -> None:
         path, folder = tmp_path / "other.npz", tmp_path / "out"
-        dm.save_solution(fast.solve(dm.FitnessForUse(dm.workloads.prefix(3), 1.0)), path)
+        dm.save(fast.solve(dm.FitnessForUse(dm.workloads.prefix(3), 1.0)), path)
         self.refused("a solution of marginal or query tables or of a union", records, path, "-o", folder)
         dm.LinearGaussianMechanism(np.eye(2), np.eye(2)).save(path)
         self.refused("must follow the schema 'dualmech.marginal_mechanism' or", records, path, "-o", folder)

@@ -35,7 +35,7 @@ class TestCircles:
         assert result.exit_code == 0
         for printed in ("CERTIFIED: squared privacy cost 15.8335", "geometry: blocks", "501 blocks", "same"):
             assert printed in result.output
-        again = dm.load_solution(path)
+        again = dm.load(path)
         assert again.status is dm.Status.CERTIFIED and again.problem.workload.shape == (999001, 1000)
 
     def test_total_variance_spends_what_it_is_told(self) -> None:
@@ -63,7 +63,7 @@ class TestCensus:
         shown = {name: row[1] for name, row in rows(result).items()}
         expected = {"P1": 1, "P2": 2, "P2 by race": 9, "P3": 4, "P4": 4, "P4 by race": 4, "P5": 1}
         assert shown == {name: str(number) for name, number in expected.items()}
-        again = dm.load_solution(path)
+        again = dm.load(path)
         assert dict(zip(labels(again.problem.workload) or [], again.problem.targets, strict=True)) == expected
         assert again.status is dm.Status.CERTIFIED
 
@@ -74,7 +74,7 @@ class TestCensus:
         assert result.exit_code == 0
         printed = float(result.output.split("CERTIFIED: factor on the targets ")[1].split(",")[0])
         assert printed == pytest.approx(plain.objective / 0.1, rel=1e-8)
-        again = dm.load_solution(path)
+        again = dm.load(path)
         assert again.mechanism.rho == pytest.approx(0.05, rel=1e-12)
         np.testing.assert_allclose(again.problem.targets, plain.problem.targets)
         assert again.gap == pytest.approx(plain.gap, rel=1e-3, abs=1e-12)

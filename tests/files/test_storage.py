@@ -43,8 +43,8 @@ def rewrite(path: Path, changes: dict[str, object]) -> None:
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_round_trip_keeps_the_answer_and_its_certificate(name: str, tmp_path: Path) -> None:
     answer = fast.solve(PROBLEMS[name]())
-    dm.save_solution(answer, tmp_path / "answer.npz")
-    again = dm.load_solution(tmp_path / "answer.npz")
+    dm.save(answer, tmp_path / "answer.npz")
+    again = dm.load(tmp_path / "answer.npz")
     assert type(again.problem) is type(answer.problem)
     # The basis is stated now, and what the queries are on it is found in another way, rounding and all.
     assert replace(again.certificate, resolution=0) == replace(answer.certificate, resolution=0)
@@ -61,10 +61,10 @@ def test_weights_without_limit_survive(tmp_path: Path) -> None:
         dm.workloads.total(3), dm.workloads.identity_total(3), neighbours=dm.neighbours.replace_one(3)
     )
     with pytest.raises(dm.InputTypeError, match="FitnessForUse, .*QueryWeighting.*, got that of a int"):
-        dm.save_solution(replace(fast.solve(PROBLEMS["privacy first"]()), problem=3), tmp_path / "no.npz")
+        dm.save(replace(fast.solve(PROBLEMS["privacy first"]()), problem=3), tmp_path / "no.npz")
     answer = fast.solve(total)
-    dm.save_solution(answer, tmp_path / "answer.npz")
-    again = dm.load_solution(tmp_path / "answer.npz")
+    dm.save(answer, tmp_path / "answer.npz")
+    again = dm.load(tmp_path / "answer.npz")
     assert np.isinf(again.primal).any() and again.certificate == answer.certificate
 
 
@@ -72,7 +72,7 @@ class TestLyingFiles:
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
         path = tmp_path / "answer.npz"
-        dm.save_solution(fast.solve(PROBLEMS["accuracy first"]()), path)
+        dm.save(fast.solve(PROBLEMS["accuracy first"]()), path)
         return path
 
     @pytest.mark.parametrize("factor", [0.5, 2.0])
@@ -81,12 +81,12 @@ class TestLyingFiles:
             primal = archive["primal"]
         rewrite(path, {"primal": factor * primal})
         with pytest.warns(dm.UncertifiedWarning):
-            assert dm.load_solution(path).status is not dm.Status.CERTIFIED
+            assert dm.load(path).status is not dm.Status.CERTIFIED
 
     def test_raised_weights_prove_no_more(self, path: Path) -> None:
-        truth = dm.load_solution(path)
+        truth = dm.load(path)
         rewrite(path, {"dual.neighbour_weights": 100 * truth.dual.neighbour_weights})
-        assert dm.load_solution(path).lower_bound == pytest.approx(truth.lower_bound, rel=1e-12)
+        assert dm.load(path).lower_bound == pytest.approx(truth.lower_bound, rel=1e-12)
 
     @pytest.mark.parametrize(
         ("changes", "words"),
@@ -105,7 +105,7 @@ class TestLyingFiles:
     ) -> None:
         rewrite(path, changes)
         with pytest.raises(dm.FileFormatError, match=words):
-            dm.load_solution(path)
+            dm.load(path)
 
     @pytest.mark.parametrize(
         ("changes", "words"),
@@ -115,33 +115,36 @@ class TestLyingFiles:
         self, tmp_path: Path, changes: dict[str, object], words: str
     ) -> None:
         path = tmp_path / "soft.npz"
-        dm.save_solution(fast.solve(PROBLEMS["soft maxima"]()), path)
+        dm.save(fast.solve(PROBLEMS["soft maxima"]()), path)
         rewrite(path, changes)
         with pytest.raises(dm.FileFormatError, match=words):
-            dm.load_solution(path)
+            dm.load(path)
 
     def test_a_worse_covariance_for_soft_maxima_is_not_certified(self, tmp_path: Path) -> None:
         path = tmp_path / "soft.npz"
-        dm.save_solution(fast.solve(PROBLEMS["soft maxima"]()), path)
+        dm.save(fast.solve(PROBLEMS["soft maxima"]()), path)
         rewrite(path, {"primal": np.eye(5), "dual.query_weights": np.full(5, 1e6)})
         with pytest.warns(dm.UncertifiedWarning):
-            again = dm.load_solution(path)
+            again = dm.load(path)
         assert again.status is not dm.Status.CERTIFIED and again.gap > 0.01
 
-    def test_another_schema_is_refused(self, path: Path) -> None:
-        dm.load_solution(path).mechanism.save(path)
-        with pytest.raises(dm.FileFormatError, match="dualmech.solution"):
-            dm.load_solution(path)
+    def test_a_file_says_what_it_holds(self, path: Path) -> None:
+        mechanism = dm.load(path).mechanism
+        dm.save(mechanism, path)
+        assert dm.load(path) == mechanism
+        dm.files.write_npz(path, "another", 1, primal=np.eye(2))
+        with pytest.raises(dm.FileFormatError, match="'another'"):
+            dm.load(path)
 
     @pytest.mark.parametrize("path_", [None, 3, b"answer.npz"])
     def test_what_is_no_path_is_said(self, path_: object) -> None:
         with pytest.raises(dm.InputTypeError, match="path must be a text or a path"):
-            dm.load_solution(path_)  # type: ignore[arg-type]
+            dm.load(path_)  # type: ignore[arg-type]
 
     def test_a_file_that_was_cut_off_is_refused(self, path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(dm.FileFormatError, match="is not a readable .npz file"):
-            dm.load_solution(path)
+            dm.load(path)
 
 
 TABLES = dm.workloads.marginals({"sex": 2, "place": 5}, ways=(0, 1, 2))
@@ -190,26 +193,26 @@ class TestComposed:
     @pytest.mark.parametrize("kind", COMPOSED)
     def test_round_trip_keeps_the_answer_and_its_certificate(self, kind: str, tmp_path: Path) -> None:
         answer = composed(kind)
-        dm.save_solution(answer, tmp_path / "answer.npz")
-        again = dm.load_solution(tmp_path / "answer.npz")
+        dm.save(answer, tmp_path / "answer.npz")
+        again = dm.load(tmp_path / "answer.npz")
         assert again.problem.same_as(answer.problem) and again.certificate == answer.certificate
         assert again.problem.geometry.name == answer.problem.geometry.name
         assert again.problem.workload.groups == answer.problem.workload.groups
         assert again.mechanism.rho == answer.mechanism.rho and again.status is answer.status
-        dm.save_solution(again, tmp_path / "again.npz")
+        dm.save(again, tmp_path / "again.npz")
         assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "answer.npz").read_bytes()
 
     def test_what_comes_again_is_kept_once(self, tmp_path: Path) -> None:
         path = tmp_path / "answer.npz"
-        dm.save_solution(composed("product"), path)
-        first, second, _ = dm.load_solution(path).problem.factors
+        dm.save(composed("product"), path)
+        first, second, _ = dm.load(path).problem.factors
         assert first is second and first.geometry is second.geometry
         arrays = files.read_archive(path)
         for key in ("workload.factors", "targets", "bases", "primal", "dual.query_weights"):
             assert arrays[key].tolist() == ([0, 0, -1] if key == "bases" else [0, 0, 1])
             assert f"{key}#2" not in arrays
-        dm.save_solution(composed("split"), path)
-        again = dm.load_solution(path)
+        dm.save(composed("split"), path)
+        again = dm.load(path)
         assert again.problem.workload.queries[0] is again.problem.workload.queries[1]
         assert files.read_archive(path)["workload.queries"].tolist() == [0, 0, 1, -1]
 
@@ -219,7 +222,7 @@ class TestComposed:
     def test_every_array_is_needed_and_none_is_believed(self, kind: str, tmp_path: Path) -> None:
         path = tmp_path / "answer.npz"
         spare = ("schema", "version", "status", "tol", "message", "iterations", "seconds", "solver")
-        dm.save_solution(composed(kind), path)
+        dm.save(composed(kind), path)
         whole = path.read_bytes()
         for key in files.read_archive(path):
             if key in spare or key.endswith(("domain_names", ".names", ".groups")):
@@ -228,10 +231,10 @@ class TestComposed:
             if key not in ("geometry", "bases", "bases.tuple", "neighbours"):
                 rewrite(path, {key: None})
                 with pytest.raises(dm.FileFormatError, match="needs|must|takes"):
-                    dm.load_solution(path)
+                    dm.load(path)
             rewrite(path, {key: np.array([[-3.5, np.nan]])})
             with pytest.raises(dm.FileFormatError):
-                dm.load_solution(path)
+                dm.load(path)
 
     @pytest.mark.parametrize(
         ("kind", "changes", "words"),
@@ -295,10 +298,10 @@ class TestComposed:
     def test_impossible_contents_are_refused(
         self, kind: str, changes: dict[str, object], words: str, tmp_path: Path
     ) -> None:
-        dm.save_solution(composed(kind), tmp_path / "answer.npz")
+        dm.save(composed(kind), tmp_path / "answer.npz")
         rewrite(tmp_path / "answer.npz", changes)
         with pytest.raises(dm.FileFormatError, match=words):
-            dm.load_solution(tmp_path / "answer.npz")
+            dm.load(tmp_path / "answer.npz")
 
     @pytest.mark.parametrize(
         ("kind", "key"),
@@ -312,13 +315,13 @@ class TestComposed:
     @pytest.mark.parametrize("factor", [0.5, 2.0])
     def test_scaled_noise_is_found_out(self, kind: str, key: str, factor: float, tmp_path: Path) -> None:
         truth = composed(kind, tol=1.0 if kind == "split" else 1e-6)
-        dm.save_solution(truth, tmp_path / "answer.npz")
+        dm.save(truth, tmp_path / "answer.npz")
         rewrite(
             tmp_path / "answer.npz",
             {"tol": 1e-6, key: factor * files.read_archive(tmp_path / "answer.npz")[key]},
         )
         with pytest.warns(dm.UncertifiedWarning):
-            again = dm.load_solution(tmp_path / "answer.npz")
+            again = dm.load(tmp_path / "answer.npz")
         # Less noise misses no target; at a fixed cost more noise spends no more.
         right = factor > 1 if kind == "privacy first" else factor < 1
         assert again.status is not dm.Status.CERTIFIED and again.certificate.feasible == right
@@ -327,7 +330,7 @@ class TestComposed:
         thin = dm.Workload([[1, 0, 1, 0.0], [0, 1, 1, 1.0], [1, 1, 2, 1.0]])
         asked = dm.workloads.union({"age": 4, "sex": 2}, {"some": {"age": thin, "sex": None}})
         truth, path = fast.solve(dm.FitnessForUse(asked)), tmp_path / "answer.npz"
-        dm.save_solution(truth, path)
+        dm.save(truth, path)
         arrays = files.read_archive(path)
         turn = np.array([[0.6, 0.8], [-0.8, 0.6]])
         assert arrays["primal.bases#0"].shape == (2, 3)
@@ -338,13 +341,13 @@ class TestComposed:
                 "primal.covariances#0": turn @ arrays["primal.covariances#0"] @ turn.T,
             },
         )
-        again = dm.load_solution(path)
+        again = dm.load(path)
         assert again.status is dm.Status.CERTIFIED and again.objective == pytest.approx(truth.objective)
 
     def test_a_newer_version_is_refused(self, tmp_path: Path) -> None:
-        dm.save_solution(composed("union"), tmp_path / "answer.npz")
+        dm.save(composed("union"), tmp_path / "answer.npz")
         arrays = files.read_archive(tmp_path / "answer.npz")
         del arrays["schema"], arrays["version"]
         files.write_npz(tmp_path / "answer.npz", "dualmech.solution", 2, **arrays)
         with pytest.raises(dm.FileFormatError, match="version"):
-            dm.load_solution(tmp_path / "answer.npz")
+            dm.load(tmp_path / "answer.npz")

@@ -17,8 +17,9 @@ from dualmech.crosscheck import families
 from dualmech.crosscheck.conformance import CHECKS, Case, Run
 from dualmech.geometry.base import proving, shares
 from dualmech.problems.base import Problem
+from dualmech.progress import Status
 from dualmech.reference.engine import attempts
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, judged
 from dualmech.storage import codec, schemas
 from dualmech.validate import Array
 

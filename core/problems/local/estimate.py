@@ -33,7 +33,7 @@ class EstimateDual:
     residual: Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NonnegativeEstimate(Problem):
     """The non-negative data whose answers are nearest to given ones, workload non-negative least squares.
 

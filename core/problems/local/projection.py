@@ -35,7 +35,7 @@ class ProjectionDual:
     ratios: Array | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LocalProjection(Problem):
     """The ε-LDP strategy matrix that is nearest to a given one.
 

@@ -64,7 +64,7 @@ class LocalDual:
     relaxation: Relaxation | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LocalStrategy(Problem):
     """The ε-LDP strategy matrix of least variance on a workload, with any number of outputs.
 

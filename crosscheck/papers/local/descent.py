@@ -14,7 +14,7 @@ from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.local.instances import ALL_RANGE, HISTOGRAM, PREFIX, WORKLOADS, Instance
 from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.problems.local.strategy import LocalStrategy
-from dualmech.solution import Progress
+from dualmech.progress import Progress
 
 TOLERANCE = 1e-6
 

@@ -586,8 +586,8 @@ class TestFiles:
     @pytest.mark.parametrize("case", ["tall", "rank-deficient, sparse", "weights with zeros", "one replaced"])
     def test_round_trip(self, case: str, tmp_path: Path) -> None:
         answer = fast.solve(stated(CASES[case]))
-        dm.save_solution(answer, tmp_path / "answer.npz")
-        again = dm.load_solution(tmp_path / "answer.npz")
+        dm.save(answer, tmp_path / "answer.npz")
+        again = dm.load(tmp_path / "answer.npz")
         assert isinstance(again.problem, dm.TotalVariance)
         # Queries are written over the basis anew, which rounds.
         assert again.objective == pytest.approx(answer.objective, rel=1e-12)
@@ -598,9 +598,9 @@ class TestFiles:
 
     def test_a_file_without_weights_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "answer.npz"
-        dm.save_solution(fast.solve(dm.TotalVariance(dm.workloads.prefix(3))), path)
+        dm.save(fast.solve(dm.TotalVariance(dm.workloads.prefix(3))), path)
         with np.load(path) as archive:
             arrays = {key: value for key, value in archive.items() if key != "weights"}
         np.savez(path, **arrays)
         with pytest.raises(dm.FileFormatError, match="weights"):
-            dm.load_solution(path)
+            dm.load(path)

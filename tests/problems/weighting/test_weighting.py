@@ -443,8 +443,8 @@ class TestFiles:
     @pytest.mark.parametrize("case", ["sparse", "tree, dependent", "one replaced, total asked"])
     def test_round_trip(self, case: str, privacy: str, tmp_path: Path) -> None:
         answer = fast.solve(stated(CASES[case], privacy))
-        dm.save_solution(answer, tmp_path / "answer.npz")
-        again = dm.load_solution(tmp_path / "answer.npz")
+        dm.save(answer, tmp_path / "answer.npz")
+        again = dm.load(tmp_path / "answer.npz")
         assert isinstance(again.problem, dm.QueryWeighting) and again.problem.privacy == privacy
         assert again.certificate == answer.certificate and again.status is dm.Status.CERTIFIED
         np.testing.assert_array_equal(again.primal, answer.primal)
@@ -452,12 +452,12 @@ class TestFiles:
     @pytest.mark.parametrize("key", ["design", "privacy", "dual.neighbour_weights"])
     def test_a_file_that_lacks_something_is_refused(self, key: str, tmp_path: Path) -> None:
         path = tmp_path / "answer.npz"
-        dm.save_solution(fast.solve(stated(CASES["wavelet"], "approximate")), path)
+        dm.save(fast.solve(stated(CASES["wavelet"], "approximate")), path)
         with np.load(path) as archive:
             arrays = {name: value for name, value in archive.items() if name != key}
         np.savez(path, **arrays)
         with pytest.raises(dm.FileFormatError, match=key):
-            dm.load_solution(path)
+            dm.load(path)
 
 
 @pytest.mark.parametrize("privacy", ["approximate", "pure"])

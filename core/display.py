@@ -1,0 +1,57 @@
+"""How objects show themselves: in one line, and as a small table in a notebook."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+
+class Displayed:
+    """An object that a notebook shows as its `repr` above a table of facts."""
+
+    __slots__ = ()
+
+    def _facts(self) -> Mapping[str, object]:
+        """Return what the table says, by what it is called."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        """Return the table, every text of it escaped."""
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(brief(value))}</td></tr>"
+            for name, value in self._facts().items()
+        )
+        return f"<div><code>{html.escape(repr(self))}</code><table>{rows}</table></div>"
+
+
+def brief(value: object) -> str:
+    """Say a value in a few words: a text as it is, a number to six digits, an array by its range or its shape.
+
+    Examples
+    --------
+    >>> brief(1 / 3), brief(np.ones(4)), brief(np.arange(1.0, 9)), brief(np.eye(3))
+    ('0.333333', '1', '1 to 8', '3 x 3 matrix')
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple):
+        return f"({', '.join(brief(each) for each in value)})"
+    if isinstance(value, float | np.floating):
+        return f"{value:.6g}"
+    if isinstance(value, np.ndarray) or sp.issparse(value):
+        return _brief_array(value)
+    return str(value)
+
+
+def _brief_array(array: Any) -> str:
+    if array.ndim == 2:
+        return f"{array.shape[0]} x {array.shape[1]} matrix"
+    if not array.size:
+        return "none"
+    least, largest = f"{array.min():.6g}", f"{array.max():.6g}"
+    return least if least == largest else f"{least} to {largest}"

@@ -1,0 +1,92 @@
+"""News of a solve, one line a step, handed to a callback while it runs and kept with the answer; and why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from dualmech.validate import Array
+
+
+class Status(Enum):
+    """Why a solver stopped; each value says what it means and what to do."""
+
+    CERTIFIED = "The judge proved the answer within the tolerance of the optimum."
+    STEPS_EXHAUSTED = (
+        "The steps or the time allowed ran out first. The answer is the best found and its gap is proven; "
+        "allow more steps, or ask for a larger tolerance."
+    )
+    STALLED = (
+        "Steps stopped to improve the gap, usually at the limit of double precision. The answer is the best "
+        "found and its gap is proven; ask for a larger tolerance, or rescale targets that differ widely."
+    )
+    ROUNDING = (
+        "What is left of the gap is no more than was asked, or no more than rounding in its evaluation may hide. "
+        "Ask for a tolerance above the certificate's resolution, or rescale what differs widely."
+    )
+    BACKEND = (
+        "The backend ended its own way; what it returned was repaired to feasibility and judged. Tighten the "
+        "backend's own tolerances, choose another backend or formulation, or use the fast layer."
+    )
+    NON_FINITE = (
+        "Numbers stopped being finite during the solve. The answer is the best one before that; rescale the "
+        "workload and its targets."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One line of news from a running solver, handed to its `callback`; `iteration` counts decompositions."""
+
+    iteration: int
+    objective: float
+    lower_bound: float
+    gap: float
+    seconds: float
+
+
+Callback = Callable[[Progress], None]
+
+
+class History(tuple[Progress, ...]):
+    """The news of a solve, one `Progress` a step; each field of theirs as an array over all steps.
+
+    Examples
+    --------
+    >>> history = History([Progress(1, 2.0, 1.0, 1.0, 0.1), Progress(2, 1.5, 1.2, 0.25, 0.2)])
+    >>> len(history), history.gap, history[-1].iteration
+    (2, array([1.  , 0.25]), 2)
+    """
+
+    __slots__ = ()
+
+    @property
+    def iteration(self) -> Array:
+        """Decompositions so far."""
+        return self._over_steps("iteration")
+
+    @property
+    def objective(self) -> Array:
+        """The best objective."""
+        return self._over_steps("objective")
+
+    @property
+    def lower_bound(self) -> Array:
+        """The best bound."""
+        return self._over_steps("lower_bound")
+
+    @property
+    def gap(self) -> Array:
+        """The gap between both, by the solver's own account."""
+        return self._over_steps("gap")
+
+    @property
+    def seconds(self) -> Array:
+        """Seconds since the start."""
+        return self._over_steps("seconds")
+
+    def _over_steps(self, name: str) -> Array:
+        return np.array([getattr(news, name) for news in self], dtype=np.float64)
