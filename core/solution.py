@@ -142,9 +142,10 @@ class Solution(Displayed):
         (True, 'CERTIFIED')
         """
         kind = type(self.problem).__name__
-        if kind not in codec.PROBLEMS:
-            known = ", ".join(codec.PROBLEMS)
-            raise InputTypeError(f"solution must be of one of {known} to be written, got that of a {kind}")
+        if kind not in (known := codec.known_problems()):
+            raise InputTypeError(
+                f"solution must be of one of {', '.join(known)} to be written, got that of a {kind}"
+            )
         arrays = codec.described(self.problem, self.primal, self.dual)
         kept = {key: getattr(self, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
         files.write_npz(path, SCHEMA, VERSION, **arrays, status=self.status.name, **kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -33,6 +34,12 @@ KINDS: dict[str, Kind] = {}
 
 PROBLEMS: dict[str, Any] = {}
 """The problems whose solutions can be written, by name; `dualmech.storage.schemas` lists them."""
+
+
+def known_problems() -> dict[str, Any]:
+    """Return the problems whose solutions can be written; `dualmech.storage.schemas` enters them, and all kinds."""
+    importlib.import_module("dualmech.storage.schemas")
+    return PROBLEMS
 
 
 def described(problem: Any, primal: Any, dual: Any) -> Arrays:
