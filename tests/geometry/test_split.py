@@ -233,9 +233,10 @@ class TestSolver:
     def test_has_no_one_program_and_takes_no_orbits_start_or_method(self) -> None:
         with pytest.raises(dm.InvalidInputError, match="split noise has no one program"):
             reference.formulate(split(PREFIXES))
-        for options in ({"orbits": [[*range(36)]]}, {"start": fast.solve(split(PREFIXES), tol=0.1)}):
-            with pytest.raises(dm.InvalidInputError, match="orbits and start are for geometry 'dense'"):
-                fast.solve(split(PREFIXES), **cast(Any, options))
+        with pytest.raises(dm.InvalidInputError, match="orbits are for geometry 'dense'"):
+            fast.solve(split(PREFIXES), orbits=[[*range(36)]])
+        with pytest.raises(dm.InvalidInputError, match="start is not for geometry 'split'"):
+            fast.solve(split(PREFIXES), start=fast.solve(split(PREFIXES), tol=0.1))
         with pytest.raises(dm.InvalidInputError, match="method must be auto"):
             fast.solve(split(PREFIXES), method="newton")
 
