@@ -50,8 +50,8 @@ class Relation:
         >>> dm.neighbours.Relation.of("replace:3")
         Relation(replace=True, members=3)
         """
-        name, _, members = text.partition(":")
-        counted = not members or (members.isdecimal() and int(members) > 0)
+        name, colon, members = text.partition(":")
+        counted = not colon or (members.isdecimal() and int(members) > 0)
         if name not in ("add-remove", "replace") or not counted:
             raise InvalidInputError(
                 f"neighbours must be add-remove, replace, add-remove:RECORDS, replace:RECORDS or a matrix, got {text!r}"

@@ -255,11 +255,11 @@ class TestSolvers:
         with pytest.raises(dm.InvalidInputError, match="formulate each of problem.factors"):
             reference.formulate(problem)
         answer = fast.solve(problem)
-        for options in ({"orbits": [[*range(18)]]}, {"start": answer}):
-            with pytest.raises(dm.InvalidInputError, match="orbits and start are for the factors"):
-                fast.solve(problem, **options)
-        with pytest.raises(dm.InvalidInputError, match="orbits are for"):
-            reference.solve(problem, orbits=[[*range(18)]])
+        for solver in (fast.solve, reference.solve, reference.formulate):
+            with pytest.raises(dm.InvalidInputError, match="orbits are for geometry 'dense'"):
+                solver(problem, orbits=[[*range(18)]])
+        with pytest.raises(dm.InvalidInputError, match="start is not for geometry 'product'"):
+            fast.solve(problem, start=answer)
 
 
 class TestMechanism:
@@ -347,7 +347,16 @@ class TestWorkload:
             ),
             ("geometry 'product' takes workloads", lambda: dm.FitnessForUse(PREFIXES, dm.ByFactor(1.0))),
             ("geometry 'product' takes", lambda: dm.FitnessForUse(TWICE, [1.0] * 9, geometry="product")),
-            ("must be positive", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1.0, -1.0))),
+            ("^factor 1: targets must be pos", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1.0, -1.0))),
+            ("^factor 0: .* 3 numbers, got", lambda: dm.FitnessForUse(TWICE, dm.ByFactor([1.0, 2.0], 1.0))),
+            ("^factor 1: .*'height' is none", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, {"height": 1}))),
+            (
+                "^factor 1: weights",
+                lambda: dm.TotalVariance(
+                    TWICE, dm.ByFactor(1.0, None), geometry=dm.TotalVariance(TWICE).geometry
+                ),
+            ),
+            ("^targets must be positive", lambda: dm.FitnessForUse(TWICE, -1.0)),
             (
                 "a basis and a matrix of neighbours are for",
                 lambda: dm.FitnessForUse(TWICE, basis=np.eye(9), geometry="product"),
