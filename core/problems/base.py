@@ -227,8 +227,8 @@ def same_values(one: Any, other: Any) -> bool:
                 (one.neighbours, other.neighbours),
             )
         )
-    if isinstance(one, str | Relation):
-        return bool(one == other)
+    if isinstance(one, str | Relation) or isinstance(other, str | Relation):
+        return bool(type(one) is type(other) and one == other)
     return bool(np.array_equal(to_dense(one), to_dense(other)))
 
 
