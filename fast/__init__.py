@@ -82,9 +82,9 @@ def solve(
     options : SoftmaxOptions, optional
         The parameters of these two.
     start : Solution, optional
-        A solution of the same or a similar problem (same numbers of neighbours and queries; for `CommonMechanism`
-        of mechanisms and of rows in the basis) to start from; not for `QueryWeighting`, whose interior-point
-        method takes some ten steps from anywhere, nor for `ReuseFitness`, products and split noise.
+        A solution of the same or a similar problem (same geometry and numbers of neighbours and queries; for
+        `CommonMechanism` of mechanisms and of rows in the basis) to start from; not for `QueryWeighting`, whose
+        interior-point method takes some ten steps from anywhere, nor for `ReuseFitness`, products and split noise.
     orbits : iterable of (d,) arrays, or Orbits, optional
         Permutations of the cells that change nothing, checked by `dualmech.Orbits.of`: the solver then has one weight
         for each orbit. `FitnessForUse`, `PrivacyFirst` and `TotalVariance` on geometry ``dense`` alone.
@@ -132,7 +132,8 @@ def _check_options(problem: Any, solver: Any, options: dict[str, Any]) -> None:
     for name in options:
         if name not in own:
             useful = OPTIONS.get(_geometry(problem), own)
-            known = ("tol", *filter(useful.__contains__, own), "max_iterations", "time_limit", "callback")
+            taken = [each for each in own if each in useful]
+            known = ("tol", *taken, "max_iterations", "time_limit", "callback")
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InputTypeError(

@@ -7,7 +7,7 @@ from typing import Any
 import cvxpy as cp
 
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.orbits import check_apply
+from dualmech.geometry.orbits import check_orbits
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference import blocks, fitness, products, split, variance
@@ -23,7 +23,7 @@ UNSTATED = {
 def formulate(problem: Any, **options: Any) -> cp.Problem:
     """State the problem over its own arrays; see `dualmech.reference.formulate`."""
     name = problem.geometry.name
-    check_apply(problem.geometry, options.get("orbits"))
+    check_orbits(problem.geometry, options.get("orbits"))
     if name in UNSTATED:
         raise InvalidInputError(UNSTATED[name])
     return _statement(problem).formulate(problem, **options)
@@ -32,7 +32,7 @@ def formulate(problem: Any, **options: Any) -> cp.Problem:
 def solve(problem: Any, **options: Any) -> Solution:
     """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
     name = problem.geometry.name
-    check_apply(problem.geometry, options.get("orbits"))
+    check_orbits(problem.geometry, options.get("orbits"))
     if name != "dense" and isinstance(problem, PrivacyFirst):
         answer = solve(problem.accuracy_first, **options)
         return restated(answer, problem, problem.feasible(answer.primal), answer.dual)

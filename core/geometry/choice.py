@@ -261,11 +261,10 @@ def _blocks(
 
 def _otherwise(workload: Workload, relation: Relation | None) -> str:
     """Say which geometries hold a workload that has too little symmetry for blocks."""
-    queries, cells = workload.shape
+    (queries, cells), usual = workload.shape, relation is None
     held = {
-        "'split', whose interval need not be tight,": relation is None
-        and isinstance(workload, TableWorkload),
-        "'product'": relation is None and isinstance(workload, ProductWorkload),
+        "'split', whose interval need not be tight,": usual and isinstance(workload, TableWorkload),
+        "'product'": usual and isinstance(workload, ProductWorkload),
         "'dense'": cells <= LARGEST_DENSE and queries * cells <= MAX_DENSE_ENTRIES,
     }
     named = " or ".join(words for words, holds in held.items() if holds)
@@ -296,7 +295,7 @@ def _of_factor(index: int, given: Any, *asked: Any) -> tuple[Geometry, Any]:
         return choose(*asked)
     except DualmechError as error:
         if isinstance(given, ByFactor):
-            raise type(error)(f"factor {index}: {error}") from None
+            raise type(error)(f"factors[{index}]: {error}") from None
         raise
 
 

@@ -70,7 +70,7 @@ class Orbits:
                 raise InputTypeError(
                     f"problem must be a FitnessForUse, PrivacyFirst or TotalVariance, got {type(problem).__name__}"
                 )
-        check_apply(problem.geometry, permutations)
+        check_orbits(problem.geometry, permutations)
         queries, cells = problem.workload.shape
         neighbours = problem.neighbours
         count = cells if neighbours is None else neighbours.shape[1]
@@ -98,7 +98,7 @@ class Orbits:
         return cls(joined(moves, count), joined(links, queries))
 
 
-def check_apply(geometry: Any, orbits: Any) -> None:
+def check_orbits(geometry: Any, orbits: Any) -> None:
     """Refuse orbits, unless they are None, on another geometry than a dense one: blocks find their own."""
     if orbits is not None and (kind := getattr(geometry, "name", None)) != "dense":
         raise InvalidInputError(f"orbits are for geometry 'dense', the problem stands on {kind!r}")

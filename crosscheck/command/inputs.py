@@ -62,7 +62,7 @@ def read_own_neighbours(path: str) -> Relation | Array | None:
         return None
     if (own := arrays.get("neighbours")) is None:
         return Relation()
-    return Relation.of(str(own)) if own.ndim == 0 else Relation.matching(own) or own
+    return Relation.of(str(own)) if own.ndim == 0 else read_neighbours(path)
 
 
 DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {

@@ -7,7 +7,7 @@ from typing import Any
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
 from dualmech.fast.reductions import blocks, dense, product, split
-from dualmech.geometry.orbits import check_apply
+from dualmech.geometry.orbits import check_orbits
 from dualmech.solution import Solution
 
 
@@ -17,7 +17,7 @@ def solve(geometry: Any, problem: Any, limits: loop.Limits, **options: Any) -> S
     Raises `InvalidInputError` for an option that the geometry has no use for.
     """
     given = {name: value for name, value in options.items() if value is not None or name == "method"}
-    check_apply(geometry, given.get("orbits"))
+    check_orbits(geometry, given.get("orbits"))
     if "start" in given and "start" not in OPTIONS[geometry.name]:
         raise InvalidInputError(f"start is not for geometry {geometry.name!r}, whose solver begins anew")
     return SOLVERS[geometry.name](problem, limits, **given)

@@ -237,6 +237,17 @@ class TestNeighbours:
         refused = run("judge", "prefix:4", "--covariance", path, *own).exception
         assert "replace:1, or left out, got a matrix of 4 differences" in str(refused)
 
+    @pytest.mark.parametrize(
+        "neighbours",
+        [np.zeros((0, 0)), np.ones(4), np.full((4, 4), np.nan), np.array("rename"), np.array(3.0)],
+    )
+    def test_a_file_that_lies_about_them_is_refused(self, tmp_path: Path, neighbours: np.ndarray) -> None:
+        path = str(tmp_path / "answer.npz")
+        assert run("solve", "prefix:4", "-o", path).exit_code == 0
+        np.savez(path, **{**np.load(path), "neighbours": neighbours})
+        refused = run("judge", "prefix:4", "--covariance", path).exception
+        assert isinstance(refused, DualmechError) and "neighbours" in str(refused)
+
     def test_a_bare_covariance_has_no_say(self, tmp_path: Path) -> None:
         np.save(tmp_path / "mine.npy", np.eye(4))
         for rule in ("replace:1", "add-remove:2"):

@@ -376,11 +376,17 @@ class TestWorkload:
             ),
             ("geometry 'product' takes workloads", lambda: dm.FitnessForUse(PREFIXES, dm.ByFactor(1.0))),
             ("geometry 'product' takes", lambda: dm.FitnessForUse(TWICE, [1.0] * 9, geometry="product")),
-            ("^factor 1: targets must be pos", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1.0, -1.0))),
-            ("^factor 0: .* 3 numbers, got", lambda: dm.FitnessForUse(TWICE, dm.ByFactor([1.0, 2.0], 1.0))),
-            ("^factor 1: .*'height' is none", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, {"height": 1}))),
+            (r"^factors\[1\]: targets must be pos", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1.0, -1.0))),
             (
-                "^factor 1: weights",
+                r"^factors\[0\]: .* 3 numbers, got",
+                lambda: dm.FitnessForUse(TWICE, dm.ByFactor([1.0, 2.0], 1.0)),
+            ),
+            (
+                r"^factors\[1\]: .*'height' is none",
+                lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, {"height": 1})),
+            ),
+            (
+                r"^factors\[1\]: weights",
                 lambda: dm.TotalVariance(
                     TWICE, dm.ByFactor(1.0, None), geometry=dm.TotalVariance(TWICE).geometry
                 ),
