@@ -25,6 +25,7 @@ from .errors import FileFormatError as FileFormatError
 from .errors import InfeasibleAnswerError as InfeasibleAnswerError
 from .errors import InputTypeError as InputTypeError
 from .errors import InvalidInputError as InvalidInputError
+from .errors import LittleSymmetryError as LittleSymmetryError
 from .errors import ReleaseOrderError as ReleaseOrderError
 from .errors import SamplingWarning as SamplingWarning
 from .errors import UncertifiedWarning as UncertifiedWarning

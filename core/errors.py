@@ -15,6 +15,10 @@ class InputTypeError(DualmechError, TypeError):
     """A value of a kind that is not allowed, such as text where numbers belong."""
 
 
+class LittleSymmetryError(InvalidInputError):
+    """A workload has too little symmetry for blocks of a size that can be solved; the message says what holds it."""
+
+
 class FileFormatError(InvalidInputError):
     """A file that cannot be read or written, or whose contents break its schema (`docs/formats.md`)."""
 

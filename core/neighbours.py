@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.validate import Matrix
 
 MAX_ENTRIES = 2**27  # largest number of non-zero entries that a builder writes out (2 GB)
 MAX_MEMBERS = 2**53  # largest number of records of one household, that float64 still counts exactly
@@ -50,13 +51,34 @@ class Relation:
         >>> dm.neighbours.Relation.of("replace:3")
         Relation(replace=True, members=3)
         """
-        name, _, members = text.partition(":")
-        counted = not members or (members.isdecimal() and int(members) > 0)
+        name, colon, members = text.partition(":")
+        counted = not colon or (members.isdecimal() and int(members) > 0)
         if name not in ("add-remove", "replace") or not counted:
             raise InvalidInputError(
                 f"neighbours must be add-remove, replace, add-remove:RECORDS, replace:RECORDS or a matrix, got {text!r}"
             )
         return cls(name == "replace", validate.size(members=int(members or 1)))
+
+    @classmethod
+    def matching(cls, differences: Matrix) -> Relation | None:
+        """Return the relation whose `matrix` this is, None where there is none.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> dm.neighbours.Relation.matching(dm.neighbours.replace_one(3))
+        Relation(replace=True, members=1)
+        """
+        cells, pairs = differences.shape
+        members = float(abs(differences).max())
+        if not (1 <= members <= MAX_MEMBERS and members.is_integer()):
+            return None
+        for relation in (cls(False, int(members)), cls(True, int(members))):
+            if pairs == (cells * (cells - 1) // 2 if relation.replace else cells) > 0:
+                own = household(cells, relation.members, relation.replace)
+                if abs(own - sp.csc_array(differences)).max() == 0:
+                    return relation
+        return None
 
     def matrix(self, d: int) -> sp.csc_array | None:
         """Return U over d cells, None for the identity."""

@@ -237,10 +237,10 @@ def judged(
     )
 
 
-def required(answer: Any) -> Solution:
+def required(answer: Any, name: str = "answer") -> Solution:
     """Refuse what is no solution."""
     if not isinstance(answer, Solution):
-        raise InputTypeError(f"answer must be a dualmech.Solution, got {type(answer).__name__}")
+        raise InputTypeError(f"{name} must be a dualmech.Solution, got {type(answer).__name__}")
     return answer
 
 

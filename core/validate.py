@@ -38,12 +38,15 @@ def read_only(array: Array) -> Array:
 def numeric(ndim: int | None = None, /, **named: object) -> Array:
     """Return a read-only float64 copy of a non-empty numeric array, of `ndim` dimensions if given."""
     name, value = _one(named)
-    if isinstance(value, str | bytes):
-        raise InputTypeError(f"{name} must be numbers, got text: {value!r}")
+    if value is None or isinstance(value, str | bytes):
+        shown = "None" if value is None else f"text: {value!r}"
+        raise InputTypeError(f"{name} must be a number or an array of numbers, got {shown}")
     try:
         raw = np.asarray(value)
         if raw.dtype.kind not in "biuf" and not (raw.dtype.kind == "O" and raw.size):
             raise TypeError
+        if raw.dtype.kind == "O" and any(each is None for each in raw.flat):
+            raise TypeError  # which numpy would take for NaN
         array = np.array(raw, dtype=np.float64)
     except OverflowError as error:
         raise InvalidInputError(f"{name} must be numbers that a double can hold") from error
@@ -78,13 +81,15 @@ def positive(ndim: int | None = None, /, **named: object) -> Array:
 
 def positive_number(**named: object) -> float:
     """Return one finite number > 0."""
-    return float(positive(0, **named))
+    name, number = _number("a positive number", named)
+    if number <= 0:
+        raise InvalidInputError(f"{name} must be positive, got {number:g}")
+    return number
 
 
 def nonnegative_number(**named: object) -> float:
     """Return one finite number >= 0."""
-    name, _ = _one(named)
-    number = float(finite(0, **named))
+    name, number = _number("a number of at least 0", named)
     if number < 0:
         raise InvalidInputError(f"{name} must be at least 0, got {number:g}")
     return number
@@ -92,8 +97,7 @@ def nonnegative_number(**named: object) -> float:
 
 def probability(**named: object) -> float:
     """Return one number strictly between 0 and 1."""
-    name, _ = _one(named)
-    number = float(finite(0, **named))
+    name, number = _number("a number strictly between 0 and 1", named)
     if not 0 < number < 1:
         raise InvalidInputError(f"{name} must lie strictly between 0 and 1, got {number:g}")
     return number
@@ -188,6 +192,18 @@ def moderate(**named: Matrix) -> None:
         )
 
 
+def _number(allowed: str, named: dict[str, Any]) -> tuple[str, float]:
+    """Return the name and one finite number; what is none is refused with what is allowed."""
+    name, value = _one(named)
+    try:
+        array = numeric(**named)
+    except InputTypeError:
+        raise InputTypeError(f"{name} must be {allowed}, got {_describe(value)}") from None
+    if array.ndim:
+        raise InvalidInputError(f"{name} must be {allowed}, got shape {array.shape}")
+    return name, float(finite(0, **named))
+
+
 def _entry(name: str, array: Array, index: npt.NDArray[np.intp]) -> str:
     where = f" at {name}[{', '.join(map(str, index))}]" if array.ndim else ""
     return f"{array[tuple(index)]:g}{where}"
@@ -199,5 +215,7 @@ def _one(named: dict[str, Any]) -> tuple[str, Any]:
 
 
 def _describe(value: object) -> str:
+    if value is None:
+        return "None"
     text = " ".join(repr(value).split())
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

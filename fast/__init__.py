@@ -6,13 +6,14 @@ import difflib
 import inspect
 from typing import Any
 
-from dualmech.errors import InputTypeError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast import fitness, variance, weighting
 from dualmech.fast.chain import chain
 from dualmech.fast.common import solver as common
 from dualmech.fast.eigen import EigenDesign, eigen_design, eigen_weights
 from dualmech.fast.engine.loop import Limits
 from dualmech.fast.local import estimate, projection, strategy
+from dualmech.fast.reductions import OPTIONS
 from dualmech.fast.refinement import refine
 from dualmech.fast.reuse import solver as reuse
 from dualmech.fast.softmax import smoothed
@@ -27,7 +28,7 @@ from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Callback
-from dualmech.solution import Solution, warned
+from dualmech.solution import Solution, required, warned
 
 __all__ = ["EigenDesign", "SoftmaxOptions", "chain", "eigen_design", "eigen_weights", "refine", "solve"]
 
@@ -82,9 +83,9 @@ def solve(
     options : SoftmaxOptions, optional
         The parameters of these two.
     start : Solution, optional
-        A solution of the same or a similar problem (same numbers of neighbours and queries; for `CommonMechanism`
-        of mechanisms and of rows in the basis) to start from; not for `QueryWeighting`, whose interior-point
-        method takes some ten steps from anywhere, nor for `ReuseFitness`, products and split noise.
+        A solution of the same or a similar problem (same geometry and numbers of neighbours and queries; for
+        `CommonMechanism` of mechanisms and of rows in the basis) to start from; not for `QueryWeighting`, whose
+        interior-point method takes some ten steps from anywhere, nor for `ReuseFitness`, products and split noise.
     orbits : iterable of (d,) arrays, or Orbits, optional
         Permutations of the cells that change nothing, checked by `dualmech.Orbits.of`: the solver then has one weight
         for each orbit. `FitnessForUse`, `PrivacyFirst` and `TotalVariance` on geometry ``dense`` alone.
@@ -120,20 +121,31 @@ def solve(
         raise InputTypeError(
             f"problem must be one that the fast layer solves ({known}), got {type(problem).__name__}"
         )
-    _check_options(type(problem), solver, options)
+    _check_options(problem, solver, options)
     limits = Limits.checked(tol, max_iterations, time_limit, callback)
     return warned(solver(problem, limits, **options))
 
 
-def _check_options(kind: type, solver: Any, options: dict[str, Any]) -> None:
+def _check_options(problem: Any, solver: Any, options: dict[str, Any]) -> None:
     """Refuse an option that a solver does not have, by its name and with the one that may be meant."""
-    described = inspect.signature(fitness.solve if kind is PrivacyFirst else solver).parameters.values()
+    described = inspect.signature(solver).parameters.values()
     own = [each.name for each in described if each.kind is inspect.Parameter.KEYWORD_ONLY]
     for name in options:
         if name not in own:
-            known = ("tol", *own, "max_iterations", "time_limit", "callback")
+            useful = OPTIONS.get(_geometry(problem), own)
+            taken = [each for each in own if each in useful]
+            known = ("tol", *taken, "max_iterations", "time_limit", "callback")
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InputTypeError(
-                f"option {name!r} is not for {kind.__name__}, which takes {', '.join(known)}{hint}"
+                f"option {name!r} is not for {type(problem).__name__}, which takes {', '.join(known)}{hint}"
             )
+    if (start := options.get("start")) is not None:
+        here, there = _geometry(problem), _geometry(required(start, "start").problem)
+        if here and there and here != there:
+            raise InvalidInputError(f"start is a point of geometry {there!r}, the problem stands on {here!r}")
+
+
+def _geometry(problem: Any) -> str:
+    """Return the name of the geometry that a problem stands on, if it has one."""
+    return getattr(getattr(problem, "geometry", None), "name", "")

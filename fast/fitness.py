@@ -37,7 +37,16 @@ def solve(
     return reductions.solve(problem.geometry, problem, limits, method=method, start=start, orbits=orbits)
 
 
-def solve_privacy_first(problem: PrivacyFirst, limits: loop.Limits, **options: Any) -> Solution:
+def solve_privacy_first(
+    problem: PrivacyFirst,
+    limits: loop.Limits,
+    *,
+    method: str = "auto",
+    options: published.SoftmaxOptions | None = None,
+    start: Solution | None = None,
+    orbits: Any = None,
+) -> Solution:
     """Solve Problem 2 by its accuracy-first twin: the same dual weights prove both; see `dualmech.fast.solve`."""
-    answer = solve(problem.accuracy_first, limits, **options)
+    twin = problem.accuracy_first
+    answer = solve(twin, limits, method=method, options=options, start=start, orbits=orbits)
     return restated(answer, problem, problem.feasible(answer.primal), answer.dual)

@@ -7,6 +7,7 @@ from typing import Any
 import cvxpy as cp
 
 from dualmech.errors import InvalidInputError
+from dualmech.geometry.orbits import check_orbits
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference import blocks, fitness, products, split, variance
@@ -22,6 +23,7 @@ UNSTATED = {
 def formulate(problem: Any, **options: Any) -> cp.Problem:
     """State the problem over its own arrays; see `dualmech.reference.formulate`."""
     name = problem.geometry.name
+    check_orbits(problem.geometry, options.get("orbits"))
     if name in UNSTATED:
         raise InvalidInputError(UNSTATED[name])
     return _statement(problem).formulate(problem, **options)
@@ -30,13 +32,13 @@ def formulate(problem: Any, **options: Any) -> cp.Problem:
 def solve(problem: Any, **options: Any) -> Solution:
     """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
     name = problem.geometry.name
+    check_orbits(problem.geometry, options.get("orbits"))
     if name != "dense" and isinstance(problem, PrivacyFirst):
         answer = solve(problem.accuracy_first, **options)
         return restated(answer, problem, problem.feasible(answer.primal), answer.dual)
     if name not in UNSTATED:
         return _statement(problem).solve(problem, **options)
-    if options.pop("orbits", None) is not None:
-        raise InvalidInputError("orbits are for geometry 'dense'")
+    options.pop("orbits", None)
     return (products if name == "product" else split).solve(problem, solve, **options)
 
 

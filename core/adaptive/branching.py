@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -33,12 +33,7 @@ class Guarantee(GaussianPrivacy):
         Squared privacy cost of each pair of neighbours, the largest over all branches.
     """
 
-    profile: Array
-
-    @property
-    def squared_privacy_cost(self) -> float:
-        """The largest entry of the profile, Δ²."""
-        return float(self.profile.max())
+    profile: Array = field()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import scipy.linalg
 from scipy.sparse import coo_array, csgraph
 
-from dualmech.geometry.base import LittleSymmetryError
+from dualmech.errors import LittleSymmetryError
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload

@@ -9,17 +9,13 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from dualmech.errors import InvalidInputError
+from dualmech.errors import LittleSymmetryError as LittleSymmetryError
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
 T = TypeVar("T")
 Index = npt.NDArray[np.intp]
 Judged = tuple[float, float]  # a number and an allowance for its rounding, relative
-
-
-class LittleSymmetryError(InvalidInputError):
-    """A workload has too little symmetry for blocks of a size that can be solved."""
 
 
 MOST_PASSES = 10

@@ -10,9 +10,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InvalidInputError, LittleSymmetryError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
-from dualmech.geometry.base import LittleSymmetryError
 from dualmech.validate import Array
 from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.unions import Queries, UnionWorkload

@@ -8,8 +8,8 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.base import Geometry, LittleSymmetryError
+from dualmech.errors import DualmechError, InputTypeError, InvalidInputError, LittleSymmetryError
+from dualmech.geometry.base import Geometry
 from dualmech.geometry.block_rows import MAX_ORBITS
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
@@ -18,7 +18,7 @@ from dualmech.geometry.split import Split
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads import numbers
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.products import ProductWorkload
 from dualmech.workloads.query_tables import TableWorkload
@@ -149,13 +149,13 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
         if not isinstance(workload, ProductWorkload) or not workload.same_as(geometry.workload):
             raise InvalidInputError("geometry must be of this workload")
         known: dict[Any, Any] = {}
-        found = []
+        found: list[Any] = []
         for own, factor, share in zip(
             workload.factors, geometry.factors, _shares(workload, given, name), strict=True
         ):
             key = id(factor), share if _is_number(share) else id(share)
             if key not in known:
-                known[key] = choose(own, share, name, factor)[1]
+                known[key] = _of_factor(len(found), given, own, share, name, factor)[1]
             found.append(known[key])
         geometry.representable(name, found)
         return geometry, tuple(found)
@@ -240,12 +240,24 @@ def _blocks(
         assert asked is not None
         limited = auto and isinstance(workload, TableWorkload)
         return Blocks.of(asked, SPLIT_FROM if limited else MAX_ORBITS, relation), found
-    except LittleSymmetryError:
+    except LittleSymmetryError as error:
         if auto and relation is not None and workload.shape[1] <= LARGEST_DENSE:
             return None
         if auto and relation is None and isinstance(workload, TableWorkload):
             return _split(workload, given, name)
-        raise
+        raise LittleSymmetryError(f"{error}; {_otherwise(workload, relation)}") from None
+
+
+def _otherwise(workload: Workload, relation: Relation | None) -> str:
+    """Say which geometries hold a workload that has too little symmetry for blocks."""
+    (queries, cells), usual = workload.shape, relation is None
+    held = {
+        "'split', whose interval need not be tight,": usual and isinstance(workload, TableWorkload),
+        "'product'": usual and isinstance(workload, ProductWorkload),
+        "'dense'": cells <= LARGEST_DENSE and queries * cells <= MAX_DENSE_ENTRIES,
+    }
+    named = " or ".join(words for words, holds in held.items() if holds)
+    return f"geometry {named} holds it" if named else "no other geometry holds it: ask for coarser values"
 
 
 def _split(workload: Workload, given: Any, name: str) -> tuple[Geometry, Any]:
@@ -266,17 +278,27 @@ def _shares(workload: ProductWorkload, given: Any, name: str) -> tuple[Any, ...]
     return given.numbers
 
 
+def _of_factor(index: int, given: Any, *asked: Any) -> tuple[Geometry, Any]:
+    """Return what `choose` does of a factor; it says which of several numbers it cannot take."""
+    try:
+        return choose(*asked)
+    except DualmechError as error:
+        if isinstance(given, ByFactor):
+            raise type(error)(f"factors[{index}]: {error}") from None
+        raise
+
+
 def _product(
     workload: ProductWorkload, given: Any, name: str, dense: DenseBuilder | None
 ) -> tuple[Geometry, Any]:
     """Return the product of the factors' geometries; a factor that comes twice with the same numbers is built once."""
     known: dict[Any, tuple[Geometry, Any]] = {}
-    found = []
+    found: list[tuple[Geometry, Any]] = []
     for factor, own in zip(workload.factors, _shares(workload, given, name), strict=True):
         key = id(factor), own if _is_number(own) else id(own)
         if key not in known:
             kind = "blocks" if isinstance(factor, MarginalWorkload) else "dense"
-            known[key] = choose(factor, own, name, kind, dense)
+            known[key] = _of_factor(len(found), given, factor, own, name, kind, dense)
         found.append(known[key])
     made = Product(workload, tuple(geometry for geometry, _ in found))
     held = tuple(own for _, own in found)

@@ -70,8 +70,7 @@ class Orbits:
                 raise InputTypeError(
                     f"problem must be a FitnessForUse, PrivacyFirst or TotalVariance, got {type(problem).__name__}"
                 )
-        if (kind := getattr(problem.geometry, "name", None)) != "dense":
-            raise InvalidInputError(f"orbits are for problems on geometry 'dense', got {kind!r}")
+        check_orbits(problem.geometry, permutations)
         queries, cells = problem.workload.shape
         neighbours = problem.neighbours
         count = cells if neighbours is None else neighbours.shape[1]
@@ -97,6 +96,12 @@ class Orbits:
                 rows = neighbours.T.tocsr() if sp.issparse(neighbours) else neighbours.T
                 moves.append(_images(rows, order, np.ones(count), f"orbits[{index}]", "neighbours {}".format))
         return cls(joined(moves, count), joined(links, queries))
+
+
+def check_orbits(geometry: Any, orbits: Any) -> None:
+    """Refuse orbits, unless they are None, on another geometry than a dense one: blocks find their own."""
+    if orbits is not None and (kind := getattr(geometry, "name", None)) != "dense":
+        raise InvalidInputError(f"orbits are for geometry 'dense', the problem stands on {kind!r}")
 
 
 def averages(orbits: Index) -> sp.csr_array:

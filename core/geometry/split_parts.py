@@ -20,8 +20,7 @@ class SplitNoise:
 
     means: Array  # (n,) θ, what each value has of the total
     root: Array  # (n, n) F with ``F F' = K``
-    # the largest diagonal entry of ``Σ⁻¹ - 11'/t``, which is what a record costs on top of the total
-    residual_cost: float
+    residual_costs: Array  # (n,) diagonal of ``Σ⁻¹ - 11'/t``: what a record costs on top of the total
     # residual_variances, total_parts: (m,) ``a_j K a_j'`` and ``(a_j θ)²`` of each query
     residual_variances: Array
     total_parts: Array
@@ -44,7 +43,7 @@ class SplitNoise:
         total = float(ones @ ones)
         # A backward error of the factor moves a'Σb by at most slack · ‖|F||a|‖ ‖|F||b|‖, cancellation or not.
         whole = float(np.linalg.norm(np.abs(factor).sum(axis=1)))
-        residual = float((costs + allowance).max() - 1 / (total + slack * whole**2)) if size > 1 else 0.0
+        residual = costs + allowance - 1 / (total + slack * whole**2) if size > 1 else np.zeros(size)
         lengths, along = (
             np.linalg.norm(np.abs(factor) @ np.abs(queries.T), axis=0),
             ones @ factor @ queries.T / total,
@@ -54,6 +53,11 @@ class SplitNoise:
         spread = (left + slack * lengths) ** 2 + slack * lengths**2 if size > 1 else np.zeros(len(queries))
         parts = (np.abs(along) + slack * lengths * whole / total) ** 2 * (1 + 2 * slack * whole**2 / total)
         return cls(factor.T @ ones / total, root, residual, spread, parts)
+
+    @property
+    def residual_cost(self) -> float:
+        """The largest of them."""
+        return float(self.residual_costs.max())
 
     @property
     def worst(self) -> Array:

@@ -18,7 +18,7 @@ from dualmech.geometry.block_rows import BlockRows, Key
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.choice import tabular
 from dualmech.mechanisms import components, records
-from dualmech.mechanisms.noise import ROUNDING_TOLERANCE
+from dualmech.mechanisms.noise import on_the_safe_side
 from dualmech.mechanisms.pieces import Piece, axes_of
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
@@ -102,13 +102,15 @@ class BlockNoise:
         return self.moved.rows.wide
 
     @property
-    def squared_privacy_cost(self) -> float:
-        """The cost of the worst orbit of neighbours; of records added or removed, the largest ``Σ_b (K_b⁻¹)_oo``.
+    def profile(self) -> Array:
+        """Squared privacy cost of each orbit of neighbours (s,), which is that of every pair in it.
 
+        Of records added or removed, ``Σ_b (K_b⁻¹)_oo``: an orbit is a choice of one class of values of each attribute
+        in `wide`, in row-major order, ``symmetries[axis].labels`` being the class of each value; of marginal tables
+        there is one for all. Of replaced records an orbit is a kind of pairs of cells.
         Where its rounding may exceed 1e-9 of it, the allowance is added: privacy errs on the safe side.
         """
-        cost, safe = float(self.costs.max()), float((self.costs + self.rounding).max())
-        return safe if safe > cost * (1 + ROUNDING_TOLERANCE) else cost
+        return on_the_safe_side(self.costs, self.rounding)
 
     @property
     def noise(self) -> dict[Axes, float]:

@@ -23,9 +23,6 @@ SCHEMA, VERSION = "dualmech.mechanism", 1
 
 MAX_WRITTEN = 2**24  # largest number of entries of a query matrix that is written out
 
-SPENT = 1e-9
-"""A free budget of at most this, relative to the cost allowed, is none; a cost allowed may lie this far below."""
-
 
 class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
     """The mechanism ``x ↦ B x + N(0, Σ)``, with everything that follows from its two matrices.
@@ -65,36 +62,6 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
     """
 
     __slots__ = ()
-
-    def free_budget(self, alpha: float | None = None) -> Array:
-        """Return what is left to spend on each pair of neighbours (s,): ``α - profile``, none of it negative.
-
-        Any further release of cost matrix G with ``u_i' G u_i ≤ α - profile_i`` for every pair of neighbours
-        u_i leaves the squared privacy cost of both together at α or below: cost matrices of independent
-        noise add up, and so do profiles (FFU, section 3.2.1).
-        Raises `InvalidInputError` or `InputTypeError` for an α below the cost, or a mechanism that releases
-        something exactly, whose cost is infinite.
-
-        With `alpha`, squared privacy cost allowed, at least that of the mechanism (up to 1e-9, relative); by default
-        that.
-
-        Examples
-        --------
-        >>> import dualmech as dm
-        >>> dm.LinearGaussianMechanism([[1, 1, 0], [0, 1, 1]], [[1, 0], [0, 1]]).free_budget()
-        array([1., 0., 1.])
-        """
-        cost = float(self._profile.max())
-        if np.isinf(cost):
-            raise InvalidInputError(
-                "a free budget needs a finite privacy cost, this mechanism releases exactly"
-            )
-        allowed = cost if alpha is None else validate.positive_number(alpha=alpha)
-        if allowed < cost * (1 - SPENT):
-            raise InvalidInputError(
-                f"alpha must be at least {cost:g}, the squared cost spent, got {allowed:g}"
-            )
-        return np.maximum(allowed - self._profile, 0.0)
 
     def point_on(self, geometry: Any) -> Array:
         """Return the covariance of what is learned about the basis of a dense geometry.

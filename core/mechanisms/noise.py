@@ -166,11 +166,6 @@ class NoisyQueries:
         return self._profile
 
     @property
-    def squared_privacy_cost(self) -> float:
-        """The largest entry of the profile, Δ²."""
-        return float(self._profile.max())
-
-    @property
     def rank(self) -> int:
         """Number of independent queries that are answered, k; 0 for the mechanism that releases nothing."""
         return len(self.query_matrix) if self._reduced is None else len(self._reduced.rows)
@@ -300,5 +295,9 @@ def _profile(noise: Array, moves: Array, singular: bool) -> Array:
             f"its smallest eigenvalue is {np.linalg.eigvalsh(noise)[0]:.3g}"
         )
     _, profile, rounding = judged
-    # Where rounding is no trifle, privacy is stated on the safe side.
+    return on_the_safe_side(profile, rounding)
+
+
+def on_the_safe_side(profile: Array, rounding: Array) -> Array:
+    """Return costs, raised by the allowance for their rounding where that is no trifle."""
     return np.where(rounding > ROUNDING_TOLERANCE * profile, profile + rounding, profile)

@@ -4,21 +4,63 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from dualmech import accounting, validate
 from dualmech.display import Displayed
+from dualmech.errors import InvalidInputError
+from dualmech.validate import Array
 
 SHOWN_DELTA = 1e-9  # δ at which ε is shown
 
+SPENT = 1e-9
+"""A free budget of at most this, relative to the cost allowed, is none; a cost allowed may lie this far below."""
+
 
 class GaussianPrivacy(Displayed):
-    """The privacy of a mechanism with Gaussian noise, all of it decided by its `squared_privacy_cost`."""
+    """The privacy of a mechanism with Gaussian noise, all of it decided by its `profile`."""
 
     __slots__ = ()
 
     @property
     def squared_privacy_cost(self) -> float:
-        """Δ², the largest squared distance between neighbours in units of the noise."""
+        """The largest entry of the profile, Δ²: squared distance between neighbours in units of the noise."""
+        return float(self.profile.max())
+
+    @property
+    def profile(self) -> Array:
+        """Squared privacy cost of each pair of neighbours, or of each kind of them."""
         raise NotImplementedError
+
+    def free_budget(self, alpha: float | None = None) -> Array:
+        """Return what is left to spend on each pair of neighbours (s,): ``α - profile``, none of it negative.
+
+        Any further release of cost matrix G with ``u_i' G u_i ≤ α - profile_i`` for every pair of neighbours
+        u_i leaves the squared privacy cost of both together at α or below: cost matrices of independent
+        noise add up, and so do profiles (FFU, section 3.2.1). Pairs are in the order of `profile`.
+        Raises `InvalidInputError` or `InputTypeError` for an α below the cost, a mechanism that releases
+        something exactly, whose cost is infinite, or a profile that is too large to write out.
+
+        With `alpha`, squared privacy cost allowed, at least that of the mechanism (up to 1e-9, relative); by default
+        that.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> dm.LinearGaussianMechanism([[1, 1, 0], [0, 1, 1]], [[1, 0], [0, 1]]).free_budget()
+        array([1., 0., 1.])
+        """
+        cost = self.squared_privacy_cost
+        if np.isinf(cost):
+            raise InvalidInputError(
+                "a free budget needs a finite privacy cost, this mechanism releases exactly"
+            )
+        allowed = cost if alpha is None else validate.positive_number(alpha=alpha)
+        if allowed < cost * (1 - SPENT):
+            raise InvalidInputError(
+                f"alpha must be at least {cost:g}, the squared cost spent, got {allowed:g}"
+            )
+        return np.maximum(allowed - self.profile, 0.0)
 
     @property
     def privacy_cost(self) -> float:

@@ -58,14 +58,12 @@ class ProductMechanism(GaussianPrivacy):
         if len(factors) < 2:
             raise InvalidInputError(f"factors must be two or more mechanisms, got {len(factors)}")
         for index, factor in enumerate(factors):
-            if isinstance(factor, BlockMechanism):
-                continue
-            if not isinstance(factor, LinearGaussianMechanism):
+            if not isinstance(factor, LinearGaussianMechanism | BlockMechanism):
                 raise InputTypeError(
                     f"factors[{index}] must be a LinearGaussianMechanism or a BlockMechanism, "
                     f"got {type(factor).__name__}"
                 )
-            if factor.neighbours is not None or factor.releases_exactly:
+            if factor.neighbours is not None or np.isinf(factor.squared_privacy_cost):
                 raise InvalidInputError(
                     f"factors[{index}] must have the default neighbours and release nothing exactly"
                 )
@@ -86,6 +84,15 @@ class ProductMechanism(GaussianPrivacy):
     def squared_privacy_cost(self) -> float:
         """The product of the factors', Δ²."""
         return products.product(factor.squared_privacy_cost for factor in self.factors)
+
+    @property
+    def profile(self) -> Array:
+        """Squared privacy cost of each combination of the factors' entries (s,), the last factor fastest.
+
+        Of dense factors those are the cells, of one on blocks the orbits of its own profile.
+        Raises `InvalidInputError` for more than 2^22.
+        """
+        return products.outer([factor.profile for factor in self.factors])
 
     def variance_of(self, *queries: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> float:
         """Return the variance of a product query, one query of each factor.

@@ -17,7 +17,7 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Tables, marginal_of
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import MAX_NAMES, Workload
 from dualmech.workloads.domain import rounded
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.query_tables import TableWorkload
@@ -72,6 +72,24 @@ class SplitMechanism(GaussianPrivacy):
     def squared_privacy_cost(self) -> float:
         """``Σ_T Π_{i in T} k_i / τ_T``, that of the record whose values are the worst in every attribute."""
         return self.worst
+
+    @property
+    def profile(self) -> Array:
+        """Squared privacy cost of a record in each cell (d,), ``Σ_T Π_{i in T} k_i / τ_T`` of its values.
+
+        Raises `InvalidInputError` for more than 2^22 cells.
+        """
+        sizes, cells = self.workload.sizes, self.workload.shape[1]
+        if cells > MAX_NAMES:
+            raise InvalidInputError(
+                f"costs of {rounded(cells)} cells are too many to write out (limit {MAX_NAMES}); "
+                f"squared_privacy_cost is that of the worst"
+            )
+        found = np.zeros(sizes)
+        for axes, level in self.noise.items():
+            spread = tuple(slice(None) if axis in axes else None for axis in range(len(sizes)))
+            found += _outer([self.parts[axis].residual_costs for axis in axes])[spread] / level
+        return found.ravel()
 
     def point_on(self, geometry: Any) -> SplitPoint:
         """Return the noise on a geometry that splits the same tables.

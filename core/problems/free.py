@@ -8,7 +8,8 @@ import scipy.sparse as sp
 
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.dense import changes_between
-from dualmech.mechanisms.gaussian import SPENT, LinearGaussianMechanism
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.privacy import SPENT
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.validate import Matrix
 from dualmech.workloads.base import Workload

@@ -259,7 +259,8 @@ def same_content(one: Any, other: Any) -> bool:
     if isinstance(one, tuple):
         return isinstance(other, tuple) and len(one) == len(other) and all(map(same_content, one, other))
     if isinstance(one, np.ndarray) or sp.issparse(one):
-        return bool(np.array_equal(to_dense(one), to_dense(other)))
+        arrays = isinstance(other, np.ndarray) or sp.issparse(other)
+        return bool(arrays and np.array_equal(to_dense(one), to_dense(other)))
     if is_dataclass(one) and type(one).__eq__ is object.__eq__:
         return type(one) is type(other) and all(
             same_content(getattr(one, each.name), getattr(other, each.name)) for each in fields(one)

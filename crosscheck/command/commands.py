@@ -34,7 +34,7 @@ def solve(
     rho: options.Rho = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
-    neighbours: options.Neighbours = "add-remove",
+    neighbours: options.Neighbours = None,
     geometry: options.Geometry = "auto",
     layer: Annotated[
         Layer, typer.Option(help="The library's own solver, or the CVXPY program.")
@@ -96,7 +96,7 @@ def judge(
     rho: options.Rho = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
-    neighbours: options.Neighbours = "add-remove",
+    neighbours: options.Neighbours = None,
     geometry: options.Geometry = "auto",
     covariance: Annotated[
         str | None,
@@ -134,6 +134,7 @@ def judge(
         wanted = "--query-weights FILE" if problem == "weighting" else either
         raise UsageError(f"give {wanted}: the answer to judge")
     path = str(given[kinds[0]])
+    request = request.under(inputs.read_own_neighbours(path), path)
     answer = inputs.read_mechanism(path) if kinds[0] == "covariance" else None
     on_cells = answer is None and request.geometry == "auto"
     posed = request.state("dense" if on_cells else None)
@@ -156,7 +157,7 @@ def explain(
     t1: options.CostSharpness = None,
     t2: options.VarianceSharpness = None,
     total_weight: options.TotalWeight = None,
-    neighbours: options.Neighbours = "add-remove",
+    neighbours: options.Neighbours = None,
     geometry: options.Geometry = "auto",
 ) -> None:
     """Print the program, its dual, the optimal weights, the prices and the proof in words."""

@@ -17,6 +17,7 @@ from dualmech.crosscheck.command.wording import (
     clean,
     free_lines,
     interval_text,
+    neighbours_lines,
     spread,
 )
 from dualmech.crosscheck.families import family_of
@@ -67,6 +68,8 @@ def _generally(out: Console, answer: Solution) -> None:
     family, geometry = family_of(problem), getattr(problem, "geometry", None)
     out.print(f"[bold]The program[/], {clean(repr(problem))}:")
     out.print(f"  {family.program}.", markup=False)
+    for line in neighbours_lines(problem):
+        out.print(f"  {line}")
     out.print("[bold]Its dual.[/] Any such weights prove a bound:")
     out.print(f"  {family.dual}.", markup=False)
     if isinstance(geometry, Blocks):
@@ -116,6 +119,8 @@ def _program(out: Console, problem: FitnessForUse) -> None:
     )
     out.print(f"  Noise of covariance Σ ({rank} x {rank}) is added to {basis}; u_1 … u_{neighbours} are the")
     out.print("  differences of neighbouring data sets.")
+    for line in neighbours_lines(problem):
+        out.print(f"  {line}")
     out.print("    minimise    α   over Σ ≻ 0")
     out.print("    subject to  (B u_i)' Σ⁻¹ (B u_i) ≤ α    privacy, i = 1 … " + str(neighbours))
     out.print("                v_j Σ v_j' ≤ c_j            accuracy, j = 1 … " + str(queries))

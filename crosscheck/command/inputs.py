@@ -11,11 +11,12 @@ import numpy as np
 
 from dualmech import files, workloads
 from dualmech.crosscheck import rivals
+from dualmech.crosscheck.families import POSED
 from dualmech.crosscheck.judging import OfCovariance, covariance_of_strategy
 from dualmech.crosscheck.rivals.central.products import domain_of
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.linalg import is_identity
-from dualmech.mechanisms import block
+from dualmech.mechanisms import block, gaussian
 from dualmech.neighbours import Relation
 from dualmech.problems import designs
 from dualmech.problems.variance import TotalVariance
@@ -42,11 +43,26 @@ def read_workload(text: str) -> Workload:
 def read_neighbours(text: str) -> Relation | Array:
     """Return the relation ``add-remove`` or ``replace``, either with ``:RECORDS``, or the matrix in a file."""
     if Path(text).suffix.lower() in files.SUFFIXES:
-        return files.read_matrix(text, "neighbours")
+        matrix = files.read_matrix(text, "neighbours")
+        return Relation.matching(matrix) or matrix
     try:
         return Relation.of(text)
     except InvalidInputError as error:
         raise InvalidInputError(f"{str(error).replace('a matrix', 'a file')}") from None
+
+
+def read_own_neighbours(path: str) -> Relation | Array | None:
+    """Return the neighbours that a saved solution or mechanism was made for, None of a file that has no say in it."""
+    schema = _schema(path)
+    if schema not in (store.SCHEMA, block.SCHEMA, gaussian.SCHEMA):
+        return None
+    arrays = files.read_archive(path, {"neighbours", "problem"})
+    posed = {kind.__name__ for family in POSED for kind in family.problems}
+    if schema == store.SCHEMA and str(arrays.get("problem")) not in posed:
+        return None
+    if (own := arrays.get("neighbours")) is None:
+        return Relation()
+    return Relation.of(str(own)) if own.ndim == 0 else read_neighbours(path)
 
 
 DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {

@@ -97,7 +97,11 @@ Delta = Annotated[
     float | None, typer.Option(help="δ at which ε is spent or reported. [default for reports: 1e-9]")
 ]
 Neighbours = Annotated[
-    str, typer.Option(help="add-remove, replace, either with :RECORDS a person, or a file of differences.")
+    str | None,
+    typer.Option(
+        help="add-remove, replace, either with :RECORDS a person, or a file of differences. [default: add-remove; "
+        "of an answer in a file, its own]"
+    ),
 ]
 Geometry = Annotated[
     str,

@@ -21,6 +21,7 @@ from dualmech.crosscheck.command.wording import (
     interval_text,
     measure,
     names,
+    neighbours_lines,
     percent,
     steps,
 )
@@ -78,6 +79,8 @@ def solution_report(out: Console, solution: Solution, terms: Terms) -> None:
         out.print(line)
     if getattr(problem, "numbers", None):
         out.print(f"  geometry: {problem.geometry.name}")
+    for line in neighbours_lines(problem):
+        out.print(f"  {line}")
     if not certificate.feasible:
         out.print(f"  infeasible by {certificate.violation:.1e}: no mechanism")
         return
@@ -107,6 +110,8 @@ def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> N
 def verdict_report(out: Console, problem: Any, verdict: Verdict, terms: Terms) -> None:
     """Print the judge's verdict on an outsider's answer."""
     divisor = terms.divisor(problem)
+    for line in neighbours_lines(problem):
+        out.print(line)
     if not np.isfinite(verdict.objective):
         weighted = isinstance(problem, QueryWeighting)
         why = "a design query that is needed has no weight" if weighted else _SINGULAR

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dualmech import accounting, validate
 from dualmech.crosscheck.command import inputs, table_inputs
 from dualmech.crosscheck.command.options import Privacy
-from dualmech.crosscheck.command.wording import Terms
+from dualmech.crosscheck.command.wording import Terms, neighbours_name
 from dualmech.crosscheck.families import POSED
 from dualmech.errors import DualmechError, InvalidInputError
 from dualmech.neighbours import Relation
@@ -16,7 +16,8 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.workloads.base import Workload
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload, same_content
 
 REPORTED_DELTA = 1e-9  # δ at which ε is reported where none is named
 LARGE = 2**12  # most cells that a problem whose noise needs a matrix takes
@@ -47,7 +48,7 @@ class Request:
     rho: float | None = None
     epsilon: float | None = None
     delta: float | None = None
-    neighbours: str = "add-remove"
+    neighbours: str | Relation | Array | None = None
     geometry: str = "auto"
 
     def __post_init__(self) -> None:
@@ -96,6 +97,19 @@ class Request:
             spent if self.cost is None else self.cost,
         )
 
+    def under(self, own: Relation | Array | None, path: str) -> Request:
+        """Return the request under an answer's own neighbours, None where its file says nothing of them.
+
+        Raises `InvalidInputError` where others were asked for.
+        """
+        asked = self._moves()
+        if self.neighbours is not None and own is not None and not same_content(asked, own):
+            raise InvalidInputError(
+                f"neighbours must be those of the answer in {path}, {neighbours_name(own)}, or left out, got "
+                f"{neighbours_name(asked)}"
+            )
+        return replace(self, neighbours=asked if own is None else own)
+
     def state(self, geometry: str | None = None) -> Any:
         """Read everything and state the problem, on a geometry of one's own if that is named."""
         validate.positive_number(z=self.z)
@@ -139,7 +153,7 @@ class Request:
 
     def _data(self, matrix: bool = False) -> tuple[Workload, Any]:
         """Return workload and neighbours; what needs a matrix is refused where it would be too large."""
-        workload, given = inputs.read_workload(self.workload), inputs.read_neighbours(self.neighbours)
+        workload, given = inputs.read_workload(self.workload), self._moves()
         needed = matrix or not isinstance(given, Relation)
         if needed and workload.domain is not None and workload.shape[1] > LARGE:
             raise InvalidInputError(
@@ -149,6 +163,14 @@ class Request:
         if matrix and isinstance(given, Relation):
             return workload, given.matrix(workload.shape[1])
         return workload, given
+
+    def _moves(self) -> Relation | Array:
+        """Return the neighbours that are asked for, one record added or removed where none are."""
+        if self.neighbours is None:
+            return Relation()
+        return (
+            inputs.read_neighbours(self.neighbours) if isinstance(self.neighbours, str) else self.neighbours
+        )
 
     def _variances(self, workload: Workload) -> Any:
         if self.moe is None:

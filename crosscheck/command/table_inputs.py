@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from dualmech import files
-from dualmech.errors import FileFormatError
+from dualmech.errors import FileFormatError, InvalidInputError
+from dualmech.geometry.choice import tabular
 from dualmech.validate import Array
 from dualmech.workloads import census
 from dualmech.workloads.base import Workload
+from dualmech.workloads.unions import UnionWorkload
 
 Numbers: TypeAlias = float | Array | dict[Any, float]
 
@@ -22,8 +24,9 @@ def read_numbers(text: str, name: str, workload: Workload) -> Numbers:
     """Return one number, the vector in a file, or the mapping of a CSV file whose lines are ``name,number``.
 
     A table is named as in reports. Marginals may have their attributes in any order, ``a1 x a0``, or stand for all of
-    their ways, ``2``; in a list of the census, ``P12`` stands for all parts of that table and of its iterations that
-    are not named themselves. Of other workloads queries are named, or their groups. The header may be left out.
+    their ways, ``2`` or ``2-way``; in a list of the census, ``P12`` stands for all parts of that table and of its
+    iterations that are not named themselves. Of other workloads queries are named, or their groups. The header may be
+    left out.
     Raises `FileFormatError` for a file that cannot be read, or a line of it that names nothing, repeats a name, or
     holds no number.
     """
@@ -51,26 +54,41 @@ def labels(workload: Workload) -> list[str] | None:
 def _by_name(workload: Workload, path: str, rows: Rows) -> dict[Any, float]:
     names = labels(workload)
     if names is None:
-        known = {*workload.names, *workload.groups}
-        return _numbers(
-            path,
-            rows,
-            f"name a query such as {workload.names[0]!r}, or a group,",
-            lambda label: label if label in known else None,
-        )
-    published = {name: (name, *census.published(name)) for name in names}
+        return _by_query(workload, path, rows)
+    listed = isinstance(workload, UnionWorkload)  # as the census publishes tables; marginals have no parts
+    published = {name: (name, *(census.published(name) if listed else ())) for name in names}
     orders = {tuple(sorted(name.split(" x "))): name for name in names}
     allowed = {*names, *(each for own in published.values() for each in own)}
 
     def known_as(label: str) -> str | None:
         found = orders.get(tuple(sorted(label.split(" x "))), label)
-        return found if found in allowed or found.isdecimal() else None
+        if found in allowed:
+            return found
+        ways = found.removesuffix("-way")  # as reports sum up many tables
+        return ways if ways.isdecimal() else None
 
     demand = f"name a table such as {names[0]!r}, or its ways,"
     given = _numbers(path, rows, demand, known_as)
     ways = {int(label): number for label, number in given.items() if label.isdecimal()}
     own = {name: [given[each] for each in each_of if each in given] for name, each_of in published.items()}
     return ways | {name: numbers[0] for name, numbers in own.items() if numbers}
+
+
+def _by_query(workload: Workload, path: str, rows: Rows) -> dict[Any, float]:
+    """Return numbers by names of queries, of groups, or of the tables that a workload is reported by."""
+    try:
+        tables = tabular(workload).table_names
+    except InvalidInputError:
+        tables = ()
+    known: set[str] = set()
+
+    def known_as(label: str) -> str | None:
+        if label not in tables and not known:  # queries may be too many to name, where a table says it all
+            known.update(workload.names, workload.groups)
+        return label if label in tables or label in known else None
+
+    such = f"a table such as {tables[0]!r}, a query," if tables else f"a query such as {workload.names[0]!r},"
+    return _numbers(path, rows, f"name {such} or a group,", known_as)
 
 
 def _numbers(path: str, rows: Rows, demand: str, known: Callable[[str], str | None]) -> dict[Any, float]:

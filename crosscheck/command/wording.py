@@ -12,6 +12,7 @@ from rich.markup import escape
 from dualmech.certificate import Certificate
 from dualmech.crosscheck.families import family_of
 from dualmech.geometry.dense import Dense
+from dualmech.neighbours import Relation
 from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -90,6 +91,19 @@ def spread(values: Array) -> str:
     """Return one number, or the least and the largest."""
     low, high = f"{values.min():.4g}", f"{values.max():.4g}"
     return low if low == high else f"{low} to {high}"
+
+
+def neighbours_name(neighbours: Any) -> str:
+    """Return what neighbours are called on the command line, a matrix by its size."""
+    known = neighbours if isinstance(neighbours, Relation) else Relation.matching(neighbours)
+    cells, pairs = (0, 0) if known else neighbours.shape
+    return str(known) if known else f"a matrix of {pairs} differences over {cells} cells"
+
+
+def neighbours_lines(problem: Any) -> list[str]:
+    """Say who are neighbours, where that is not one record added or removed."""
+    own = getattr(problem, "neighbours", None)
+    return [] if own is None else [f"Neighbours: {neighbours_name(own)}."]
 
 
 def free_lines(geometry: Any) -> list[str]:

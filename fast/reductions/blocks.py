@@ -17,7 +17,6 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import validate
-from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import ascent, interior_point, loop, threads
 from dualmech.fast.engine.diagonal import DiagonalProgram
 from dualmech.fast.engine.fidelity import Program
@@ -117,11 +116,8 @@ def solve(
     *,
     method: str = "auto",
     start: Solution | None = None,
-    orbits: Any = None,
 ) -> Solution:
     """Ascend the dual of a problem on blocks; where all have one coordinate, weigh them as queries."""
-    if orbits is not None:
-        raise InvalidInputError("orbits are for geometry 'dense'; blocks find their own")
     validate.choice(ascent.METHODS, method=method)
     if isinstance(problem, TotalVariance):
         return ascent.solve(problem, _variance_task, limits, method=method, start=start)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
 from dualmech.problems.base import share_of
 from dualmech.problems.fitness import FitnessForUse
@@ -21,15 +19,11 @@ def solve(
     solver: Callable[..., Solution],
     *,
     method: str = "auto",
-    start: Solution | None = None,
-    orbits: Any = None,
 ) -> Solution:
     """Solve the problem to a proven gap, each different factor once, by `solver`.
 
     Steps are allowed to each factor; the time limit holds for all.
     """
-    if orbits is not None or start is not None:
-        raise InvalidInputError("orbits and start are for the factors of a product, solved one by one")
     began, known, factors = time.perf_counter(), {}, problem.factors
     for factor in factors:
         if factor in known:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -26,15 +25,11 @@ def solve(
     limits: loop.Limits,
     *,
     method: str = "auto",
-    start: Solution | None = None,
-    orbits: Any = None,
 ) -> Solution:
     """Find noise and weights of product form; see `dualmech.fast.solve`.
 
     The gap that such forms leave is not closed: ask for what is needed, a few percent, or take the interval.
     """
-    if orbits is not None or start is not None:
-        raise InvalidInputError("orbits and start are for geometry 'dense'")
     if method != "auto":
         raise InvalidInputError(f"method must be auto, got {method!r}")
     began = time.perf_counter()

@@ -154,7 +154,7 @@ class Statement:
     def _with_orbits(self, options: dict[str, Any]) -> dict[str, Any]:
         if options.get("orbits") is not None and not self.symmetries:
             raise InvalidInputError(
-                "orbits are for FitnessForUse and PrivacyFirst with geometry 'dense'; blocks find their own"
+                "the reference layer takes orbits of FitnessForUse and PrivacyFirst alone"
             )
         return options
 

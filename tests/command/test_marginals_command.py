@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck.command.main import app
+from dualmech.crosscheck.command.table_inputs import read_numbers
 from dualmech.errors import DualmechError
 
 FIVE = "marginals:10x10x10x10x10:1,2"
@@ -44,6 +45,26 @@ class TestSolve:
         found = {row[1]: row[3] for row in rows if len(row) > 4}
         assert result.exit_code == 0
         assert found["a0"] == "4" and found["a0 x a1"] == "2.5" and found["a3 x a4"] == "25"
+
+    def test_targets_by_the_names_that_reports_print(self, tmp_path: Path) -> None:
+        path = tmp_path / "targets.csv"
+        for name, text in ((SIXTY, "1-way,4\n2-way,25\n"), ("circular_ranges:3000", "translates,2\n")):
+            path.write_text(f"table,target\n{text}", encoding="utf-8")
+            result = run("solve", name, "--targets", str(path))
+            rows = [[cell.strip() for cell in line.split("│")] for line in result.output.splitlines()]
+            printed = {row[1]: row[3] for row in rows if len(row) > 4}
+            given = dict(line.split(",") for line in text.split())
+            assert result.exit_code == 0 and {name: printed[name] for name in given} == given
+
+    def test_a_table_says_nothing_of_those_that_begin_with_its_name(self, tmp_path: Path) -> None:
+        path, asked = tmp_path / "targets.csv", dm.workloads.marginals([2, 3], ways=(1, 2))
+        path.write_text("a0,3\n1,4\n2,25\n", encoding="utf-8")
+        assert read_numbers(str(path), "targets", asked) == {"a0": 3.0, 1: 4.0, 2: 25.0}
+
+    def test_a_table_of_its_own_name_is_no_number_of_ways(self, tmp_path: Path) -> None:
+        path, asked = tmp_path / "targets.csv", dm.workloads.marginals({"1-way": 2, "b": 3}, ways=(1, 2))
+        path.write_text("1-way,4\nb,5\n2-way,6\n", encoding="utf-8")
+        assert read_numbers(str(path), "targets", asked) == {"1-way": 4.0, "b": 5.0, 2: 6.0}
 
     def test_targets_as_a_vector_and_as_margins(self, tmp_path: Path) -> None:
         vector, margins = tmp_path / "targets.csv", tmp_path / "margins.csv"
@@ -110,6 +131,8 @@ class TestSolve:
             ("line 2 must be a name and a number", "1,4\n2,many\n"),
             ("line 2 must be a name and a number", "1,4\n2,4,4\n"),
             ("line 3 names '1' a second time", "1,4\n2,4\n1,5\n"),
+            ("line 3 names '1' a second time", "1,4\n2,4\n1-way,5\n"),
+            ("line 1 must name a table such as 'a0'", "one-way,4\n"),
             ("targets must name every table", "1,4\n"),
             ("targets must name tables of the workload, 3-way is none", "1,4\n2,4\n3,4\n"),
             ("must be positive", "1,4\n2,-4\n"),
@@ -155,3 +178,87 @@ def test_a_solution_of_a_huge_domain_comes_back(tmp_path: Path) -> None:
     again = dm.load(path)
     assert again.problem.workload.sets == workload.sets
     assert again.certificate == answer.certificate and again.mechanism.noise == answer.mechanism.noise
+
+
+class TestNeighbours:
+    """An answer in a file is explained, and judged, under the neighbours that it was made for."""
+
+    WORKLOADS = ("prefix:4", "marginals:3x4:1,2", "circular_ranges:5")
+
+    @pytest.mark.parametrize("name", WORKLOADS)
+    @pytest.mark.parametrize("rule", ["replace:1", "replace:2", "add-remove:3"])
+    def test_those_of_the_file_are_said_and_hold(self, tmp_path: Path, name: str, rule: str) -> None:
+        path = str(tmp_path / "answer.npz")
+        solved = run("solve", name, "--neighbours", rule, "-o", path)
+        explained = run("explain", path)
+        assert f"Neighbours: {rule}." in explained.output and f"Neighbours: {rule}." in solved.output
+        for more in ((), ("--neighbours", rule), ("--neighbours", rule.removesuffix(":1"))):
+            judged = run("judge", name, "--covariance", path, *more)
+            assert judged.exit_code == 0 and f"Neighbours: {rule}." in judged.output
+            assert f"squared privacy cost {dm.load(path).objective:.6g}"[:-1] in judged.output
+
+    @pytest.mark.parametrize("name", WORKLOADS)
+    def test_the_default_is_not_said(self, tmp_path: Path, name: str) -> None:
+        path = str(tmp_path / "answer.npz")
+        assert "Neighbours" not in run("solve", name, "-o", path).output
+        assert "Neighbours" not in run("explain", path).output
+        for more in ((), ("--neighbours", "add-remove")):
+            judged = run("judge", name, "--covariance", path, *more)
+            assert judged.exit_code == 0 and "Neighbours" not in judged.output
+
+    @pytest.mark.parametrize("name", WORKLOADS)
+    @pytest.mark.parametrize(
+        ("own", "asked"), [("replace", "add-remove"), ("add-remove", "replace"), ("replace", "replace:2")]
+    )
+    def test_others_are_refused_by_both_names(self, tmp_path: Path, name: str, own: str, asked: str) -> None:
+        path = str(tmp_path / "answer.npz")
+        assert run("solve", name, "--neighbours", own, "-o", path).exit_code == 0
+        refused = run("judge", name, "--covariance", path, "--neighbours", asked).exception
+        said = f"neighbours must be those of the answer in {path}, {own}:1, or left out, got {asked}"
+        assert isinstance(refused, dm.InvalidInputError) and said in str(refused)
+
+    def test_matrices_strategies_and_mechanisms(self, tmp_path: Path) -> None:
+        moves, path = np.eye(4) - np.roll(np.eye(4), 1, axis=0), str(tmp_path / "answer.npz")
+        np.save(tmp_path / "moves.npy", moves)
+        own = ("--neighbours", str(tmp_path / "moves.npy"))
+        weighting = ("prefix:4", "--problem", "weighting", "--design", "identity")
+        assert run("solve", *weighting, *own, "-o", path).exit_code == 0
+        for arguments in (
+            ("judge", *weighting, "--query-weights", path),
+            ("judge", "prefix:4", "--problem", "variance", "--strategy", path),
+            ("explain", path),
+        ):
+            assert "Neighbours: a matrix of 4 differences over 4 cells." in run(*arguments).output
+        assert run("judge", *weighting, "--query-weights", path, *own).exit_code == 0
+        made = dm.LinearGaussianMechanism(np.eye(4), np.eye(4), dm.neighbours.replace_one(4))
+        made.save(path)
+        judged = run("judge", "prefix:4", "--targets", "4", "--covariance", path)
+        assert "Neighbours: replace:1." in judged.output and "squared privacy cost 2\n" in judged.output
+        refused = run("judge", "prefix:4", "--covariance", path, *own).exception
+        assert "replace:1, or left out, got a matrix of 4 differences" in str(refused)
+
+    @pytest.mark.parametrize(
+        "neighbours",
+        [np.zeros((0, 0)), np.ones(4), np.full((4, 4), np.nan), np.array("rename"), np.array(3.0)],
+    )
+    def test_a_file_that_lies_about_them_is_refused(self, tmp_path: Path, neighbours: np.ndarray) -> None:
+        path = str(tmp_path / "answer.npz")
+        assert run("solve", "prefix:4", "-o", path).exit_code == 0
+        np.savez(path, **{**np.load(path), "neighbours": neighbours})
+        refused = run("judge", "prefix:4", "--covariance", path).exception
+        assert isinstance(refused, DualmechError) and "neighbours" in str(refused)
+
+    def test_a_bare_covariance_has_no_say(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "mine.npy", np.eye(4))
+        for rule in ("replace:1", "add-remove:2"):
+            judged = run(
+                "judge",
+                "prefix:4",
+                "--targets",
+                "4",
+                "--covariance",
+                str(tmp_path / "mine.npy"),
+                "--neighbours",
+                rule,
+            )
+            assert f"Neighbours: {rule}." in judged.output

@@ -334,10 +334,77 @@ class TestOptions:
             fast.solve(self.stated, **options)
         assert isinstance(error.value, ValueError | TypeError)
 
+    @pytest.mark.parametrize(
+        ("value", "got"), [("a", "str 'a'"), (None, "None"), ([1e-6], r"shape \(1,\)")], ids=str
+    )
+    def test_what_is_no_number_is_answered_with_what_is_allowed(self, value: Any, got: str) -> None:
+        for name in ("tol", "time_limit"):
+            if name == "tol" or value is not None:
+                with pytest.raises(dm.DualmechError, match=f"^{name} must be a positive number, got {got}$"):
+                    fast.solve(self.stated, **{name: value})
+
     def test_a_start_of_another_size_is_refused(self) -> None:
         other = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0))
         with pytest.raises(dm.InvalidInputError, match="start"):
             fast.solve(self.stated, start=other)
+
+    @pytest.mark.parametrize(
+        "problem",
+        [
+            dm.FitnessForUse(dm.workloads.prefix(3)),
+            dm.FitnessForUse(dm.workloads.circular_ranges(3)),
+            dm.PrivacyFirst(dm.workloads.prefix(3), 1.0, cost=1.0),
+            dm.TotalVariance(dm.workloads.prefix(3)),
+            dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 5, 5),
+        ],
+        ids=repr,
+    )
+    @pytest.mark.parametrize(
+        "start", [3, "there", np.eye(3), dm.workloads.prefix(3)], ids=lambda s: type(s).__name__
+    )
+    def test_a_start_of_another_kind_is_refused_by_its_type(self, problem: Any, start: Any) -> None:
+        kind = type(start).__name__
+        with pytest.raises(dm.InputTypeError, match=f"start must be a dualmech.Solution, got {kind}"):
+            fast.solve(problem, start=start)
+
+    def test_a_start_on_another_geometry_is_refused_by_both_names(self) -> None:
+        tables = dm.workloads.marginals([2, 3], ways=(1, 2))
+        for kind in (dm.FitnessForUse, dm.TotalVariance):
+            problems = {name: kind(tables, geometry=name) for name in ("dense", "blocks")}
+            for here, there in (("blocks", "dense"), ("dense", "blocks")):
+                said = f"start is a point of geometry '{there}', the problem stands on '{here}'"
+                with pytest.raises(dm.InvalidInputError, match=said):
+                    fast.solve(problems[here], start=fast.solve(problems[there]))
+
+    @pytest.mark.parametrize(
+        ("problem", "taken"),
+        [
+            (dm.FitnessForUse(dm.workloads.prefix(3)), "tol, method, options, start, orbits, max_iterations"),
+            (
+                dm.PrivacyFirst(dm.workloads.prefix(3), 1.0, cost=1.0),
+                "tol, method, options, start, orbits, max_iterations",
+            ),
+            (dm.FitnessForUse(dm.workloads.circular_ranges(3)), "tol, method, start, max_iterations"),
+            (
+                dm.PrivacyFirst(dm.workloads.circular_ranges(3), 1.0, 1.0),
+                "tol, method, start, max_iterations",
+            ),
+            (dm.TotalVariance(dm.workloads.circular_ranges(3)), "tol, method, start, max_iterations"),
+            (
+                dm.FitnessForUse(dm.workloads.kron(dm.workloads.prefix(2), dm.workloads.prefix(2))),
+                "tol, method, max_iterations",
+            ),
+            (dm.QueryWeighting(dm.workloads.prefix(3), np.eye(3)), "tol, method, max_iterations"),
+        ],
+        ids=repr,
+    )
+    def test_an_unknown_option_is_answered_with_those_that_the_problem_takes(
+        self, problem: Any, taken: str
+    ) -> None:
+        with pytest.raises(
+            dm.InputTypeError, match=f"option 'colour' is not for .* takes {taken}, time_limit"
+        ):
+            fast.solve(problem, colour=3)
 
     @pytest.mark.parametrize(
         "other", [None, 3, dm.workloads.prefix(3), np.eye(2)], ids=lambda o: type(o).__name__

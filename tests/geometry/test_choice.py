@@ -112,6 +112,31 @@ class TestAuto:
         with pytest.raises(dm.InvalidInputError, match="orbits of cells.*a 300, b 300"):
             dm.FitnessForUse(workloads.union({"a": 300, "b": 300}, tables))
 
+    def test_too_little_symmetry_says_which_geometries_hold_the_workload(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(choice, "MAX_ORBITS", 3)
+        monkeypatch.setattr(choice, "LARGEST_DENSE", 20)
+        large = {"a": workloads.prefix(5), "b": workloads.prefix(6)}
+        product = workloads.kron(
+            *(
+                dm.Workload(each.matrix, domain=dm.Domain({name: each.shape[1]}))
+                for name, each in large.items()
+            )
+        )
+        for asked, suggested in (
+            (QUERIES, ["split", "dense"]),
+            (product, ["product"]),
+            (workloads.union({"a": 5, "b": 6}, {"t": large}), []),
+        ):
+            with pytest.raises(dm.LittleSymmetryError) as error:
+                dm.FitnessForUse(asked, geometry="blocks")
+            said = str(error.value).partition("; geometry ")[2]
+            assert [name for name in ("split", "product", "dense") if f"'{name}'" in said] == suggested
+            assert suggested or "no other geometry holds it: ask for coarser values" in str(error.value)
+            for name in suggested:
+                assert dm.FitnessForUse(asked, geometry=name).geometry.name == name
+
 
 class TestByName:
     WANTED = (1.0, 2.0, 4.0)
@@ -363,5 +388,6 @@ class TestWhatGoesTogether:
                 fast.solve(problem, method="softmax_newton")
 
     def test_nobody_holds_no_records(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="neighbours must be add-remove"):
-            dm.FitnessForUse(TABLES, 1.0, neighbours="replace:0")
+        for text in ("replace:0", "replace:", "add-remove:", "replace:one", "replace:1:2", "replace: "):
+            with pytest.raises(dm.InvalidInputError, match=f"neighbours must be add-remove, .*got '{text}'"):
+                dm.FitnessForUse(TABLES, 1.0, neighbours=text)

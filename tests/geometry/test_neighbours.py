@@ -171,3 +171,16 @@ def test_members_are_checked(wrong: object) -> None:
 def test_compositions_refuse(groups: object, match: str) -> None:
     with pytest.raises((InvalidInputError, InputTypeError), match=match):
         neighbours.compositions(3, groups)  # type: ignore[arg-type]
+
+
+@quick
+@given(st.integers(2, 6), st.integers(1, 5), st.booleans(), seeds)
+def test_a_rule_is_known_by_its_matrix(d: int, members: int, replace: bool, seed: int) -> None:
+    rule = neighbours.Relation(replace, members)
+    matrix = neighbours.household(d, members, replace)
+    assert neighbours.Relation.matching(matrix) == rule
+    assert neighbours.Relation.matching(matrix.toarray()) == rule
+    other = matrix.toarray()
+    other[tuple(np.random.default_rng(seed).integers(0, other.shape))] += 0.5
+    assert neighbours.Relation.matching(other) is None
+    assert neighbours.Relation.matching(np.hstack([matrix.toarray(), np.ones((d, 1))])) is None

@@ -255,11 +255,11 @@ class TestSolvers:
         with pytest.raises(dm.InvalidInputError, match="formulate each of problem.factors"):
             reference.formulate(problem)
         answer = fast.solve(problem)
-        for options in ({"orbits": [[*range(18)]]}, {"start": answer}):
-            with pytest.raises(dm.InvalidInputError, match="orbits and start are for the factors"):
-                fast.solve(problem, **options)
-        with pytest.raises(dm.InvalidInputError, match="orbits are for"):
-            reference.solve(problem, orbits=[[*range(18)]])
+        for solver in (fast.solve, reference.solve, reference.formulate):
+            with pytest.raises(dm.InvalidInputError, match="orbits are for geometry 'dense'"):
+                solver(problem, orbits=[[*range(18)]])
+        with pytest.raises(dm.InvalidInputError, match="start is not for geometry 'product'"):
+            fast.solve(problem, start=answer)
 
 
 class TestMechanism:
@@ -275,6 +275,35 @@ class TestMechanism:
         # Five standard errors of a mean and of a variance.
         assert np.all(np.abs(errors.mean(axis=0)) < 5 * np.sqrt(variances / runs))
         assert np.abs(errors.var(axis=0) / variances - 1).max() < 5 * np.sqrt(2 / runs)
+
+    def test_a_combination_of_cells_has_what_it_has_on_the_matrix(self) -> None:
+        ages = dm.LinearGaussianMechanism(np.eye(3), np.diag([1.0, 2.0, 3.0]))
+        age = dm.workloads.union(
+            {"age": 4}, {"t": {"age": dm.Workload([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])}}
+        )
+        tables = fast.solve(dm.FitnessForUse(dm.workloads.marginals([2, 3], ways=1))).mechanism
+        for made, each in (
+            (dm.ProductMechanism([ages, ages]), np.arange(9)),
+            (dm.ProductMechanism([ages, tables]), np.repeat(np.arange(3), 6)),
+            (
+                dm.ProductMechanism([dm.BlockMechanism.of_tables(age), ages]),
+                (3 * np.array([0, 0, 1, 1])[:, None] + np.arange(3)).ravel(),
+            ),
+        ):
+            for alpha in (None, 2 * made.squared_privacy_cost):
+                written = made.dense().free_budget(alpha)
+                np.testing.assert_allclose(made.free_budget(alpha)[each], written, atol=1e-12)
+
+    def test_the_budgets_of_too_many_combinations_are_not_written_out(self) -> None:
+        made = dm.ProductMechanism([dm.LinearGaussianMechanism(np.eye(3), np.eye(3))] * 30)
+        with pytest.raises(dm.InvalidInputError, match="too many to write out.*take the factors' own"):
+            made.free_budget()
+
+    def test_factors_on_blocks_have_the_default_neighbours_too(self) -> None:
+        ages = dm.LinearGaussianMechanism(np.eye(3), np.eye(3))
+        tables = dm.BlockMechanism.of_levels(dm.Domain({"sex": 2}), {(0,): 2.0}, "replace")
+        with pytest.raises(dm.InvalidInputError, match=r"factors\[1\] must have the default neighbours"):
+            dm.ProductMechanism([ages, tables])
 
     def test_binding_cells_are_combinations_of_binding_ones(self) -> None:
         problem = dm.FitnessForUse(BOTH, TARGETS)
@@ -347,7 +376,22 @@ class TestWorkload:
             ),
             ("geometry 'product' takes workloads", lambda: dm.FitnessForUse(PREFIXES, dm.ByFactor(1.0))),
             ("geometry 'product' takes", lambda: dm.FitnessForUse(TWICE, [1.0] * 9, geometry="product")),
-            ("must be positive", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1.0, -1.0))),
+            (r"^factors\[1\]: targets must be pos", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1.0, -1.0))),
+            (
+                r"^factors\[0\]: .* 3 numbers, got",
+                lambda: dm.FitnessForUse(TWICE, dm.ByFactor([1.0, 2.0], 1.0)),
+            ),
+            (
+                r"^factors\[1\]: .*'height' is none",
+                lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, {"height": 1})),
+            ),
+            (
+                r"^factors\[1\]: weights",
+                lambda: dm.TotalVariance(
+                    TWICE, dm.ByFactor(1.0, None), geometry=dm.TotalVariance(TWICE).geometry
+                ),
+            ),
+            ("^targets must be positive", lambda: dm.FitnessForUse(TWICE, -1.0)),
             (
                 "a basis and a matrix of neighbours are for",
                 lambda: dm.FitnessForUse(TWICE, basis=np.eye(9), geometry="product"),

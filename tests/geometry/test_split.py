@@ -233,9 +233,10 @@ class TestSolver:
     def test_has_no_one_program_and_takes_no_orbits_start_or_method(self) -> None:
         with pytest.raises(dm.InvalidInputError, match="split noise has no one program"):
             reference.formulate(split(PREFIXES))
-        for options in ({"orbits": [[*range(36)]]}, {"start": fast.solve(split(PREFIXES), tol=0.1)}):
-            with pytest.raises(dm.InvalidInputError, match="orbits and start are for geometry 'dense'"):
-                fast.solve(split(PREFIXES), **cast(Any, options))
+        with pytest.raises(dm.InvalidInputError, match="orbits are for geometry 'dense'"):
+            fast.solve(split(PREFIXES), orbits=[[*range(36)]])
+        with pytest.raises(dm.InvalidInputError, match="start is not for geometry 'split'"):
+            fast.solve(split(PREFIXES), start=fast.solve(split(PREFIXES), tol=0.1))
         with pytest.raises(dm.InvalidInputError, match="method must be auto"):
             fast.solve(split(PREFIXES), method="newton")
 
@@ -252,6 +253,24 @@ class TestSolver:
 
 
 class TestMechanism:
+    @quick
+    @given(seeds)
+    def test_a_cell_has_what_it_has_on_the_matrix(self, seed: int) -> None:
+        workload, rng = random_workload(seed), np.random.default_rng(seed)
+        point = random_point(workload, rng)
+        made = dm.SplitMechanism(workload, point.shapes, point.levels)
+        unit = made.squared_privacy_cost
+        for alpha in (None, 2 * unit):
+            left = made.free_budget(alpha)
+            assert left.shape == (workload.shape[1],)
+            np.testing.assert_allclose(left, made.dense().free_budget(alpha), atol=1e-6 * unit)
+
+    def test_the_budgets_of_too_many_cells_are_not_written_out(self) -> None:
+        asked = dm.workloads.query_tables([10] * 30, {"a0": dm.workloads.prefix(10)}, ways=1)
+        made = fast.solve(split(asked), tol=0.01).mechanism
+        with pytest.raises(dm.InvalidInputError, match=r"costs of 1e\+30 cells are too many to write out"):
+            made.free_budget()
+
     def test_answers_are_unbiased_consistent_and_as_noisy_as_stated(self) -> None:
         mechanism = fast.solve(split(PREFIXES), tol=0.01).mechanism
         records = np.random.default_rng(0).integers(0, [6, 2, 3], (60, 3))

@@ -138,14 +138,19 @@ class TestOrbits:
     @pytest.mark.parametrize("problem", [None, dm.FitnessForUse(dm.workloads.circular_ranges(3))])
     def test_other_problems_are_refused(self, problem: Any) -> None:
         with pytest.raises(
-            (InputTypeError, InvalidInputError), match="problem must be|problems on geometry 'dense'"
+            (InputTypeError, InvalidInputError), match="problem must be|orbits are for geometry 'dense'"
         ):
             dm.Orbits.of(problem, [])
 
-    def test_unions_find_their_own(self) -> None:
-        for kind in (dm.FitnessForUse, dm.TotalVariance):
-            with pytest.raises(InvalidInputError, match="orbits are for"):
-                fast.solve(kind(dm.workloads.circular_ranges(3)), orbits=[[1, 2, 0]])
+    @pytest.mark.parametrize("kind", [dm.FitnessForUse, dm.TotalVariance])
+    def test_unions_find_their_own(self, kind: Any) -> None:
+        problem, turned = kind(dm.workloads.circular_ranges(3)), [[1, 2, 0]]
+        said = "orbits are for geometry 'dense', the problem stands on 'blocks'"
+        for solver in (fast.solve, reference.solve, reference.formulate):
+            with pytest.raises(InvalidInputError, match=said):
+                solver(problem, orbits=turned)
+        with pytest.raises(InvalidInputError, match=said):
+            dm.Orbits.of(problem, turned)
 
     def test_none_is_the_whole_problem(self) -> None:
         found = dm.Orbits.of(dm.FitnessForUse(dm.workloads.prefix(3), 1.0), [])

@@ -446,3 +446,46 @@ class TestNeighbours:
                 call(two)
         with pytest.raises(dm.InputTypeError, match="neighbours must be a rule"):
             dm.BlockMechanism.of_levels(domain, {(0,): 2.0}, cast(Any, np.eye(2)))
+
+
+class TestFreeBudget:
+    """What is left to each kind of neighbours is what the equivalent mechanism on the cells leaves to each of them."""
+
+    @pytest.mark.parametrize("name", UNIONS)
+    def test_a_class_of_cells_has_what_its_cells_have(self, name: str) -> None:
+        made = mechanism_of(name)
+        shape = made.domain.shape
+        classes = [made.symmetries[axis].labels for axis in made.wide]
+        sizes = [len(made.symmetries[axis].sizes) for axis in made.wide]
+        where = np.unravel_index(np.arange(made.domain.cells), shape)
+        own = [labels[where[axis]] for axis, labels in zip(made.wide, classes, strict=True)]
+        orbit = np.ravel_multi_index(own, sizes) if own else np.zeros(made.domain.cells, dtype=np.intp)
+        for alpha in (None, 3 * made.squared_privacy_cost):
+            left = made.free_budget(alpha)
+            assert left.shape == made.profile.shape == (math.prod(sizes),)
+            np.testing.assert_allclose(
+                left[orbit], made.dense().free_budget(alpha), atol=1e-9 * made.squared_privacy_cost
+            )
+        assert made.free_budget().min() == 0
+        assert made.squared_privacy_cost == made.profile.max()
+
+    @pytest.mark.parametrize("rule", ["replace", "replace:2", "add-remove:3"])
+    @pytest.mark.parametrize("name", ["marginals", "prefixes", "circle"])
+    def test_other_neighbours_by_their_kinds(self, name: str, rule: str) -> None:
+        made = fast.solve(dm.FitnessForUse(union(name), 2.0, neighbours=rule)).mechanism
+        ours, theirs = made.free_budget(), made.dense().free_budget()
+        unit = made.squared_privacy_cost
+        nearest = np.abs(theirs[:, None] - ours).min(axis=1)
+        assert nearest.max() < 1e-8 * unit  # every pair has what one of the kinds has,
+        assert np.abs(theirs[:, None] - ours).min(axis=0).max() < 1e-8 * unit  # and every kind has a pair
+
+    def test_nothing_is_written_out_for_a_large_domain(self) -> None:
+        tables = dm.workloads.marginals([10] * 60, ways=1)
+        made = fast.solve(dm.FitnessForUse(tables)).mechanism
+        cost = made.squared_privacy_cost
+        np.testing.assert_allclose(made.free_budget(2 * cost), [cost])
+
+    def test_less_than_was_spent_is_refused(self) -> None:
+        made = mechanism_of("prefixes")
+        with pytest.raises(dm.InvalidInputError, match="alpha must be at least"):
+            made.free_budget(0.5 * made.squared_privacy_cost)

@@ -403,11 +403,11 @@ class TestOptions:
                 {"start": fast.solve(on_cells(np.eye(2), np.eye(2)))},
                 "for 3 mechanisms and a basis of 4 queries",
             ),
-            ({"start": "warm"}, "start must be a solution"),
+            ({"start": "warm"}, "start must be a dualmech.Solution"),
         ],
     )
     def test_what_cannot_be_meant_is_refused(self, options: dict[str, Any], said: str) -> None:
-        with pytest.raises(dm.InvalidInputError, match=said):
+        with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=said):
             fast.solve(on_cells(*random_family(0, 3, 4)), **options)
 
 

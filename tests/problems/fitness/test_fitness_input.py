@@ -49,6 +49,18 @@ def test_targets(targets: Any) -> None:
     refused(error, "targets")
 
 
+@pytest.mark.parametrize("workload", [WORKLOAD, dm.workloads.marginals([2, 3], ways=1)], ids=repr)
+@pytest.mark.parametrize("targets", [None, "one"])
+def test_what_is_no_number_is_answered_with_what_targets_may_be(workload: dm.Workload, targets: Any) -> None:
+    said = "targets must be a number or an array of numbers, got (None|text)"
+    with pytest.raises(dm.InputTypeError, match=said):
+        dm.FitnessForUse(workload, targets)
+    with pytest.raises(dm.InputTypeError, match=said):
+        dm.SoftmaxFitness(workload, targets, 5.0, 5.0)
+    with pytest.raises(dm.InputTypeError, match="targets must be an array of real numbers"):
+        dm.FitnessForUse(WORKLOAD, [1.0, None, 1.0])
+
+
 @pytest.mark.parametrize(
     "cost", [*NUMBERS_NO_ONE_MAY_GIVE.values(), 0, -1, NAN, INF, [1.0], [[1.0]]], ids=repr
 )

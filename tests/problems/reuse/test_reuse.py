@@ -360,7 +360,7 @@ class TestInput:
             ((np.ones(3), np.ones(3)), "weights on neighbours, queries and the release"),
             ((np.ones(3), np.ones(2), np.eye(3)), "weights of shapes"),
             ((np.ones(3), np.ones(3), np.eye(2)), r"shape \(3, 3\), got \(2, 2\)"),
-            ((np.ones(3), np.ones(3), "Ω"), "must be numbers"),
+            ((np.ones(3), np.ones(3), "Ω"), "must be a number or an array of numbers"),
         ],
     )
     def test_duals_of_another_shape(self, dual: object, message: str) -> None:

@@ -405,7 +405,7 @@ class TestFastLayer:
 
     def test_a_start_of_another_size(self) -> None:
         other = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0))
-        for start in (other, fast.solve(dm.TotalVariance(dm.workloads.prefix(3))), "there"):
+        for start in (other, fast.solve(dm.TotalVariance(dm.workloads.prefix(3)))):
             with pytest.raises(dm.InvalidInputError, match="start"):
                 fast.solve(dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 5, 5), start=start)
 
