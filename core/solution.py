@@ -56,7 +56,7 @@ class Progress:
 Callback = Callable[[Progress], None]
 
 
-class Problem(Protocol):
+class ProblemProtocol(Protocol):
     """What a solution needs of its problem: the judge, and how to read an answer."""
 
     def certify(self, primal: Any, dual: Any) -> Certificate:

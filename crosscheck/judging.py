@@ -34,7 +34,7 @@ TIGHT = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(Certificate):
+class Judgement(Certificate):
     """A certificate for an outsider's answer, and where it is loose."""
 
     # queries, or tables, whose variance is more than 1e-6 below their target, relative; none where there are no
@@ -49,7 +49,7 @@ class Verdict(Certificate):
     maximality: Maximality | None = None
 
 
-def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Verdict:
+def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Judgement:
     """Judge anybody's answer to a problem, with a bound that the judge finds for itself.
 
     Raises `InvalidInputError` or `InputTypeError` for what the problem cannot take for an answer.
@@ -90,7 +90,7 @@ def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Verdict:
         verdict = posed.certify(given, dual)
         scaled = posed.certify(posed.feasible(given), dual)
     common = problem if isinstance(problem, CommonMechanism) and verdict.feasible else None
-    return Verdict(
+    return Judgement(
         verdict.objective,
         verdict.lower_bound,
         verdict.gap,
@@ -128,4 +128,4 @@ def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Ar
     return np.asarray(answered @ answered.T)
 
 
-__all__ = ["Verdict", "covariance_of_strategy", "judge"]
+__all__ = ["Judgement", "covariance_of_strategy", "judge"]

@@ -67,7 +67,7 @@ def run(
 def best(costs: Array, sensitivities: Array, power: int, limits: loop.Limits) -> Found:
     """Find the best weights of all, by the interior-point method."""
     columns = np.flatnonzero(sensitivities.any(axis=0))
-    program = interior_point.Program.of(costs, sensitivities[:, columns], power)
+    program = interior_point.WeightingProgram.of(costs, sensitivities[:, columns], power)
     outcome = interior_point.minimise(program, limits)
     dual = np.zeros(sensitivities.shape[1])
     dual[columns] = outcome.dual.dual / outcome.dual.dual.sum()

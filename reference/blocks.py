@@ -87,15 +87,15 @@ def _write(problem: Any, name: str) -> cp.Problem:
 
 
 def _read(
-    problem: FitnessForUse | TotalVariance, formulation: str, request: attempts.Request
-) -> attempts.Reading:
-    scaled = _Units.of(problem)
+    problem: FitnessForUse | TotalVariance, formulation: str, request: attempts.BackendRequest
+) -> attempts.Readout:
+    scaled = _BlockUnits.of(problem)
     if formulation == "dual":
         return _bound_reading(scaled)
     fitness = not isinstance(problem, TotalVariance)
     state, limits = (accuracy_first, scaled.ones) if fitness else (least_total, scaled.ones / scaled.total)
     program = state(scaled.stated, limits, formulation)
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: scaled.gathered(program.var_dict),
@@ -119,7 +119,7 @@ def best_bound(sensitivities: sp.csr_array) -> cp.Problem:
     return cp.Problem(cp.Maximize(cp.sum(cp.sqrt(N.T @ m))), [named("spent", cp.sum(m) <= 1)])
 
 
-def _bound_reading(scaled: _Units) -> attempts.Reading:
+def _bound_reading(scaled: _BlockUnits) -> attempts.Readout:
     """Read `best_bound`: its weights are the dual's, and ask for the noise ``τ_t ∝ 1/√(N'm)_t``."""
     # A cost of 1/τ there is R/τ here.
     reach = np.asarray(scaled.stated.R.sum(axis=0)).ravel()
@@ -130,7 +130,7 @@ def _bound_reading(scaled: _Units) -> attempts.Reading:
         found = returned(program.var_dict["m"].value, "weights")
         return np.maximum(found, FLOOR * np.max(found))
 
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: reach / np.sqrt(sensitivities.T @ weights()),
@@ -190,7 +190,7 @@ def _forms(stated: Stated, formulation: str) -> tuple[cp.Expression, cp.Expressi
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Units:
+class _BlockUnits:
     """A problem in units in which levels of 1 and identities cost 1, meet the targets, and suit equal weights best."""
 
     problem: Any
@@ -201,7 +201,7 @@ class _Units:
     total: float  # of total variance, that of the identities
 
     @classmethod
-    def of(cls, problem: FitnessForUse | TotalVariance) -> _Units:
+    def of(cls, problem: FitnessForUse | TotalVariance) -> _BlockUnits:
         """Balance every block by its singular values, as `dualmech.reference.scaling.Scaled` does."""
         blocks, stated = problem.geometry, Stated.of(problem.geometry)
         if isinstance(problem, TotalVariance):

@@ -32,8 +32,8 @@ def _write(problem: CommonMechanism, formulation: str) -> cp.Problem:
 
 
 def _read(
-    problem: CommonMechanism, formulation: str, request: attempts.Request
-) -> attempts.Reading | Solution:
+    problem: CommonMechanism, formulation: str, request: attempts.BackendRequest
+) -> attempts.Readout | Solution:
     if problem.trivial:
         nothing = np.zeros(problem.bounds.shape)
         solver = f"reference:{request.backend}:{formulation}"
@@ -46,10 +46,10 @@ def _read(
             message=TRIVIAL,
             solver=solver,
         )
-    scaled = _Units.of(problem)
+    scaled = _CommonUnits.of(problem)
     program = STATEMENTS[formulation](scaled.bounds)
     if formulation == "primal":
-        return attempts.Reading(
+        return attempts.Readout(
             program, scaled, lambda: program.var_dict["Sigma"].value, scaled.dual, constraints=("common",)
         )
 
@@ -58,7 +58,7 @@ def _read(
         # Before there is an answer: equal weights, which prove a bound as good as any.
         return CommonDual(np.stack([np.eye(scaled.sizes[1]) if each is None else each for each in known]))
 
-    return attempts.Reading(program, scaled, lambda: program.constraints[-1].dual_value, weights)
+    return attempts.Readout(program, scaled, lambda: program.constraints[-1].dual_value, weights)
 
 
 def primal(bounds: Array) -> cp.Problem:
@@ -92,7 +92,7 @@ STATEMENTS = {"primal": primal, "dual": dual}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Units:
+class _CommonUnits:
     """A problem with its covariances in units of their mean variance."""
 
     problem: CommonMechanism
@@ -100,7 +100,7 @@ class _Units:
     objective_unit: float  # the variance that is called 1
 
     @classmethod
-    def of(cls, problem: CommonMechanism) -> _Units:
+    def of(cls, problem: CommonMechanism) -> _CommonUnits:
         """Scale by the mean variance."""
         unit = float(np.mean(np.diagonal(problem.bounds, axis1=1, axis2=2)))
         return cls(problem, problem.bounds / unit, unit)

@@ -54,8 +54,11 @@ def _write(
 
 
 def _read(
-    problem: FitnessForUse | PrivacyFirst, formulation: str, request: attempts.Request, orbits: Any = None
-) -> attempts.Reading:
+    problem: FitnessForUse | PrivacyFirst,
+    formulation: str,
+    request: attempts.BackendRequest,
+    orbits: Any = None,
+) -> attempts.Readout:
     scaled = Scaled.of(problem)
     aim = _aim(formulation, np.ones(scaled.sizes[1]), 1.0 if isinstance(problem, PrivacyFirst) else None)
     if orbits is None:
@@ -64,7 +67,7 @@ def _read(
         means = _means(problem, orbits, formulation, scaled.kept_moves, scaled.kept_queries)
         program = statements.averaged(aim, scaled.moves, scaled.queries, means)
         dual = partial(_spread_dual, scaled, means)
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: program.var_dict["Sigma"].value,

@@ -31,7 +31,9 @@ def _write(problem: ReuseFitness, formulation: str) -> cp.Problem:
     )
 
 
-def _read(problem: ReuseFitness, formulation: str, request: attempts.Request) -> attempts.Reading | Solution:
+def _read(
+    problem: ReuseFitness, formulation: str, request: attempts.BackendRequest
+) -> attempts.Readout | Solution:
     known = problem.release_alone()
     if known is not None:
         return judged(
@@ -41,7 +43,7 @@ def _read(problem: ReuseFitness, formulation: str, request: attempts.Request) ->
     asked = scaled.kept_queries < len(problem.targets)
     aim = statements.accuracy_first(np.ones(int(asked.sum())))
     program = schur(aim, scaled.moves, scaled.queries[asked], scaled.queries[~asked])
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: program.var_dict["Sigma"].value,

@@ -38,9 +38,9 @@ def _write(problem: SoftmaxFitness, formulation: str) -> cp.Problem:
     return STATEMENTS[formulation](problem.geometry.moves, problem.geometry.representation, smoothing)
 
 
-def _read(problem: SoftmaxFitness, formulation: str, request: attempts.Request) -> attempts.Reading:
+def _read(problem: SoftmaxFitness, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
     scaled, program = _scaled(problem, formulation)
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: program.var_dict["Sigma"].value,

@@ -34,7 +34,7 @@ def solve(
     **options: Any,
 ) -> Solution:
     """Solve the problem; see `dualmech.reference.solve`. `solver` is that of an attribute alone."""
-    request = attempts.Request.of(backend, frozenset({"SOC", "PSD"}), tol, time_limit, options)
+    request = attempts.BackendRequest.of(backend, frozenset({"SOC", "PSD"}), tol, time_limit, options)
     steps = 0
 
     def alone(own: Any) -> Solution:

@@ -32,10 +32,10 @@ def _write(problem: TotalVariance, formulation: str) -> cp.Problem:
     return STATEMENTS[formulation](moves, queries)
 
 
-def _read(problem: TotalVariance, formulation: str, request: attempts.Request) -> attempts.Reading:
+def _read(problem: TotalVariance, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
     scaled = Scaled.of_sum(problem)
     program = STATEMENTS[formulation](scaled.moves, scaled.queries)
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: _inverse(program.var_dict["X"].value),

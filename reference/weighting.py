@@ -31,15 +31,15 @@ FLOOR = 1e-9
 
 
 def _write(problem: QueryWeighting, formulation: str) -> cp.Problem:
-    kept = _Units.of(problem)
+    kept = _WeightingUnits.of(problem)
     rows = problem.sensitivities[np.ix_(kept.queries, kept.neighbours)]
     return STATEMENTS[formulation](problem.costs[kept.queries], rows)
 
 
-def _read(problem: QueryWeighting, formulation: str, request: attempts.Request) -> attempts.Reading:
-    scaled = _Units.of(problem)
+def _read(problem: QueryWeighting, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
+    scaled = _WeightingUnits.of(problem)
     program = STATEMENTS[formulation](scaled.costs, scaled.sensitivities)
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: program.var_dict["u"].value,
@@ -95,7 +95,7 @@ STATEMENTS = {"inv_pos": inv_pos, "sdp": sdp, "power": power, "power_cone": powe
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Units:
+class _WeightingUnits:
     """A problem with the weights in units in which all 1 is feasible, and the best for equal multipliers.
 
     Left out are design queries that are not needed, or that no neighbour changes, and neighbours that change none.
@@ -110,7 +110,7 @@ class _Units:
     neighbours: npt.NDArray[np.intp]
 
     @classmethod
-    def of(cls, problem: QueryWeighting) -> _Units:
+    def of(cls, problem: QueryWeighting) -> _WeightingUnits:
         """Scale by the optimum for equal multipliers."""
         queries = problem.geometry.weighed
         neighbours = np.flatnonzero(problem.sensitivities[queries].any(axis=0))

@@ -46,7 +46,7 @@ class StandardForm:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reduced:
+class IndependentForm:
     """The same answers on independent rows: ``estimate`` takes those to B x to those to ``rows`` x, of this noise."""
 
     rows: Array
@@ -54,7 +54,7 @@ class Reduced:
     estimate: Array
 
     @classmethod
-    def of_dependent(cls, queries: Array, covariance: Array) -> Reduced | StandardForm:
+    def of_dependent(cls, queries: Array, covariance: Array) -> IndependentForm | StandardForm:
         """Make the best of dependent rows (generalised least squares); where none is exact, with unit noise."""
         diagonal = np.diagonal(covariance)
         units = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
@@ -73,7 +73,7 @@ class Reduced:
         )
 
     @classmethod
-    def _of_exact(cls, queries: Array, whiten: Array, exact: Array, silent: Array) -> Reduced:
+    def _of_exact(cls, queries: Array, whiten: Array, exact: Array, silent: Array) -> IndependentForm:
         """Take the exact rows for known, and fit the others to what the noisy answers add to them."""
         known = linalg.row_space(exact)
         basis = linalg.row_space(queries)
@@ -105,7 +105,7 @@ class NoisyQueries:
     neighbours: Matrix | None
     independent: bool
     _form: StandardForm | None
-    _reduced: Reduced | None
+    _reduced: IndependentForm | None
 
     def __init__(
         self, query_matrix: npt.ArrayLike, covariance: npt.ArrayLike, neighbours: Matrix | None = None
@@ -129,11 +129,11 @@ class NoisyQueries:
 
     def _reduce(self) -> None:
         """Find the independent rows that the dependent ones amount to."""
-        reduced = Reduced.of_dependent(self.query_matrix, self._covariance)
-        self._exact = isinstance(reduced, Reduced)
+        reduced = IndependentForm.of_dependent(self.query_matrix, self._covariance)
+        self._exact = isinstance(reduced, IndependentForm)
         if isinstance(reduced, StandardForm):
             self._form = reduced
-            self._reduced = Reduced(reduced.queries, np.eye(len(reduced.queries)), reduced.estimate)
+            self._reduced = IndependentForm(reduced.queries, np.eye(len(reduced.queries)), reduced.estimate)
             return
         moves = _moves(reduced.rows, self.neighbours)
         everything = np.where(np.any(moves, axis=0), np.inf, 0.0)

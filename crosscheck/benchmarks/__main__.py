@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from dualmech.crosscheck.benchmarks import common, local, program1, softmax
-from dualmech.crosscheck.benchmarks.contest import Contest, Entry
+from dualmech.crosscheck.benchmarks.contest import Contest, Timing
 from dualmech.crosscheck.benchmarks.layers import BENCHMARKS, Benchmark, measure, measure_against_reference
 from dualmech.crosscheck.command import report
 from dualmech.crosscheck.papers import plots
@@ -86,7 +86,7 @@ def _compare(name: str, contest: Contest, folder: str) -> None:
     drawn = bool(folder) and contest is softmax.CONTEST
     if drawn:
         plots.check_drawable(folder)
-    entries = [Entry(**found) for found in _in_own_process(name, 1)]
+    entries = [Timing(**found) for found in _in_own_process(name, 1)]
     out = report.console()
     out.print(contest.table(entries))
     for path in softmax.draw(entries, folder) if drawn else []:

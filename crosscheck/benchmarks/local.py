@@ -43,7 +43,7 @@ STEP_HEADINGS = ("n", "outputs", "seconds a step", "CPU", "growth")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LocalTiming:
     """One workload and method: medians over seeds, and the objective over the closed-form bound."""
 
     workload: str
@@ -58,7 +58,7 @@ class Entry:
     status: str
 
 
-def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> Entry:
+def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> LocalTiming:
     """Solve one instance from several seeds."""
     problem = LocalStrategy(WORKLOADS[name](users), EPSILON)
     answers, clocks = [], []
@@ -69,7 +69,7 @@ def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> Entry:
     objectives = [each.objective for each in answers]
     middle = answers[int(np.argsort(objectives, kind="stable")[len(objectives) // 2])]
     wall, processor = np.median(clocks, axis=0)
-    return Entry(
+    return LocalTiming(
         name,
         users,
         method,
@@ -100,7 +100,7 @@ def step(users: int) -> dict[str, float]:
     """Time one step of gradient descent, projection and gradients included."""
     problem = LocalStrategy(workloads.identity(users), EPSILON)
     gram = problem.root.T @ problem.root
-    task = gradient.Task(gram, np.ones(users), float(np.exp(EPSILON)))
+    task = gradient.DescentObjective(gram, np.ones(users), float(np.exp(EPSILON)))
     outputs = gradient.OUTPUTS * users
     first = gradient.start(task, outputs, np.random.default_rng(0))
     begun = time.perf_counter(), time.process_time()
@@ -126,7 +126,7 @@ def tables(found: dict[str, Any]) -> list[Table]:
                 each.status,
             ),
         )
-        for each in (Entry(**entry) for entry in found["entries"])
+        for each in (LocalTiming(**entry) for entry in found["entries"])
     )
     steps, before = [], None
     for line in found["steps"]:

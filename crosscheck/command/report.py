@@ -24,7 +24,7 @@ from dualmech.crosscheck.command.wording import (
     percent,
     steps,
 )
-from dualmech.crosscheck.judging import Verdict
+from dualmech.crosscheck.judging import Judgement
 from dualmech.geometry.dense import Dense
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.weighting import QueryWeighting
@@ -103,7 +103,7 @@ def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> N
     )
 
 
-def verdict_report(out: Console, problem: Any, verdict: Verdict, terms: Terms) -> None:
+def verdict_report(out: Console, problem: Any, verdict: Judgement, terms: Terms) -> None:
     """Print the judge's verdict on an outsider's answer."""
     divisor = terms.divisor(problem)
     if not np.isfinite(verdict.objective):

@@ -43,7 +43,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class InstanceVerdict:
     """The outcome for a row on one instance."""
 
     finding: Finding
@@ -55,7 +55,7 @@ class Verdict:
     sources: int  # Number of independent columns among the fitting ones
 
 
-def verdict(evidence: Sequence[Evidence], cost: Interval) -> Verdict:
+def verdict(evidence: Sequence[Evidence], cost: Interval) -> InstanceVerdict:
     """Decide what a row of printed ratios says, given the proven interval of the least squared cost.
 
     The columns fit together at the costs that sources of the largest total weight imply. If the certified
@@ -76,7 +76,7 @@ def verdict(evidence: Sequence[Evidence], cost: Interval) -> Verdict:
         finding = Finding.ABOVE
     else:
         finding = Finding.DIFFERS
-    return Verdict(
+    return InstanceVerdict(
         finding, common, (common[0] / cost[1] - 1, common[1] / cost[0] - 1), names, others, sources
     )
 

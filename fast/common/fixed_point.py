@@ -37,7 +37,7 @@ WARM_SHARE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class CommonProgram:
     """The bounds in units of order one, less what they have in common."""
 
     bounds: Array  # (p, r, r) ``(P_i - shift) / unit``, positive definite but for rounding
@@ -45,7 +45,7 @@ class Program:
     unit: float  # mean variance of the ``P_i - shift``
 
     @classmethod
-    def of(cls, bounds: Array) -> Program:
+    def of(cls, bounds: Array) -> CommonProgram:
         """Take away what the covariances have in common."""
         count, size, _ = bounds.shape
         lower = -raised(-bounds, -bounds[0])
@@ -65,7 +65,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Point:
+class CommonPoint:
     """The two sides of the gap, in the problem's own units, with the covariance (r, r) that reaches the first."""
 
     objective: float
@@ -74,10 +74,10 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
+class CommonState:
     """Where the fixed point stands."""
 
-    spectrum: Point  # what is proven here
+    spectrum: CommonPoint  # what is proven here
     factors: Array  # factors, pulled, last_pulled: (p, r, r) V_i, ``P_i V_i``, and the same one step earlier
     pulled: Array
     last_pulled: Array
@@ -90,7 +90,7 @@ class State:
         return self.factors @ _transposed(self.factors)
 
 
-def start(program: Program, weights: Array | None = None) -> State:
+def start(program: CommonProgram, weights: Array | None = None) -> CommonState:
     """Begin with equal weights, or near those of an earlier solution."""
     count, size, _ = program.bounds.shape
     factors = np.broadcast_to(np.eye(size) / np.sqrt(count), program.bounds.shape)
@@ -101,10 +101,10 @@ def start(program: Program, weights: Array | None = None) -> State:
         factors, spent = _polar(vectors * np.sqrt(values)[:, None, :])
         spent += count
     pulled = program.bounds @ factors
-    return _looked_at(program, State(_NOWHERE, factors, pulled, pulled, 0, spent))
+    return _looked_at(program, CommonState(_NOWHERE, factors, pulled, pulled, 0, spent))
 
 
-def step(program: Program, state: State) -> State:
+def step(program: CommonProgram, state: CommonState) -> CommonState:
     """Take a round of steps, then look at the gap."""
     for _ in range(ROUND):
         state = _advanced(program, state)
@@ -121,7 +121,7 @@ def raised(bounds: Array, covariance: Array) -> Array:
     return (covariance + covariance.T) / 2
 
 
-def _advanced(program: Program, state: State) -> State:
+def _advanced(program: CommonProgram, state: CommonState) -> CommonState:
     """Take one step with momentum, or a plain one where momentum lowers the value."""
     momentum = state.age / (state.age + MEMORY)
     factors, spent = _polar(state.pulled + momentum * (state.pulled - state.last_pulled))
@@ -130,20 +130,20 @@ def _advanced(program: Program, state: State) -> State:
     if momentum and np.vdot(pulled, factors) < reached:
         factors, more = _polar(state.pulled)
         pulled, age, spent = program.bounds @ factors, 1, spent + more
-    return State(state.spectrum, factors, pulled, state.pulled, age, state.decompositions + spent)
+    return CommonState(state.spectrum, factors, pulled, state.pulled, age, state.decompositions + spent)
 
 
-def _looked_at(program: Program, state: State) -> State:
+def _looked_at(program: CommonProgram, state: CommonState) -> CommonState:
     """Return the state with what is proven there."""
     fitted = (state.pulled @ _transposed(state.factors)).sum(axis=0)
     inner = raised(program.bounds, (fitted + fitted.T) / 2)
-    point = Point(
+    point = CommonPoint(
         program.value(float(np.trace(inner))),
         program.value(float(np.vdot(state.pulled, state.factors))),
         program.covariance(inner),
     )
     spent = state.decompositions + 2 * len(program.bounds) - 1
-    return State(point, state.factors, state.pulled, state.last_pulled, state.age, spent)
+    return CommonState(point, state.factors, state.pulled, state.last_pulled, state.age, spent)
 
 
 def _polar(blocks: Array) -> tuple[Array, int]:
@@ -172,4 +172,4 @@ def _transposed(blocks: Array) -> Array:
     return np.swapaxes(blocks, 1, 2)
 
 
-_NOWHERE = Point(np.inf, 0.0, np.zeros((0, 0)))  # what is known before the first look
+_NOWHERE = CommonPoint(np.inf, 0.0, np.zeros((0, 0)))  # what is known before the first look

@@ -68,8 +68,10 @@ def _chosen(problem: CommonMechanism, method: str) -> str:
     return ("closed_form" if count == 2 else "fixed_point") if method == "auto" else method
 
 
-def _ascend(bounds: Array, limits: loop.Limits, weights: Array | None) -> loop.Outcome[fixed_point.State]:
-    program = fixed_point.Program.of(bounds)
+def _ascend(
+    bounds: Array, limits: loop.Limits, weights: Array | None
+) -> loop.Outcome[fixed_point.CommonState]:
+    program = fixed_point.CommonProgram.of(bounds)
     return loop.run(fixed_point.start(program, weights), partial(fixed_point.step, program), limits)
 
 

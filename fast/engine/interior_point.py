@@ -36,7 +36,7 @@ Solver = Callable[[Array], tuple[Array, Array]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class WeightingProgram:
     """The reduced data: all costs positive, no row or column of the sensitivities all zero."""
 
     costs: Array  # (k,) c, in units in which they sum to 1
@@ -46,7 +46,7 @@ class Program:
     units: Array  # (k,) the weights that are called 1
 
     @classmethod
-    def of(cls, costs: Array, sensitivities: Matrix, power: int) -> Program:
+    def of(cls, costs: Array, sensitivities: Matrix, power: int) -> WeightingProgram:
         """Bring costs and weights to units of order one."""
         units = (costs / np.asarray(sensitivities.mean(axis=1)).ravel()) ** (1 / (power + 1))
         units = units / (sensitivities.T @ units).max()
@@ -55,7 +55,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Point:
+class InteriorPoint:
     """Where the solver stands: weights x (k,) with slack (s,), dual weights y (s,), and what they prove.
 
     `answer` (k,) is the better of two weights, scaled to spend exactly 1: x, and those that y asks for.
@@ -70,12 +70,14 @@ class Point:
     decompositions: int = 0
 
     @property
-    def spectrum(self) -> Point:
+    def spectrum(self) -> InteriorPoint:
         """The two sides of the gap, for the loop."""
         return self
 
 
-def minimise(program: Program, limits: loop.Limits, margin: float = loop.MARGIN) -> loop.Outcome[Point]:
+def minimise(
+    program: WeightingProgram, limits: loop.Limits, margin: float = loop.MARGIN
+) -> loop.Outcome[InteriorPoint]:
     """Step until the gap is small enough; the answer is ``outcome.primal.answer`` times the program's units."""
     queries, neighbours = program.sensitivities.shape
     weights = np.full(queries, INSIDE)
@@ -84,7 +86,7 @@ def minimise(program: Program, limits: loop.Limits, margin: float = loop.MARGIN)
     return loop.run(first, partial(_step, program), limits, margin)
 
 
-def _seen(program: Program, weights: Array, slack: Array, dual: Array) -> Point:
+def _seen(program: WeightingProgram, weights: Array, slack: Array, dual: Array) -> InteriorPoint:
     """Look at both sides from weights strictly inside."""
     p, costs, sensitivities = program.power, program.costs, program.sensitivities
     reach, spent = sensitivities @ dual, sensitivities.T @ weights
@@ -93,10 +95,10 @@ def _seen(program: Program, weights: Array, slack: Array, dual: Array) -> Point:
     values = [float((costs * each**-p).sum()) for each in candidates]
     best = int(np.argmin(values))
     bound = float((costs * reach**p) ** (1 / (p + 1)) @ np.ones(len(costs))) ** (p + 1) / dual.sum() ** p
-    return Point(weights, slack, dual, candidates[best], values[best], float(bound))
+    return InteriorPoint(weights, slack, dual, candidates[best], values[best], float(bound))
 
 
-def _step(program: Program, point: Point) -> Point:
+def _step(program: WeightingProgram, point: InteriorPoint) -> InteriorPoint:
     """Take a predictor step towards τ = 0 to see how far it gets, then the step for the τ that this suggests."""
     rows = _rows_times(program.sensitivities, point.weights)
     pull = program.power * program.costs * point.weights**-program.power
@@ -122,7 +124,7 @@ def _step(program: Program, point: Point) -> Point:
     return replace(moved, decompositions=point.decompositions + 1)
 
 
-def _equations(point: Point, rows: Matrix, residual: Array, curvature: Array) -> Solver:
+def _equations(point: InteriorPoint, rows: Matrix, residual: Array, curvature: Array) -> Solver:
     """Factor the Newton matrix; the solver takes the wanted change of the products s_j y_j to δ and the change of y."""
     ratio = point.dual / point.slack
     if rows.shape[0] <= rows.shape[1] and not sp.issparse(rows):
@@ -178,7 +180,9 @@ def _rows_times(matrix: Matrix, factors: Array) -> Matrix:
     return sp.diags_array(factors) @ matrix if sp.issparse(matrix) else matrix * factors[:, None]
 
 
-def _longest(point: Point, change: Array, slack_change: Array, dual_change: Array) -> tuple[float, float]:
+def _longest(
+    point: InteriorPoint, change: Array, slack_change: Array, dual_change: Array
+) -> tuple[float, float]:
     """Return how far, 1 at most, the weights and the dual weights can go before something becomes negative."""
     primal = min(_to_zero(np.ones(len(change)), change), _to_zero(point.slack, slack_change))
     return min(primal, 1.0), min(_to_zero(point.dual, dual_change), 1.0)

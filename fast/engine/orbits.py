@@ -1,8 +1,8 @@
 """Weights that orbits tie together: the dual function of several blocks, or of a program whose weights are equal.
 
-Each *part* is a `Program` of its own; its weight i is ``share_i`` times the weight of a group. The dual function is the
-sum of theirs, and so are value, gradient, Hessian and barrier, gathered by group. With a part for each block of a union
-of tables the shares are 1; with one part and an orbit of k equal weights they are 1/k.
+Each *part* is a `FidelityProgram` of its own; its weight i is ``share_i`` times the weight of a group. The dual
+function is the sum of the parts' functions, and so are value, gradient, Hessian and barrier, summed by group. With a
+part for each block of a union of tables the shares are 1; with one part and an orbit of k equal weights they are 1/k.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech.fast.engine.diagonal import DiagonalProgram, DiagonalSpectrum
-from dualmech.fast.engine.fidelity import Program, Spectrum
+from dualmech.fast.engine.fidelity import FidelityProgram, Spectrum
 from dualmech.validate import Array
 
 Index = npt.NDArray[np.intp]
@@ -30,7 +30,7 @@ SLAB_ENTRIES = 2**24  # entries of the groups' matrices that are held at a time 
 class Part:
     """A program, the group of each of its weights, and what share of the group's weight each has."""
 
-    program: Program
+    program: FidelityProgram
     groups: Index
     shares: Array
 

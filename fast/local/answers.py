@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dualmech.fast.local.points import Frame, Point, View, balanced
+from dualmech.fast.local.points import Frame, PatternPoint, View, balanced
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
@@ -16,7 +16,7 @@ from dualmech.solution import Solution, Status, judged
 CHEAP = 20  # user types up to which the judge prices all patterns in no time
 
 
-def strategies(problem: LocalStrategy, frame: Frame, point: Point) -> list[LocalPoint]:
+def strategies(problem: LocalStrategy, frame: Frame, point: PatternPoint) -> list[LocalPoint]:
     """Return the strategy of the patterns that play a part at a point, and that of all."""
     rows = patterns.rows(point.sets, frame.epsilon)
     prior = point.share / point.share.sum() if frame.adversary else problem.prior
@@ -28,7 +28,7 @@ def strategies(problem: LocalStrategy, frame: Frame, point: Point) -> list[Local
     return found
 
 
-def dual(frame: Frame, point: Point, view: View, relaxation: Relaxation | None = None) -> LocalDual:
+def dual(frame: Frame, point: PatternPoint, view: View, relaxation: Relaxation | None = None) -> LocalDual:
     """Return the dual weights of a point in the problem's own units."""
     prior = point.share / point.share.sum() if frame.adversary else None
     return LocalDual(view.matrix * frame.unit, point.costs * frame.unit**2, prior, relaxation)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dualmech.fast.engine import loop
 from dualmech.fast.local import master, points
-from dualmech.fast.local.points import Frame, Point, View
+from dualmech.fast.local.points import Frame, PatternPoint, View
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.patterns import Sets
 
@@ -33,7 +33,7 @@ class Columns:
     the workload's columns is added to n times either, so that they cannot vanish.
     """
 
-    point: Point
+    point: PatternPoint
     view: View
     objective: float
     lower_bound: float
@@ -66,7 +66,7 @@ def intervals(size: int) -> Sets:
     return np.vstack([places < length for length in range(1, size)])
 
 
-def priced(frame: Frame, point: Point, view: View, count: int) -> tuple[float, Sets]:
+def priced(frame: Frame, point: PatternPoint, view: View, count: int) -> tuple[float, Sets]:
     """Price all patterns; return by how much the judge will raise all costs, and the sets that are worst."""
     size, excess = len(point.costs), patterns.gain(frame.epsilon)
     mixed = np.outer(point.costs, point.share)
@@ -89,7 +89,7 @@ def priced(frame: Frame, point: Point, view: View, count: int) -> tuple[float, S
     return rise, np.vstack(sets)[order[found[order] > 0]]
 
 
-def _seen(frame: Frame, point: Point, tol: float, steps: int) -> Columns:
+def _seen(frame: Frame, point: PatternPoint, tol: float, steps: int) -> Columns:
     """Solve on the patterns of a point to a tolerance, and price all others."""
     point, view, count = master.solve(frame, point, tol, MOST_STEPS)
     rise, further = priced(frame, point, view, ADDED * len(frame.share))
@@ -97,7 +97,7 @@ def _seen(frame: Frame, point: Point, tol: float, steps: int) -> Columns:
     return Columns(point, view, objective, bound, further, steps + count)
 
 
-def sides(frame: Frame, point: Point, view: View, rise: float) -> tuple[float, float]:
+def sides(frame: Frame, point: PatternPoint, view: View, rise: float) -> tuple[float, float]:
     """Return the objective of a point, and the bound that its dual weights prove if all costs must rise so much."""
     size = len(frame.share)
     bound = view.objective**2 / (float(point.costs.sum()) + size * rise)

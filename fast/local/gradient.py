@@ -35,7 +35,7 @@ MESSAGE = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class DescentObjective:
     """What is minimised: ``tr(G⁻¹ W'W)``, ``G = Q' diag(Q share)⁻¹ Q``, in units in which W'W has trace n."""
 
     gram: Array  # (n, n) W'W
@@ -46,7 +46,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Iterate:
+class DescentIterate:
     """A strategy, the floor of its rows, its objective and what the next step needs of it."""
 
     strategy: Array
@@ -96,11 +96,11 @@ def descend(
     gram = problem.root.T @ problem.root
     unit = float(np.trace(gram)) / len(gram)
     growth = float(np.exp(problem.epsilon))
-    task = Task(gram / unit, problem.user_types * problem.prior, growth, published)
+    task = DescentObjective(gram / unit, problem.user_types * problem.prior, growth, published)
     log = _Log(limits, unit)
     first = start(task, OUTPUTS * problem.user_types if outputs is None else outputs, rng)
     length = 1.0
-    tried: list[tuple[float, float, Iterate]] = []
+    tried: list[tuple[float, float, DescentIterate]] = []
     while len(tried) < TRIAL_LENGTHS and length > SHORTEST and not log.full:
         found = _walk(task, first, length, TRIAL_STEPS, log, strict=not tried)
         if found is not None:
@@ -135,7 +135,9 @@ class _Log:
             self.limits.callback(news)
 
 
-def _walk(task: Task, first: Iterate, length: float, most: int, log: _Log, strict: bool) -> Iterate | None:
+def _walk(
+    task: DescentObjective, first: DescentIterate, length: float, most: int, log: _Log, strict: bool
+) -> DescentIterate | None:
     """Return the best iterate of a walk, None where a strict one fails."""
     best = first
     for current in walked(task, first, length, most, strict):
@@ -148,7 +150,7 @@ def _walk(task: Task, first: Iterate, length: float, most: int, log: _Log, stric
     return best
 
 
-def start(task: Task, outputs: int, rng: np.random.Generator) -> Iterate:
+def start(task: DescentObjective, outputs: int, rng: np.random.Generator) -> DescentIterate:
     """Return a random strategy: uniform entries, projected with the floor half way between its extremes.
 
     Where one cannot answer the workload, as happens with few outputs, another is drawn, and randomised response stands
@@ -165,7 +167,9 @@ def start(task: Task, outputs: int, rng: np.random.Generator) -> Iterate:
     return seen(task, response, response.min(axis=1))
 
 
-def walked(task: Task, first: Iterate, length: float, most: int, strict: bool) -> Iterator[Iterate | None]:
+def walked(
+    task: DescentObjective, first: DescentIterate, length: float, most: int, strict: bool
+) -> Iterator[DescentIterate | None]:
     """Yield one iterate after the other; None, if `strict`, where a step leaves what can be projected."""
     current = first
     slower = 1 / (len(task.share) * task.growth)
@@ -189,14 +193,14 @@ def walked(task: Task, first: Iterate, length: float, most: int, strict: bool) -
         yield current
 
 
-def seen(task: Task, strategy: Array, floor: Array) -> Iterate:
+def seen(task: DescentObjective, strategy: Array, floor: Array) -> DescentIterate:
     """Evaluate a strategy and its gradient; the objective is infinite where it cannot answer the workload."""
     mass = strategy @ task.share
     scaled = strategy / mass[:, None]
     try:
         factor = scipy.linalg.cho_factor(strategy.T @ scaled, check_finite=False)
     except np.linalg.LinAlgError:
-        return Iterate(strategy, floor, np.inf, np.zeros_like(strategy))
+        return DescentIterate(strategy, floor, np.inf, np.zeros_like(strategy))
     half = scipy.linalg.cho_solve(factor, task.gram, check_finite=False)
     forms = scipy.linalg.cho_solve(factor, half.T, check_finite=False)
     objective = float(np.trace(half))
@@ -204,10 +208,10 @@ def seen(task: Task, strategy: Array, floor: Array) -> Iterate:
     lengths = np.einsum("ou,ou->o", pulled, scaled)
     gradient = lengths[:, None] * task.share - 2 * pulled
     valid = np.isfinite(objective) and objective > 0 and bool(np.all(np.isfinite(gradient)))
-    return Iterate(strategy, floor, objective if valid else np.inf, gradient)
+    return DescentIterate(strategy, floor, objective if valid else np.inf, gradient)
 
 
-def floor_gradient(current: Iterate, growth: float, published: bool = False) -> Array:
+def floor_gradient(current: DescentIterate, growth: float, published: bool = False) -> Array:
     """Return the derivative of the objective in the floor, through the projection that follows.
 
     Entries on a bound move with it, and the others of their column make up for the change of its sum, equally. The

@@ -17,7 +17,7 @@ import contextlib
 import numpy as np
 import scipy.linalg
 
-from dualmech.fast.local.points import Change, Frame, Point, View, moved
+from dualmech.fast.local.points import Change, Frame, PatternPoint, View, moved
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 
@@ -38,7 +38,7 @@ LEAST_CENTRING = 0.1
 """τ never falls below this share of what the equations are off by: what shrank faster would stop the steps."""
 
 
-def solve(frame: Frame, point: Point, tol: float, most: int) -> tuple[Point, View, int]:
+def solve(frame: Frame, point: PatternPoint, tol: float, most: int) -> tuple[PatternPoint, View, int]:
     """Step until what is left of the gap is `tol` relative to the objective; return point, view and steps."""
     view = View.of(frame, point)
     for count in range(most):
@@ -48,7 +48,7 @@ def solve(frame: Frame, point: Point, tol: float, most: int) -> tuple[Point, Vie
     return point, view, most
 
 
-def progress(frame: Frame, point: Point, view: View) -> float:
+def progress(frame: Frame, point: PatternPoint, view: View) -> float:
     """Return what is left of the gap on these patterns: products and residuals, relative to the objective."""
     missing = float(np.abs(1 - point.weights @ view.rows).sum() * np.abs(point.costs).max())
     # By so much all costs have to rise, whatever the weight of the pattern that asks for it.
@@ -56,7 +56,7 @@ def progress(frame: Frame, point: Point, view: View) -> float:
     return (_products(frame, point) + missing + rise + _off(frame, point, view)) / view.objective
 
 
-def _off(frame: Frame, point: Point, view: View) -> float:
+def _off(frame: Frame, point: PatternPoint, view: View) -> float:
     """Return by how much the slacks miss what they stand for, each times its weight."""
     total = np.abs(point.weights * (view.rows @ point.costs - point.slacks) - view.forms).sum()
     if frame.adversary:
@@ -65,10 +65,10 @@ def _off(frame: Frame, point: Point, view: View) -> float:
     return float(total)
 
 
-class Equations:
+class MasterEquations:
     """The Newton equations at a point, factored once: of the weights first, then of the few other unknowns."""
 
-    def __init__(self, frame: Frame, point: Point, view: View) -> None:
+    def __init__(self, frame: Frame, point: PatternPoint, view: View) -> None:
         """Factor the Hessian in the weights, and what the costs and the adversary leave of it."""
         self.point, self.view, self.basis, self.adversary = point, view, frame.basis, frame.adversary
         size, share = len(point.costs), point.share
@@ -124,13 +124,13 @@ class Equations:
         return weights, others
 
 
-def _step(frame: Frame, point: Point, view: View) -> tuple[Point, View]:
+def _step(frame: Frame, point: PatternPoint, view: View) -> tuple[PatternPoint, View]:
     """Take a predictor step towards τ = 0 to see how far it gets, then the step for the τ that this suggests.
 
     Both sides go as far as they can, if that brings them nearer to what the step aims at; otherwise they go the same
     way, without the predictor's correction and only so far that it does: for short steps it always does.
     """
-    equations = Equations(frame, point, view)
+    equations = MasterEquations(frame, point, view)
     count, users = len(point.weights), len(point.share)
     trial = equations.change(np.zeros(count), np.zeros(users))
     primal, dual = _reach(point, trial)
@@ -155,12 +155,12 @@ def _step(frame: Frame, point: Point, view: View) -> tuple[Point, View]:
     return found, seen
 
 
-def _products(frame: Frame, point: Point) -> float:
+def _products(frame: Frame, point: PatternPoint) -> float:
     """Return the sum of all weights times slacks."""
     return float(point.weights @ point.slacks + frame.adversary * point.share @ point.spare)
 
 
-def distance(frame: Frame, base: Point, point: Point, view: View, target: float) -> float:
+def distance(frame: Frame, base: PatternPoint, point: PatternPoint, view: View, target: float) -> float:
     """Return how far a point is from solving the equations with a τ, in the units of a base."""
     slopes = view.rows @ point.costs - view.forms / point.weights
     parts = [
@@ -178,7 +178,7 @@ def distance(frame: Frame, base: Point, point: Point, view: View, target: float)
     return float(np.linalg.norm(np.concatenate(parts)))
 
 
-def _reach(point: Point, change: Change) -> tuple[float, float]:
+def _reach(point: PatternPoint, change: Change) -> tuple[float, float]:
     """Return how far, 1 at most, either side can go before something becomes negative."""
     primal = min(_to_zero(1.0, change.weights), _to_zero(1.0, change.share))
     return primal, min(_to_zero(point.slacks, change.slacks), _to_zero(point.spare, change.spare))

@@ -57,7 +57,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Point:
+class PatternPoint:
     """Where the method stands: weights and slacks on the patterns of some sets, costs, and the adversary's side."""
 
     sets: Sets  # S, one a row (s, n)
@@ -87,7 +87,7 @@ class View:
     portions: Array
 
     @classmethod
-    def of(cls, frame: Frame, point: Point) -> View:
+    def of(cls, frame: Frame, point: PatternPoint) -> View:
         """Decompose G at a point."""
         rows = patterns.rows(point.sets, frame.epsilon)
         mass = rows @ point.share
@@ -115,11 +115,11 @@ class View:
         )
 
 
-def start(frame: Frame, sets: Sets, weights: Array | None = None) -> Point:
+def start(frame: Frame, sets: Sets, weights: Array | None = None) -> PatternPoint:
     """Begin at given weights, equal ones by default, with slacks that are neither small nor negative."""
     size = len(frame.share)
     first = np.full(len(sets), size / len(sets)) if weights is None else weights
-    blank = Point(
+    blank = PatternPoint(
         sets, first, np.ones(len(sets)), np.ones(size), np.maximum(frame.share, 0.0), np.ones(size), 1.0
     )
     view = View.of(frame, blank)
@@ -134,8 +134,8 @@ def start(frame: Frame, sets: Sets, weights: Array | None = None) -> Point:
 
 
 def extended(
-    point: Point, playing: npt.NDArray[np.bool_], sets: Sets, epsilon: float, product: float
-) -> Point:
+    point: PatternPoint, playing: npt.NDArray[np.bool_], sets: Sets, epsilon: float, product: float
+) -> PatternPoint:
     """Keep the chosen patterns and add others; no product falls short of a given one, and sums are at 1.
 
     A point that was solved further than what is asked next has nothing left to move with: where a product is far too
@@ -176,9 +176,9 @@ class Change:
     level: float
 
 
-def moved(point: Point, change: Change, primal: float, dual: float) -> Point:
+def moved(point: PatternPoint, change: Change, primal: float, dual: float) -> PatternPoint:
     """Return the point a given share of a step away, primal and dual variables each by their own."""
-    return Point(
+    return PatternPoint(
         point.sets,
         np.maximum(point.weights * (1 + primal * change.weights), SMALLEST),
         np.maximum(point.slacks + dual * change.slacks, SMALLEST),

@@ -126,7 +126,7 @@ class _Point:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _State:
+class _ProjectionState:
     """A point and the number of Newton systems solved so far."""
 
     point: _Point
@@ -139,13 +139,13 @@ class _State:
         return self.point
 
 
-def _start(problem: LocalProjection) -> _State:
+def _start(problem: LocalProjection) -> _ProjectionState:
     """Begin where the columns of ``R + 1 λ'`` sum to 1."""
     sums = (1 - problem.matrix.sum(axis=0)) / len(problem.matrix)
-    return _State(_Point.at(problem, sums))
+    return _ProjectionState(_Point.at(problem, sums))
 
 
-def _step(problem: LocalProjection, state: _State) -> _State:
+def _step(problem: LocalProjection, state: _ProjectionState) -> _ProjectionState:
     """Take one Newton step, damped until the dual function rises by enough of what was promised.
 
     Raises `numpy.linalg.LinAlgError` where no step raises it.
@@ -164,7 +164,7 @@ def _step(problem: LocalProjection, state: _State) -> _State:
         share = (proposed.value - point.value + noise) / promised
         if share >= SUFFICIENT:
             calmer = damping / FACTOR if share >= RELIABLE else damping
-            return _State(proposed, max(calmer, LEAST_DAMPING), count)
+            return _ProjectionState(proposed, max(calmer, LEAST_DAMPING), count)
         damping *= FACTOR
     raise np.linalg.LinAlgError("no step raises the dual function")
 

@@ -17,7 +17,7 @@ from dualmech.fast.engine import loop
 from dualmech.fast.local import columns as local_columns
 from dualmech.fast.local import gradient, master, points
 from dualmech.fast.local.columns import CLOSER, Columns
-from dualmech.fast.local.points import Frame, Point, View
+from dualmech.fast.local.points import Frame, PatternPoint, View
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.patterns import Sets
 from dualmech.problems.local.strategy import LocalStrategy
@@ -105,7 +105,7 @@ def _seen(
     frame: Frame,
     bound: float,
     rng: np.random.Generator,
-    point: Point,
+    point: PatternPoint,
     aim: float,
     least_gap: float,
     steps: int,
@@ -119,7 +119,7 @@ def _seen(
     return Columns(point, view, objective, lower, further, steps + count, min(gap, least_gap))
 
 
-def _found(frame: Frame, rng: np.random.Generator, point: Point, view: View) -> tuple[float, Sets]:
+def _found(frame: Frame, rng: np.random.Generator, point: PatternPoint, view: View) -> tuple[float, Sets]:
     """Climb from patterns in use, moved a little, and from random sets; return the rise and the violated patterns."""
     size = len(frame.share)
     used = point.sets[np.argsort(-point.weights, kind="stable")[: CLIMBERS * size]]

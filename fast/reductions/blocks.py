@@ -20,7 +20,7 @@ from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import ascent, interior_point, loop, threads
 from dualmech.fast.engine.diagonal import DiagonalProgram
-from dualmech.fast.engine.fidelity import Program
+from dualmech.fast.engine.fidelity import FidelityProgram
 from dualmech.fast.engine.orbits import OrbitProgram, Part
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.block_forms import BlockPoint
@@ -201,7 +201,7 @@ def _part(
         rows = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: rows.shape[1]]
     kept = np.flatnonzero(np.any(steps, axis=0))
     whole = block.steps is block.moves and len(steps) == steps.shape[1]
-    program = Program(rows, None if whole else np.ascontiguousarray(steps[:, kept]), fixed=fixed)
+    program = FidelityProgram(rows, None if whole else np.ascontiguousarray(steps[:, kept]), fixed=fixed)
     groups = [numbers[0][block.orbits[kept]], *([] if fixed else [numbers[1][block.rows[seen]]])]
     joined = np.concatenate(groups)
     return Part(program, joined, np.ones(len(joined)))
@@ -235,7 +235,7 @@ def _as_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution:
     with threads.suited_to(len(asked)), np.errstate(all="ignore"):
         sensitivities = blocks.scalar_blocks[asked].multiply(1 / targets[asked, None]).T.tocsr()
         filled = sensitivities.nnz / math.prod(sensitivities.shape)
-        program = interior_point.Program.of(
+        program = interior_point.WeightingProgram.of(
             costs, sensitivities.toarray() if filled > 0.2 else sensitivities, 1
         )
         outcome = interior_point.minimise(program, limits, MARGIN)

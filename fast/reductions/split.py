@@ -39,7 +39,7 @@ def solve(
     began = time.perf_counter()
 
     def balanced(costs: Array, sensitivities: Matrix) -> tuple[Array, Array, int]:
-        program = interior_point.Program.of(costs, sensitivities.tocsr(), 1)
+        program = interior_point.WeightingProgram.of(costs, sensitivities.tocsr(), 1)
         outcome = interior_point.minimise(program, replace(limits, tol=min(MARGIN * limits.tol, ALONE)), 1.0)
         weights = np.maximum(outcome.dual.dual, 0.0)
         return outcome.primal.answer * program.units, weights / weights.sum(), outcome.iterations

@@ -30,7 +30,7 @@ ENTRIES = 1024  # entries of the symmetric matrices M that are written out at a 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Equations:
+class ReuseEquations:
     """The equations at one point; unknowns stand in one vector, y (s + m,) and then Y (q, q) row by row."""
 
     factors: Array  # (s + m + q, k) rows t_i, u_j and r_a

@@ -53,7 +53,7 @@ def _by_newton(
     problem: ReuseFitness, reduction: Reduction, released: npt.NDArray[np.bool_], limits: loop.Limits
 ) -> Solution:
     rows, tol = reduction.program.queries, limits.tol
-    task = newton.Task(rows[~released], rows[released], reduction.program.moves)
+    task = newton.ReuseProgram(rows[~released], rows[released], reduction.program.moves)
     outcome = loop.run(newton.start(task), partial(newton.step, task, loop.MARGIN * tol), limits)
     count = len(problem.targets)
     kept = reduction.queries[released] - count
@@ -68,7 +68,7 @@ def _by_newton(
     return outcome.judged(problem, primal, dual, limits, solver="fast:newton")
 
 
-def _covariances(task: newton.Task, state: newton.State, spare: float) -> Iterator[Array]:
+def _covariances(task: newton.ReuseProgram, state: newton.ReuseState, spare: float) -> Iterator[Array]:
     """Yield Σ, then others nearly as good with less of the noise that hardly anyone needs.
 
     Such noise drowns the small variances in rounding. With ``P = D D'``, ``(Σ⁻¹ + c P⁻¹)⁻¹`` costs at most c more,

@@ -55,7 +55,7 @@ class Objective:
         rows[reduction.queries] = program.queries
         return cls(columns, rows, t1, t2, extra)
 
-    def at(self, covariance: Array) -> Point | None:
+    def at(self, covariance: Array) -> ObjectivePoint | None:
         """Evaluate F; None where the matrix is not positive definite, or F is not finite."""
         factor = cholesky(covariance)
         if factor is None:
@@ -68,7 +68,9 @@ class Objective:
         value = first + last + float(self.extra @ ratios)
         if not np.isfinite(value):
             return None
-        return Point(self, covariance, factor, half, profile, ratios, neighbour_shares, query_shares, value)
+        return ObjectivePoint(
+            self, covariance, factor, half, profile, ratios, neighbour_shares, query_shares, value
+        )
 
     def sharpened(self, growth: float) -> Objective:
         """Return the objective with both t multiplied by a factor."""
@@ -86,7 +88,7 @@ class Objective:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Point:
+class ObjectivePoint:
     """F at one covariance, with what its derivatives need."""
 
     objective: Objective
@@ -114,7 +116,7 @@ class Point:
 class Derivatives:
     """First and second derivatives of F at a point; the second act on symmetric directions (k, k)."""
 
-    point: Point
+    point: ObjectivePoint
     solved: Array  # (k, s) the a_i in its columns
     privacy: Array  # privacy, accuracy: (k, k) G and Q
     accuracy: Array

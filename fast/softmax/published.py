@@ -30,7 +30,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast.engine import threads
 from dualmech.fast.engine.loop import Limits
 from dualmech.fast.reductions.dense import Reduction
-from dualmech.fast.softmax.derivatives import Derivatives, Objective, Point
+from dualmech.fast.softmax.derivatives import Derivatives, Objective, ObjectivePoint
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
 from dualmech.solution import Progress, Solution, Status, judged
@@ -93,7 +93,7 @@ class SoftmaxOptions:
 class Ending:
     """Where Algorithm 1 ended, why, and what it took."""
 
-    point: Point
+    point: ObjectivePoint
     reason: Status
     message: str
     iterations: int
@@ -197,7 +197,7 @@ def _direction(method: str, options: SoftmaxOptions) -> Callable[[Derivatives], 
     return newton
 
 
-def _news(point: Point, iteration: int, seconds: float) -> Progress:
+def _news(point: ObjectivePoint, iteration: int, seconds: float) -> Progress:
     """Report both sides of Problem 1 where a sub-problem ends."""
     value = float(point.profile.max() * point.ratios.max())
     bound = point.objective.trace_norm(point.neighbour_shares, point.query_shares) ** 2
@@ -237,7 +237,7 @@ def _first_covariance(
     return scale * (inner @ inner.T)
 
 
-def _dual(problem: FitnessForUse | PrivacyFirst, point: Point) -> FitnessDual:
+def _dual(problem: FitnessForUse | PrivacyFirst, point: ObjectivePoint) -> FitnessDual:
     """Return the soft max weights as weights of Problem 1; what constrains nothing gets none."""
     first, last = point.neighbour_shares.copy(), point.query_shares.copy()
     first[~np.any(problem.geometry.moves, axis=0)] = 0.0

@@ -24,7 +24,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop, threads
 from dualmech.fast.engine.fidelity import decompose
 from dualmech.fast.reductions.dense import Reduction
-from dualmech.fast.softmax.derivatives import Objective, Point
+from dualmech.fast.softmax.derivatives import Objective, ObjectivePoint
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
 from dualmech.problems.fitness import FitnessDual
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
@@ -58,7 +58,7 @@ class Descent:
 
     root: Array  # (k, k) lower triangular R with ``Σ = R R'``
     cap: float  # the sharpness that is used where more is asked
-    point: Point  # F at the sharpness in use and X = I
+    point: ObjectivePoint  # F at the sharpness in use and X = I
     objective: float  # F at the sharpness that is asked
     lower_bound: float  # the bound that the soft max weights of `point` prove on it
     decompositions: int = 0  # Newton steps so far: what a run is counted in
@@ -157,7 +157,7 @@ def _at(program: Objective, root: Array, cap: float, steps: int) -> Descent:
     return Descent(root, cap, point, asked.value, bound, steps)
 
 
-def _lower_bound(program: Objective, point: Point) -> float:
+def _lower_bound(program: Objective, point: ObjectivePoint) -> float:
     """Return the bound that the soft max weights of a point prove (the judge recomputes it)."""
     first, last = point.neighbour_shares, point.query_shares
     entropies = float(entr(first).sum()) / program.t1 + float(entr(last).sum()) / program.t2
@@ -191,7 +191,7 @@ def _step(program: Objective, state: Descent) -> Descent:
     return _at(program, root, cap, state.decompositions + 1)
 
 
-def _diagonalised(point: Point) -> tuple[Array, Point, Array, float]:
+def _diagonalised(point: ObjectivePoint) -> tuple[Array, ObjectivePoint, Array, float]:
     """Return the rotation to the eigenvectors of G, the point seen from there, ``(g_a + g_b + r)^(-1/2)``, and r."""
     seen = point.objective
     half = seen.moves * np.sqrt(point.neighbour_shares)

@@ -30,7 +30,7 @@ Step = tuple[float, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Request:
+class BackendRequest:
     """A backend, the gap to prove with it, the seconds it may take, and its own options."""
 
     backend: str
@@ -47,7 +47,7 @@ class Request:
         tol: float | None,
         time_limit: float | None,
         options: dict[str, Any],
-    ) -> Request:
+    ) -> BackendRequest:
         """Check what was asked; the time counts from here."""
         name = backends.checked(backend, cones)
         tol = backends.tolerance(name) if tol is None else validate.positive_number(tol=tol)
@@ -63,7 +63,7 @@ class Answer:
     primal: Any
     dual: Any
     gap: float
-    outcome: backends.Outcome
+    outcome: backends.BackendRun
     message: str
 
 
@@ -87,7 +87,7 @@ class Units(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reading:
+class Readout:
     """How to read a solved program, in scaled units."""
 
     program: cp.Problem
@@ -115,7 +115,7 @@ class Statement:
 
     cones: Callable[[Any], Mapping[str, frozenset[str]]]  # what each needs, by name and the default first
     write: Callable[..., cp.Problem]  # of a problem and a name
-    read: Callable[..., Reading | Solution] | None  # of a problem, a name and a request, in scaled units
+    read: Callable[..., Readout | Solution] | None  # of a problem, a name and a request, in scaled units
     symmetries: bool = False  # whether both take orbits
 
     def formulate(self, problem: Any, formulation: str | None = None, **options: Any) -> cp.Problem:
@@ -137,7 +137,7 @@ class Statement:
         assert self.read is not None
         name = self._named(problem, formulation)
         own = self._with_orbits({} if orbits is None else {"orbits": orbits})
-        request = Request.of(backend, self.cones(problem)[name], tol, time_limit, options)
+        request = BackendRequest.of(backend, self.cones(problem)[name], tol, time_limit, options)
         found = self.read(problem, name, request, **own)
         if isinstance(found, Solution):
             return found
@@ -158,7 +158,7 @@ class Statement:
         return options
 
 
-def solve(reading: Reading, request: Request) -> Solution:
+def solve(reading: Readout, request: BackendRequest) -> Solution:
     """Run a program step by step, and let the judge have the last word."""
     name, tol, options, steps = request.backend, request.tol, request.options, reading.steps
     if steps is None:
@@ -178,7 +178,7 @@ def solve(reading: Reading, request: Request) -> Solution:
     )
 
 
-def _read(reading: Reading, backend: str, tol: float, outcome: backends.Outcome) -> Answer:
+def _read(reading: Readout, backend: str, tol: float, outcome: backends.BackendRun) -> Answer:
     """Read a program's variables and multipliers, repair both, and ask the judge."""
     scaled = reading.scaled
     # What the backend takes for the optimum, in the problem's own units.
@@ -226,8 +226,8 @@ def multipliers(program: cp.Problem, name: str) -> Array:
 
 def _best(
     steps: Iterable[Step],
-    run: Callable[..., backends.Outcome],
-    read: Callable[[backends.Outcome], Answer],
+    run: Callable[..., backends.BackendRun],
+    read: Callable[[backends.BackendRun], Answer],
     tol: float,
     time_limit: float | None,
 ) -> Answer:

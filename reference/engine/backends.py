@@ -33,7 +33,7 @@ SCS_INTERRUPTED = -5  # the status by which SCS reports that Ctrl-C ended it
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BackendRun:
     """How a run ended: the backend's own word, whether a limit ended it, and what it took.
 
     The values themselves stand in the program's variables and constraints.
@@ -100,7 +100,7 @@ def run(
     tol: float,
     time_limit: float | None = None,
     options: Mapping[str, Any] | None = None,
-) -> Outcome:
+) -> BackendRun:
     """Solve a program, whatever comes of it; the answer stands in its variables.
 
     Raises `BackendError` where the backend failed, refused an option, or has no limit on time; `KeyboardInterrupt`
@@ -127,7 +127,7 @@ def run(
     status, count = str(program.status), getattr(program.solver_stats, "num_iters", None)
     # SCS has no status of its own for a limit that was reached: whatever it says is then called inaccurate.
     limited = status == cp.USER_LIMIT or (backend == "SCS" and status.endswith("_inaccurate"))
-    return Outcome(status, limited, int(count or 0), time.perf_counter() - began)
+    return BackendRun(status, limited, int(count or 0), time.perf_counter() - began)
 
 
 def _limit(backend: str, seconds: float | None) -> dict[str, float]:

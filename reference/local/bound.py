@@ -18,7 +18,7 @@ from dualmech.geometry.local import patterns
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalStrategy
 from dualmech.reference.engine import attempts, backends
-from dualmech.reference.local.strategy import Units
+from dualmech.reference.local.strategy import StrategyUnits
 from dualmech.reference.statements import named
 from dualmech.validate import Array
 
@@ -64,8 +64,8 @@ def lower_bound(
     (63.226, True)
     """
     average = _averaged(problem, prior)
-    request = attempts.Request.of(backend, backends.SEMIDEFINITE, tol, time_limit, options)
-    scaled = Units.of(average, np.zeros((0, average.user_types)))
+    request = attempts.BackendRequest.of(backend, backends.SEMIDEFINITE, tol, time_limit, options)
+    scaled = StrategyUnits.of(average, np.zeros((0, average.user_types)))
     program = relaxation(scaled.root @ scaled.basis, scaled.basis, scaled.share, average.epsilon)
     outcome = backends.run(program, request.backend, tol=request.tol, time_limit=time_limit, options=options)
     known = {constraint.label: constraint.dual_value for constraint in program.constraints}

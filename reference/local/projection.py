@@ -21,10 +21,10 @@ def _write(problem: LocalProjection, formulation: str) -> cp.Problem:
     return quadratic(problem.matrix, problem.growth, problem.floor)
 
 
-def _read(problem: LocalProjection, formulation: str, request: attempts.Request) -> attempts.Reading:
-    scaled = _Units.of(problem)
+def _read(problem: LocalProjection, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
+    scaled = _ProjectionUnits.of(problem)
     program = quadratic(scaled.matrix, problem.growth, scaled.floor, len(problem.matrix), scaled.weight)
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: program.var_dict["Q"].value,
@@ -51,7 +51,7 @@ def quadratic(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Units:
+class _ProjectionUnits:
     """A problem with probabilities in units of ``1/m``, and distances in units of that of a strategy close by.
 
     Attributes
@@ -70,7 +70,7 @@ class _Units:
     objective_unit: float
 
     @classmethod
-    def of(cls, problem: LocalProjection) -> _Units:
+    def of(cls, problem: LocalProjection) -> _ProjectionUnits:
         """Scale by the number of outputs."""
         count = len(problem.matrix)
         close = problem.feasible(problem.matrix)
@@ -97,7 +97,7 @@ class _Units:
         return self.problem.feasible(given / len(self.matrix))
 
 
-def _multipliers(program: cp.Problem, scaled: _Units) -> ProjectionDual:
+def _multipliers(program: cp.Problem, scaled: _ProjectionUnits) -> ProjectionDual:
     """Return the multipliers in the problem's own units; zeros before there are any."""
     columns, least, most = (constraint.dual_value for constraint in program.constraints)
     if columns is None or least is None or most is None:

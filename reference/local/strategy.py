@@ -41,15 +41,15 @@ def _write(problem: LocalStrategy, name: str) -> cp.Problem:
     return STATEMENTS[problem.criterion, name](rows, problem.root, share)
 
 
-def _read(problem: LocalStrategy, formulation: str, request: attempts.Request) -> attempts.Reading:
-    reading = _READINGS[problem.criterion, formulation](Units.of(problem, _patterns(problem)))
+def _read(problem: LocalStrategy, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
+    reading = _READINGS[problem.criterion, formulation](StrategyUnits.of(problem, _patterns(problem)))
     if problem.criterion == "average":
         return reading
     return replace(reading, steps=[(accuracy * request.tol, "") for accuracy in WORST_ACCURACIES])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Units:
+class StrategyUnits:
     """A problem with a root that is centred, which costs a constant, and scaled so that the optimum is near 1."""
 
     problem: LocalStrategy
@@ -60,7 +60,7 @@ class Units:
     unit: float  # the objective of the average case that is called 1
 
     @classmethod
-    def of(cls, problem: LocalStrategy, rows: Array) -> Units:
+    def of(cls, problem: LocalStrategy, rows: Array) -> StrategyUnits:
         """Scale by the closed-form bound on the objective; `rows` are the patterns that are listed, if any."""
         size, root = problem.user_types, problem.root
         prior = problem.prior if problem.criterion == "average" else np.full(size, 1 / size)
@@ -128,7 +128,7 @@ class Units:
         return self.dual(np.zeros(self.root.T.shape), np.zeros(len(self.share)))
 
 
-def _reading_of_sdp(scaled: Units) -> attempts.Reading:
+def _reading_of_sdp(scaled: StrategyUnits) -> attempts.Readout:
     rows, basis = scaled.patterns, scaled.basis
     program = sdp(rows, rows @ basis / np.sqrt(rows @ scaled.share)[:, None], scaled.root @ basis)
 
@@ -142,7 +142,7 @@ def _reading_of_sdp(scaled: Units) -> attempts.Reading:
     return _reading(program, scaled, lambda: program.var_dict["w"].value, multipliers)
 
 
-def _reading_of_socp(scaled: Units) -> attempts.Reading:
+def _reading_of_socp(scaled: StrategyUnits) -> attempts.Readout:
     worst, size = scaled.problem.criterion == "worst", len(scaled.share)
     statement = STATEMENTS[scaled.problem.criterion, "socp"]
     program = statement(scaled.patterns, scaled.program_root, scaled.share)
@@ -164,7 +164,7 @@ def _reading_of_socp(scaled: Units) -> attempts.Reading:
     return _reading(program, scaled, weights, multipliers)
 
 
-def _reading_of_dual(scaled: Units) -> attempts.Reading:
+def _reading_of_dual(scaled: StrategyUnits) -> attempts.Readout:
     worst, size = scaled.problem.criterion == "worst", len(scaled.share)
     statement = STATEMENTS[scaled.problem.criterion, "dual"]
     program = statement(scaled.patterns, scaled.program_root, scaled.share)
@@ -198,13 +198,13 @@ _READINGS = {
 
 def _reading(
     program: cp.Problem,
-    scaled: Units,
+    scaled: StrategyUnits,
     weights: Callable[[], Array | None],
     multipliers: Callable[[], LocalDual],
-) -> attempts.Reading:
+) -> attempts.Readout:
     average = scaled.problem.criterion == "average"
     constant = len(scaled.share) * float(scaled.centre @ scaled.centre) / scaled.unit if average else 0.0
-    return attempts.Reading(
+    return attempts.Readout(
         program, scaled, covariance=weights, dual=multipliers, optimum=lambda value: value + constant
     )
 

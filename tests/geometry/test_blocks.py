@@ -650,7 +650,7 @@ class TestRepair:
     def test_what_a_backend_leaves_is_repaired_or_refused(self) -> None:
         for kind in (dm.FitnessForUse, dm.TotalVariance):
             problem = kind(TestJudge.tables, TestJudge.numbers)
-            units = reference.blocks._Units.of(problem)
+            units = reference.blocks._BlockUnits.of(problem)
             count = len(units.levels) + sum(lift.size for lift in units.lifts)
             began, spent = (units.covariance(np.eye(3), spare) for spare in (0.0, 1e-3))
             accuracy = [np.ones(len(problem.geometry.tables))] if kind is dm.FitnessForUse else []

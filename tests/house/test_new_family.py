@@ -14,7 +14,7 @@ import pytest
 import dualmech as dm
 from dualmech import fast, reference
 from dualmech.crosscheck import families
-from dualmech.crosscheck.conformance import CHECKS, Case, Run
+from dualmech.crosscheck.conformance import CHECKS, ConformanceCase, Run
 from dualmech.geometry.base import proving, shares
 from dualmech.problems.base import Problem
 from dualmech.reference.engine import attempts
@@ -82,7 +82,7 @@ def formulate(problem: PlainNoise) -> cp.Problem:
 def solve_reference(
     problem: PlainNoise, *, backend: str = "CLARABEL", tol: float | None = None, **options: Any
 ) -> Solution:
-    request = attempts.Request.of(backend, frozenset({"SOC"}), tol, None, options)
+    request = attempts.BackendRequest.of(backend, frozenset({"SOC"}), tol, None, options)
     program = formulate(problem)
     program.solve(solver=backend)
     dual = PlainDual(np.maximum(program.constraints[0].dual_value, 0.0))
@@ -100,7 +100,7 @@ PLAIN = families.Family(
 
 
 @pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
+def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
     """The family, for as long as a test lasts."""
     monkeypatch.setitem(fast.SOLVERS, PlainNoise, solve_fast)
     monkeypatch.setitem(reference.STATEMENTS, PlainNoise, (formulate, solve_reference))
@@ -108,9 +108,11 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
     monkeypatch.setitem(codec.KINDS, "PlainDual", codec.of_fields(PlainDual))
     monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, PLAIN))
     workload, targets = dm.workloads.prefix(4), np.array([1.0, 2.0, 3.0, 5.0])
-    yield Case("plain", lambda: PlainNoise(workload, targets), lambda: PlainNoise(workload, 2 * targets))
+    yield ConformanceCase(
+        "plain", lambda: PlainNoise(workload, targets), lambda: PlainNoise(workload, 2 * targets)
+    )
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=[*CHECKS])
-def test_a_family_in_one_file_conforms(plain: Case, check: Callable[[Run], None]) -> None:
+def test_a_family_in_one_file_conforms(plain: ConformanceCase, check: Callable[[Run], None]) -> None:
     check(Run(plain))

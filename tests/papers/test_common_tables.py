@@ -29,7 +29,7 @@ from dualmech.crosscheck.papers.common import examples as common_examples
 from dualmech.crosscheck.papers.common import population as common_population
 from dualmech.crosscheck.papers.common import printed as common_printed
 from dualmech.crosscheck.papers.common.census import CODE, TEXT, UNSHARED, Census
-from dualmech.crosscheck.papers.common.decisions import ESTIMATED, SUMMED, Blocks
+from dualmech.crosscheck.papers.common.decisions import ESTIMATED, SUMMED, CensusBlocks
 from dualmech.crosscheck.papers.common.examples import Example
 from dualmech.crosscheck.papers.common.instances import BUCKETS, CHOICES
 from dualmech.crosscheck.papers.common.population import POPULATIONS
@@ -259,8 +259,8 @@ class TestPopulation:
             common_population.read(str(tmp_path / "none.npy"), 206)
 
 
-def blocks(counts: Array) -> Blocks:
-    return Blocks("test", np.asarray(counts, dtype=np.float64), real=True)
+def blocks(counts: Array) -> CensusBlocks:
+    return CensusBlocks("test", np.asarray(counts, dtype=np.float64), real=True)
 
 
 class TestDecisions:

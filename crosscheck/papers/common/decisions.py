@@ -61,7 +61,7 @@ EDGE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class CensusBlocks:
     """The blocks to decide on."""
 
     name: str  # Of the population, or of the file
@@ -70,7 +70,7 @@ class Blocks:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DecisionOutcome:
     """What came of one row."""
 
     first: float  # Percent of blocks for which the first mechanism is right
@@ -85,7 +85,7 @@ class AccuracyHalf:
     blocks: str  # What the blocks are, and how many
     number: int  # Of the blocks
     real: bool  # Whether they are from a file, and may be the paper's
-    rows: dict[str, dict[str, Outcome]]  # By row and by reading of the noise
+    rows: dict[str, dict[str, DecisionOutcome]]  # By row and by reading of the noise
     gap: float  # Of the common mechanism, certified
     certified: bool  # Whether it was proven to its tolerance
     # For one release of every block: common mechanism, choice, residual, and the answers put together
@@ -106,7 +106,7 @@ class AccuracyHalf:
         return low <= found.first <= high and near(found.accuracy[0.0], printed, self.number)
 
 
-def solve(table: AccuracyTable, blocks: Blocks) -> AccuracyHalf:
+def solve(table: AccuracyTable, blocks: CensusBlocks) -> AccuracyHalf:
     """Compute a half of a table on some blocks."""
     choice = CHOICES[table.choice]
     chain = fast.chain(choice.mechanisms)
@@ -139,7 +139,9 @@ def scaled(counts: Array, rho: float) -> Array:
     return counts * np.sqrt(2 * rho)
 
 
-def _outcome(chain: Chain, finer: LinearGaussianMechanism, setting: Setting, counts: Array) -> Outcome:
+def _outcome(
+    chain: Chain, finer: LinearGaussianMechanism, setting: Setting, counts: Array
+) -> DecisionOutcome:
     (stage,) = chain.stages
     data = scaled(counts, setting.rho)
     level = setting.level * (1 - EDGE)
@@ -150,7 +152,9 @@ def _outcome(chain: Chain, finer: LinearGaussianMechanism, setting: Setting, cou
     right = rules[0.0].truth(data) == Verdict.SECONDARY
     answers = stage.known.simulate(data, SEED)
     chosen = {margin: rule.choose(answers) == Verdict.SECONDARY for margin, rule in rules.items()}
-    return Outcome(percent(~right), {margin: percent(each == right) for margin, each in chosen.items()})
+    return DecisionOutcome(
+        percent(~right), {margin: percent(each == right) for margin, each in chosen.items()}
+    )
 
 
 def near(accuracy: float, printed: float, number: int) -> bool:
@@ -170,15 +174,15 @@ def population(name: str, blocks: int) -> Array:
     return POPULATIONS[name].draw(blocks)
 
 
-def drawn(choice: str, blocks: int = common_population.BLOCKS) -> Blocks:
+def drawn(choice: str, blocks: int = common_population.BLOCKS) -> CensusBlocks:
     """Return the blocks of the population that stands for a choice's data."""
     name = POPULATION[choice]
-    return Blocks(f"synthetic {name}", population(name, blocks), real=False)
+    return CensusBlocks(f"synthetic {name}", population(name, blocks), real=False)
 
 
-def read(choice: str, path: str) -> Blocks:
+def read(choice: str, path: str) -> CensusBlocks:
     """Return the blocks in a file; refused where their cells are not those of the choice."""
-    return Blocks(path, common_population.read(path, CHOICES[choice].domain.cells), real=True)
+    return CensusBlocks(path, common_population.read(path, CHOICES[choice].domain.cells), real=True)
 
 
 def halves(name: str, quick: bool, path: str | None = None) -> list[Callable[[], AccuracyHalf]]:
@@ -198,5 +202,5 @@ def halves(name: str, quick: bool, path: str | None = None) -> list[Callable[[],
     ]
 
 
-def _half(table: AccuracyTable, blocks: Callable[[], Blocks]) -> AccuracyHalf:
+def _half(table: AccuracyTable, blocks: Callable[[], CensusBlocks]) -> AccuracyHalf:
     return solve(table, blocks())

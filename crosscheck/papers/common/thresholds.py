@@ -20,7 +20,14 @@ from dualmech import fast
 from dualmech.adaptive.decisions import SignalToNoiseRule, Verdict
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.common import decisions, instances, population
-from dualmech.crosscheck.papers.common.decisions import EDGE, MARGINS, QUICK_BLOCKS, Blocks, near, percent
+from dualmech.crosscheck.papers.common.decisions import (
+    EDGE,
+    MARGINS,
+    QUICK_BLOCKS,
+    CensusBlocks,
+    near,
+    percent,
+)
 from dualmech.crosscheck.papers.common.instances import BUCKETS, CENSUS_TABLE
 from dualmech.crosscheck.papers.common.population import SEED
 from dualmech.crosscheck.papers.common.printed import CENSUS_RULE, TABLE_7, CensusRow
@@ -68,7 +75,7 @@ class ThresholdRow:
         return same and near(self.chain[0.0], float(self.printed.accuracy), self.number)
 
 
-def solve(rho: str, blocks: Blocks) -> ThresholdRow:
+def solve(rho: str, blocks: CensusBlocks) -> ThresholdRow:
     """Compute a row; Total counts everybody, as in the published code, whose numbers Table 7 fits.
 
     Examples
@@ -119,14 +126,14 @@ def right_choices(rule: SignalToNoiseRule, data: Array) -> npt.NDArray[np.intp]:
     return choices
 
 
-def drawn(blocks: int = population.BLOCKS) -> Blocks:
+def drawn(blocks: int = population.BLOCKS) -> CensusBlocks:
     """Return the blocks of the population that stands for the tracts."""
-    return Blocks("synthetic AgeGender", decisions.population("AgeGender", blocks), real=False)
+    return CensusBlocks("synthetic AgeGender", decisions.population("AgeGender", blocks), real=False)
 
 
-def read(path: str) -> Blocks:
+def read(path: str) -> CensusBlocks:
     """Return the blocks in a file of 206 cells, gender slowest."""
-    return Blocks(path, population.read(path, CENSUS_TABLE.cells), real=True)
+    return CensusBlocks(path, population.read(path, CENSUS_TABLE.cells), real=True)
 
 
 def rows(quick: bool, path: str | None = None) -> list[Callable[[], ThresholdRow]]:

@@ -14,11 +14,11 @@ import numpy as np
 
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.eigen.instances import Instance
+from dualmech.crosscheck.papers.eigen.instances import EigenInstance
 from dualmech.crosscheck.papers.eigen.printed import BOUND, Claim
 from dualmech.crosscheck.papers.printed import Interval, about, rounded_from
 from dualmech.crosscheck.papers.solving import proven, quietly
-from dualmech.crosscheck.papers.verdicts import Evidence, Verdict, verdict
+from dualmech.crosscheck.papers.verdicts import Evidence, InstanceVerdict, verdict
 from dualmech.problems.variance import TotalVariance
 
 OPTIMUM_TOLERANCE = 1e-5
@@ -29,10 +29,10 @@ ROUNDING = 1e-6  # relative allowance for rounding in errors that nothing was op
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SolvedInstance:
     """An instance, solved. All errors are over the singular value bound."""
 
-    instance: Instance
+    instance: EigenInstance
     optimum: Interval  # Proven interval of the least error of any strategy
     # Error of the Eigen-Design as found, Program 1 solved to `DESIGN_TOLERANCE`. Other weights that
     # solve it as well may leave other columns to complete, and so another error
@@ -59,7 +59,7 @@ class Reading:
         return ratio((1.0, 1.0) if name == BOUND else self.rivals[name], self.design)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> InstanceVerdict:
         """What the printed numbers say about the design's error behind them, held against the design's here.
 
         Every printed number is a known error divided by the design's, so each implies the latter. The columns
@@ -85,11 +85,11 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WorkloadRow:
     """A row of the table of alternative workloads: a name and its readings."""
 
     name: str
-    readings: tuple[Reading, ...]
+    readings: tuple[SolvedInstance, ...]
 
     @property
     def outcome(self) -> Agreement:
@@ -103,7 +103,7 @@ class Row:
         return max(reading.gap for reading in self.readings)
 
 
-def solve(instance: Instance) -> Reading:
+def solve(instance: EigenInstance) -> SolvedInstance:
     """Solve an instance: the certified optimum, the Eigen-Design, and every rival."""
     begun = time.perf_counter()
     workload = instance.build()
@@ -114,7 +114,7 @@ def solve(instance: Instance) -> Reading:
     bound = problem.certify(best.primal, np.ones(workload.shape[1])).lower_bound
     unit = bound, bound
     errors = {name: instance.errors(name, workload) for name in instance.rivals}
-    return Reading(
+    return SolvedInstance(
         instance,
         root_errors(best.certificate.interval, unit),
         root_errors(about(found.total_variance, ROUNDING), unit),
@@ -128,9 +128,9 @@ def solve(instance: Instance) -> Reading:
     )
 
 
-def solve_row(name: str, instances: tuple[Instance, ...]) -> Row:
+def solve_row(name: str, instances: tuple[EigenInstance, ...]) -> WorkloadRow:
     """Solve the readings of a row."""
-    return Row(name, tuple(solve(instance) for instance in instances))
+    return WorkloadRow(name, tuple(solve(instance) for instance in instances))
 
 
 def ratio(one: Interval, other: Interval) -> Interval:

@@ -50,7 +50,7 @@ POWER = 1.8
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced:
+class ReductionResult:
     """What one way of weighing the eigen-queries reaches."""
 
     label: str  # Method and its option
@@ -67,7 +67,7 @@ class ReductionRow:
 
     name: str  # Of the workload
     rival: tuple[str, Interval]  # (str, Interval): The best rival, and its error
-    entries: tuple[Reduced, ...]  # The first weighs all eigen-queries
+    entries: tuple[ReductionResult, ...]  # The first weighs all eigen-queries
     # Of the optimum of total variance, proven and wanted, relative. Where it was only bounded from
     # below, infinity is wanted, the best strategy here is the other side, and errors may be less than
     # they are said to be.
@@ -128,11 +128,13 @@ def bound(program: QueryWeighting) -> float:
     return float((norm - rounding) ** 2 / weights.sum())
 
 
-def _reduced(program: QueryWeighting, optimum: Interval, method: str, options: dict[str, float]) -> Reduced:
+def _reduced(
+    program: QueryWeighting, optimum: Interval, method: str, options: dict[str, float]
+) -> ReductionResult:
     found = fast.eigen_weights(program, method=method, tol=DESIGN_TOLERANCE, **options)  # type: ignore[arg-type]
     shown = {"group_size": "groups of {:g}", "share": "{:.0%} of the eigen-queries"}
     option = ", ".join(shown[key].format(value) for key, value in options.items())
-    return Reduced(
+    return ReductionResult(
         f"{method}, {option}" if option else "all eigen-queries",
         completed_error(found, optimum),
         math.sqrt(1 + found.gap) - 1,

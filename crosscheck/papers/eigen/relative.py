@@ -17,7 +17,7 @@ import numpy as np
 from dualmech import fast, workloads
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE
-from dualmech.crosscheck.papers.eigen.instances import FOUR, SEED, Instance, shape_text
+from dualmech.crosscheck.papers.eigen.instances import FOUR, SEED, EigenInstance, shape_text
 from dualmech.crosscheck.papers.eigen.printed import DATACUBE, FOURIER, HIERARCHICAL, WAVELET
 from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.errors import InvalidInputError
@@ -91,19 +91,19 @@ def rows(path: str) -> list[Callable[[], RelativeRow]]:
     sets = tuple(tuple(group.split(" x ")) for group in dict.fromkeys(tables.groups))
     shape = shape_text(FOUR)
     instances = (
-        Instance(
+        EigenInstance(
             f"2-way marginals, {shape}",
             FOUR,
             partial(workloads.marginals, FOUR, ways=2),
             (FOURIER, DATACUBE),
             sets,
         ),
-        Instance(f"{RANGES} random ranges, {shape}", FOUR, ranges, (WAVELET, HIERARCHICAL)),
+        EigenInstance(f"{RANGES} random ranges, {shape}", FOUR, ranges, (WAVELET, HIERARCHICAL)),
     )
     return [partial(solve, instance, counts) for instance in instances]
 
 
-def solve(instance: Instance, counts: Array) -> RelativeRow:
+def solve(instance: EigenInstance, counts: Array) -> RelativeRow:
     """Compare mean relative errors on a workload, given the counts of all cells."""
     workload = instance.build()
     with quietly():

@@ -18,8 +18,8 @@ from dualmech.crosscheck.papers.eigen import (
     reductions,
     relative,
 )
-from dualmech.crosscheck.papers.eigen.experiments import OPTIMUM_TOLERANCE, Reading, Row, ratio
-from dualmech.crosscheck.papers.eigen.instances import CELLS, IDENTITY, Instance
+from dualmech.crosscheck.papers.eigen.experiments import OPTIMUM_TOLERANCE, SolvedInstance, WorkloadRow, ratio
+from dualmech.crosscheck.papers.eigen.instances import CELLS, IDENTITY, EigenInstance
 from dualmech.crosscheck.papers.eigen.printed import (
     BOUND,
     DATACUBE,
@@ -33,7 +33,7 @@ from dualmech.crosscheck.papers.eigen.printed import (
 from dualmech.crosscheck.papers.printed import Interval
 from dualmech.crosscheck.papers.report import line, table, wide, write, yes
 from dualmech.crosscheck.papers.sheets import Sheet
-from dualmech.crosscheck.papers.verdicts import Finding, Verdict
+from dualmech.crosscheck.papers.verdicts import Finding, InstanceVerdict
 
 OPTIMUM = "optimum"
 
@@ -54,7 +54,7 @@ SMALLER = f"NO VERDICT: the paper's numbers are of {CELLS} cells"
 _line = partial(line, columns=COLUMNS, stub=STUB, width=WIDTH)
 
 
-def lines(row: Row) -> list[str]:
+def lines(row: WorkloadRow) -> list[str]:
     """Return the lines of a row of the table of alternative workloads: as printed, then every reading."""
     shown = [
         _line(row.name, dict(zip(COLUMNS, COLUMNS, strict=True))),
@@ -65,7 +65,7 @@ def lines(row: Row) -> list[str]:
     return shown
 
 
-def _reading(reading: Reading) -> list[str]:
+def _reading(reading: SolvedInstance) -> list[str]:
     instance = reading.instance
     over = {name: reading.factor(name) for name in (BOUND, *reading.rivals)}
     over[OPTIMUM] = ratio(reading.optimum, reading.design)
@@ -79,7 +79,7 @@ def _reading(reading: Reading) -> list[str]:
     ]
 
 
-def sentence(found: Verdict, design: Interval) -> str:
+def sentence(found: InstanceVerdict, design: Interval) -> str:
     """Return a verdict in words, held against the error of the Eigen-Design here."""
     fitting, others = " and ".join(found.fitting), " and ".join(found.others)
     if found.finding is Finding.AGREES:
@@ -113,18 +113,18 @@ def span(interval: Interval) -> str:
     return f"{low:.{decimals}f}-{high:.{decimals}f}"
 
 
-def _alternatives(quick: bool) -> list[Callable[[], Row]]:
+def _alternatives(quick: bool) -> list[Callable[[], WorkloadRow]]:
     return [partial(experiments.solve_row, *row) for row in instances.alternatives(quick)]
 
 
-def _show_alternatives(out: Console, title: str, rows: Iterator[Row]) -> None:
+def _show_alternatives(out: Console, title: str, rows: Iterator[WorkloadRow]) -> None:
     write(out, title, LEGEND)
     for row in rows:
         write(out, "", *lines(row), whole=True)
     write(out, "")
 
 
-def _readings(source: str, claim: Claim, choose: Callable[[bool], Sequence[Instance]]) -> Sheet:
+def _readings(source: str, claim: Claim, choose: Callable[[bool], Sequence[EigenInstance]]) -> Sheet:
     return Sheet(
         source,
         lambda quick: [partial(experiments.solve, instance) for instance in choose(quick)],
@@ -132,7 +132,7 @@ def _readings(source: str, claim: Claim, choose: Callable[[bool], Sequence[Insta
     )
 
 
-def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[Reading]) -> None:
+def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[SolvedInstance]) -> None:
     least, most = claim.factor
     found = list(rows)
     names = list(dict.fromkeys(name for reading in found for name in reading.rivals))

@@ -14,7 +14,7 @@ import numpy as np
 from dualmech import fast
 from dualmech.certificate import Certificate
 from dualmech.crosscheck import rivals
-from dualmech.crosscheck.papers.fitness.instances import Instance
+from dualmech.crosscheck.papers.fitness.instances import FitnessInstance
 from dualmech.crosscheck.papers.printed import Interval, about
 from dualmech.crosscheck.papers.solving import quietly
 from dualmech.problems.fitness import FitnessForUse
@@ -40,7 +40,7 @@ WORDS = {"wCA-I": 1.0, "wCA-II": 0.5}  # the powers that the paper's words sugge
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SolvedRatios:
     """One instance of a table's row, solved."""
 
     label: str  # Which instance
@@ -65,7 +65,7 @@ class Reading:
         return low / self.cost[1], high / self.cost[0]
 
 
-def solve(instance: Instance, variants: bool = True) -> Reading:
+def solve(instance: FitnessInstance, variants: bool = True) -> SolvedRatios:
     """Solve an instance for every mechanism; with `variants`, for CA as coded and as worded too."""
     begun = time.perf_counter()
     workload, targets = instance.build()
@@ -80,7 +80,7 @@ def solve(instance: Instance, variants: bool = True) -> Reading:
             coded = {name: family.value(p, RIDGE) for name, p in CA_WEIGHTINGS.items()}
         if variants and not family.uniform:
             words = {name: family.value(p) for name, p in WORDS.items()}
-    return Reading(
+    return SolvedRatios(
         instance.label,
         workload.shape,
         optimum.certificate.interval,

@@ -19,15 +19,23 @@ from dualmech.crosscheck.papers.fitness.figures import (
     FIGURE_3,
     Curve,
     Figure,
-    Point,
+    FigurePoint,
 )
 from dualmech.crosscheck.papers.fitness.printed import CONVERGENCE, FFU, MECHANISMS, RATIO_TABLES, RatioTable
-from dualmech.crosscheck.papers.fitness.ratios import CA_WEIGHTINGS, Reading
-from dualmech.crosscheck.papers.fitness.rows import AS_CODED, BACKENDS, RIVALS, Entry, RaceRow, RatioRow, Row
+from dualmech.crosscheck.papers.fitness.ratios import CA_WEIGHTINGS, SolvedRatios
+from dualmech.crosscheck.papers.fitness.rows import (
+    AS_CODED,
+    BACKENDS,
+    RIVALS,
+    LayerAnswer,
+    OptimumRow,
+    RaceRow,
+    RatioRow,
+)
 from dualmech.crosscheck.papers.printed import Interval
 from dualmech.crosscheck.papers.report import line, table, wide, write, yes
 from dualmech.crosscheck.papers.sheets import Sheet
-from dualmech.crosscheck.papers.verdicts import Evidence, Finding, Verdict
+from dualmech.crosscheck.papers.verdicts import Evidence, Finding, InstanceVerdict
 
 QUICK_CELLS = 16  # largest size of Table 2 in a quick run
 
@@ -77,7 +85,7 @@ def lines(row: RatioRow) -> list[str]:
     return shown + (_spread(row) if row.random else [])
 
 
-def _reading(row: RatioRow, reading: Reading, found: Verdict) -> list[str]:
+def _reading(row: RatioRow, reading: SolvedRatios, found: InstanceVerdict) -> list[str]:
     queries, cells = reading.size
     label = f"{reading.label}, " if reading.label else ""
     shown = [
@@ -99,7 +107,7 @@ def _reading(row: RatioRow, reading: Reading, found: Verdict) -> list[str]:
     return [*shown, f"    {_sentence(found)}"]
 
 
-def _sentence(found: Verdict) -> str:
+def _sentence(found: InstanceVerdict) -> str:
     """Return a verdict in words."""
     text = WORDS[found.finding]
     if found.finding is Finding.ABOVE:
@@ -159,12 +167,12 @@ def settled(interval: Interval) -> str:
     return f"{low:.1f}..{high:.1f}"
 
 
-def _privacy_costs(quick: bool) -> list[Callable[[], Row]]:
+def _privacy_costs(quick: bool) -> list[Callable[[], OptimumRow]]:
     cases = [case for case in TABLE_2 if not quick or case.problem().workload.shape[1] <= QUICK_CELLS]
     return [partial(rows.solve_case, case) for case in cases]
 
 
-def _show_privacy_costs(out: Console, title: str, found: Iterator[Row]) -> None:
+def _show_privacy_costs(out: Console, title: str, found: Iterator[OptimumRow]) -> None:
     printed = list(TABLE_2[0].printed)
     drawn = table(
         f"{title} (squared privacy cost)",
@@ -178,7 +186,7 @@ def _show_privacy_costs(out: Console, title: str, found: Iterator[Row]) -> None:
     out.print(drawn)
 
 
-def _privacy_cost(row: Row, printed: Sequence[str]) -> tuple[str, ...]:
+def _privacy_cost(row: OptimumRow, printed: Sequence[str]) -> tuple[str, ...]:
     return (
         str(row.size),
         *(row.case.printed[column] for column in printed),
@@ -187,7 +195,7 @@ def _privacy_cost(row: Row, printed: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _entry(entry: Entry) -> str:
+def _entry(entry: LayerAnswer) -> str:
     low, high = entry.interval
     ends = f"[{_rounded(low, ROUND_FLOOR)},\n{_rounded(high, ROUND_CEILING)}]"
     return f"{ends}{'' if entry.certified else ' wide'}\n{entry.seconds:.3g} s"
@@ -243,13 +251,13 @@ def _show_curves(out: Console, title: str, found: Iterator[Curve]) -> None:
     out.print(table(f"{title}: δ by ε", headings, drawn, words=()))
 
 
-def _show_points(figure: Figure, out: Console, title: str, found: Iterator[Point]) -> None:
+def _show_points(figure: Figure, out: Console, title: str, found: Iterator[FigurePoint]) -> None:
     headings = (figure.varied, "squared cost", *CA_WEIGHTINGS, "certified squared cost", "certified")
     drawn = (_point(figure, row) for row in found)
     out.print(table(f"{title}: {figure.subject}", headings, drawn, words=()))
 
 
-def _point(figure: Figure, row: Point) -> tuple[str, ...]:
+def _point(figure: Figure, row: FigurePoint) -> tuple[str, ...]:
     certified = ("", "")
     if row.reading:
         held = ", ".join(settled(row.reading.ratio(name)) for name in CA_WEIGHTINGS)

@@ -15,7 +15,7 @@ import numpy as np
 
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.local.instances import ALL_RIVALS, COMPARED, WORKLOADS, Instance
+from dualmech.crosscheck.papers.local.instances import ALL_RIVALS, COMPARED, WORKLOADS, LocalInstance
 from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.geometry.local import strategies
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
@@ -37,10 +37,10 @@ ROUNDING = 1e-9  # relative allowance when two sample complexities are compared
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RivalComparison:
     """A workload at one n and ε."""
 
-    instance: Instance
+    instance: LocalInstance
     epsilon: float
     # Users that every mechanism needs in the worst case, proven: by the least worst case where that is
     # solved, else by a bound on the average
@@ -73,8 +73,8 @@ class Comparison:
 
 
 def solve(
-    instance: Instance, epsilon: float, optimise: bool, names: Sequence[str] = ALL_RIVALS
-) -> Comparison:
+    instance: LocalInstance, epsilon: float, optimise: bool, names: Sequence[str] = ALL_RIVALS
+) -> RivalComparison:
     """Compare the mechanisms on one workload, with a strategy optimised where asked."""
     workload, unit = instance.build(), instance.queries * NORMALISED_VARIANCE
     problem = LocalStrategy(workload, epsilon)
@@ -83,7 +83,7 @@ def solve(
     trace = strategies.trace_bound(problem.root, epsilon)
     found = _search(problem) if optimise else None
     bounds = [(trace - squares) / instance.size, *([] if found is None else [found.bound])]
-    return Comparison(
+    return RivalComparison(
         instance,
         epsilon,
         max(bounds) / unit,
@@ -125,36 +125,42 @@ def _search(problem: LocalStrategy) -> _Found:
     return _Found(variances, max(bounds), max(gaps), tol, mean.seconds)
 
 
-def by_epsilon(quick: bool) -> list[Callable[[], Comparison]]:
+def by_epsilon(quick: bool) -> list[Callable[[], RivalComparison]]:
     """Return what to compute for Figure 1 on few user types, where the optimum is known."""
     size, epsilons = (8, (1.0, 4.0)) if quick else (EXACT_SIZE, EPSILONS)
     names = [name for name in WORKLOADS if not quick or name not in ("All Marginals", "3-Way Marginals")]
-    return [partial(solve, Instance(name, size), epsilon, True) for name in names for epsilon in epsilons]
+    return [
+        partial(solve, LocalInstance(name, size), epsilon, True) for name in names for epsilon in epsilons
+    ]
 
 
-def by_epsilon_at_size(quick: bool) -> list[Callable[[], Comparison]]:
+def by_epsilon_at_size(quick: bool) -> list[Callable[[], RivalComparison]]:
     """Return what to compute for Figure 1 at the paper's size, where the optimum is only bounded."""
     size, epsilons = (64, (1.0, 4.0)) if quick else (PAPER_SIZE, EPSILONS)
     return [
-        partial(solve, Instance(name, size), epsilon, False) for name in WORKLOADS for epsilon in epsilons
+        partial(solve, LocalInstance(name, size), epsilon, False)
+        for name in WORKLOADS
+        for epsilon in epsilons
     ]
 
 
-def by_size(quick: bool) -> list[Callable[[], Comparison]]:
+def by_size(quick: bool) -> list[Callable[[], RivalComparison]]:
     """Return what to compute for Figure 2, at ε = 1."""
     sizes, largest = ((8, 64), 8) if quick else (SIZES, HEURISTIC_SIZE)
     return [
-        partial(solve, Instance(name, size), 1.0, size <= largest) for name in WORKLOADS for size in sizes
+        partial(solve, LocalInstance(name, size), 1.0, size <= largest)
+        for name in WORKLOADS
+        for size in sizes
     ]
 
 
-def factor(rows: Sequence[Comparison]) -> tuple[float, float]:
+def factor(rows: Sequence[RivalComparison]) -> tuple[float, float]:
     """Return the least and the largest improvement over the best of the paper's rivals."""
     found = [each for row in rows if (each := row.improvement(COMPARED)) is not None]
     return min(found), max(found)
 
 
-def slope(rows: Sequence[Comparison], name: str | None = None) -> float:
+def slope(rows: Sequence[RivalComparison], name: str | None = None) -> float:
     """Return the power of n by which users grow over the last two doublings: of a rival, or of the bound.
 
     Two, since a tree of branching 4 has a new level at every other.

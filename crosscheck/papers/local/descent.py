@@ -11,7 +11,7 @@ from statistics import median
 
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.local.instances import ALL_RANGE, HISTOGRAM, PREFIX, WORKLOADS, Instance
+from dualmech.crosscheck.papers.local.instances import ALL_RANGE, HISTOGRAM, PREFIX, WORKLOADS, LocalInstance
 from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.solution import Progress
@@ -36,7 +36,7 @@ STEPS = 15  # steps that are timed (section 6.4)
 class DescentRow:
     """Gradient descent on a workload at one n and ε."""
 
-    instance: Instance
+    instance: LocalInstance
     epsilon: float
     objectives: dict[str, tuple[float, ...]]  # By method: L over the optimum, a random start each
     # By method: the same for the average variance, L less the workload's squares
@@ -54,7 +54,7 @@ class DescentRow:
         return proven(self.gap <= TOLERANCE)
 
 
-def solve(instance: Instance, epsilon: float, seeds: int) -> DescentRow:
+def solve(instance: LocalInstance, epsilon: float, seeds: int) -> DescentRow:
     """Run gradient descent from some random starts, and the exact solver once."""
     problem = LocalStrategy(instance.build(), epsilon)
     squares = float((problem.root**2).sum())
@@ -82,7 +82,7 @@ def rows(quick: bool) -> list[Callable[[], DescentRow]]:
     """Return what to compute; what has fewer than three attributes has no 3-way marginals."""
     sizes, seeds = (QUICK_SIZES, QUICK_SEEDS) if quick else (SIZES, SEEDS)
     names = (HISTOGRAM, PREFIX, ALL_RANGE) if quick else tuple(WORKLOADS)
-    instances = [Instance(name, size) for size in sizes for name in names]
+    instances = [LocalInstance(name, size) for size in sizes for name in names]
     return [
         partial(solve, each, epsilon, seeds) for each in instances if each.queries for epsilon in EPSILONS
     ]
@@ -110,7 +110,7 @@ class StepRow:
 
 def time_steps(size: int) -> StepRow:
     """Time `STEPS` steps one by one, and take the medians: the first ones of the search for a step length."""
-    problem = LocalStrategy(Instance(HISTOGRAM, size).build(), 1.0)
+    problem = LocalStrategy(LocalInstance(HISTOGRAM, size).build(), 1.0)
     clocks: list[tuple[float, float]] = []
 
     def note(news: Progress) -> None:

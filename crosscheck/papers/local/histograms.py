@@ -23,7 +23,7 @@ from dualmech.crosscheck.papers.local.instances import (
     HISTOGRAM,
     RAPPOR,
     RESPONSE,
-    Instance,
+    LocalInstance,
 )
 from dualmech.crosscheck.papers.solving import proven
 from dualmech.geometry.local import strategies
@@ -69,7 +69,7 @@ def solve(size: int, epsilon: float) -> HistogramRow:
         gap = problem.certify(strategy, problem.dual_at(strategy)).gap
     else:
         gap = best.objective(histogram) / strategies.trace_bound(problem.root, epsilon) - 1
-    instance = Instance(HISTOGRAM, size)
+    instance = LocalInstance(HISTOGRAM, size)
     others = {name: instance.rival(name, epsilon).sample_complexity(histogram) / users for name in OTHERS}
     paper = max(math.exp(-epsilon) - 1 / size, 0.0) / NORMALISED_VARIANCE
     return HistogramRow(size, epsilon, int(np.argmax(best.sizes)), users, paper, others, gap)

@@ -36,7 +36,7 @@ BRANCHING = 4  # branching factor of the hierarchical mechanism, as in the autho
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class LocalInstance:
     """A workload over n user types, n a power of two."""
 
     name: str  # Which of the six

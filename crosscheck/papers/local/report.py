@@ -12,7 +12,7 @@ from rich.console import Console
 
 from dualmech.crosscheck.agreement import VERDICTS
 from dualmech.crosscheck.papers.local import comparison, consistency, descent, histograms, worst
-from dualmech.crosscheck.papers.local.comparison import Comparison
+from dualmech.crosscheck.papers.local.comparison import RivalComparison
 from dualmech.crosscheck.papers.local.histograms import OTHERS
 from dualmech.crosscheck.papers.local.instances import (
     ALL_RIVALS,
@@ -54,7 +54,7 @@ SHORT = {
 """Headings of mechanisms with long names."""
 
 
-def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[Comparison]) -> None:
+def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[RivalComparison]) -> None:
     write(out, title, LEGEND)
     others = (SHORT.get(name, name) for name in ALL_RIVALS)
     headings = (varied, "bound", "paper", "best", *others, "proven")
@@ -67,7 +67,7 @@ def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[Comp
     write(out, "")
 
 
-def _multiples(varied: str, row: Comparison) -> tuple[str, ...]:
+def _multiples(varied: str, row: RivalComparison) -> tuple[str, ...]:
     return (
         f"{row.epsilon:g}" if varied == "ε" else str(row.instance.size),
         *(f"{row.bound:.1f}", f"{row.paper_bound / row.bound:.2f}"),
@@ -77,7 +77,7 @@ def _multiples(varied: str, row: Comparison) -> tuple[str, ...]:
     )
 
 
-def _summary(varied: str, rows: Sequence[Comparison]) -> str:
+def _summary(varied: str, rows: Sequence[RivalComparison]) -> str:
     """Return what the rows say on the claims of sections 6.2 and 6.3."""
     best, best_of_all = (
         ", ".join(dict.fromkeys(row.best(names) for row in rows)) for names in (COMPARED, ALL_RIVALS)

@@ -14,7 +14,7 @@ from functools import partial
 
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.local.instances import WORKLOADS, Instance
+from dualmech.crosscheck.papers.local.instances import WORKLOADS, LocalInstance
 from dualmech.crosscheck.papers.printed import Interval
 from dualmech.crosscheck.papers.solving import proven, quietly
 from dualmech.problems.local.strategy import LocalStrategy
@@ -30,7 +30,7 @@ EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
 class WorstRow:
     """A workload at one n and ε; variances are of one user."""
 
-    instance: Instance
+    instance: LocalInstance
     epsilon: float
     ratio: float  # Worst over average variance of the strategy that is the best on average
     allowed: float  # What theorem 5.1 allows for it, ``e^ε (1 + ‖W‖² / n over the average)``
@@ -46,7 +46,7 @@ class WorstRow:
         return proven(self.gap <= TOLERANCE)
 
 
-def solve(instance: Instance, epsilon: float) -> WorstRow:
+def solve(instance: LocalInstance, epsilon: float) -> WorstRow:
     """Solve both criteria."""
     workload, begun = instance.build(), time.perf_counter()
     problem = LocalStrategy(workload, epsilon)
@@ -72,5 +72,5 @@ def solve(instance: Instance, epsilon: float) -> WorstRow:
 def rows(quick: bool) -> list[Callable[[], WorstRow]]:
     """Return what to compute; what has fewer than three attributes has no 3-way marginals."""
     sizes, epsilons = (QUICK_SIZES, QUICK_EPSILONS) if quick else (SIZES, EPSILONS)
-    instances = [Instance(name, size) for size in sizes for name in WORKLOADS]
+    instances = [LocalInstance(name, size) for size in sizes for name in WORKLOADS]
     return [partial(solve, each, epsilon) for each in instances if each.queries for epsilon in epsilons]

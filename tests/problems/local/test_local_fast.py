@@ -149,7 +149,7 @@ class TestMaster:
         frame = points.Frame.of(problem.root, 1.0, problem.prior, adversary)
         point = points.start(frame, patterns.all_sets(4), rng.uniform(0.1, 1, 14))
         view, aim = points.View.of(frame, point), 0.1
-        equations = master.Equations(frame, point, view)
+        equations = master.MasterEquations(frame, point, view)
         change = equations.change(np.full(14, aim), np.full(4, aim))
         before = master.distance(frame, point, point, view, aim)
         misses = []
@@ -188,7 +188,7 @@ class TestGradient:
     def test_the_gradient_is_the_slope(self, seed: int, even: bool) -> None:
         rng = np.random.default_rng(seed)
         share = np.ones(4) if even else 4 * rng.dirichlet(np.ones(4))
-        task = gradient.Task(np.eye(4) + 0.3, share, np.e)
+        task = gradient.DescentObjective(np.eye(4) + 0.3, share, np.e)
         first = gradient.start(task, 12, rng)
         direction, step = rng.standard_normal((12, 4)), 1e-6
         ends = [
@@ -202,12 +202,12 @@ class TestGradient:
     @given(seeds)
     def test_the_floors_gradient_is_the_slope_through_the_projection(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        task = gradient.Task(np.eye(4) + 0.3, np.ones(4), np.e)
+        task = gradient.DescentObjective(np.eye(4) + 0.3, np.ones(4), np.e)
         first = gradient.start(task, 12, rng)
         given = 3 * rng.uniform(size=(12, 4))
         direction, step = rng.standard_normal(12) * first.floor, 1e-7
 
-        def value(shift: float) -> gradient.Iterate:
+        def value(shift: float) -> gradient.DescentIterate:
             floor = first.floor + shift * direction
             return gradient.seen(task, gradient.projected(given, floor, np.e), floor)
 
