@@ -104,11 +104,11 @@ def row_space(matrix: Array) -> Array:
         orthonormal, triangle = scipy.linalg.qr(kept.T, mode="economic", check_finite=False)
         kept = triangle.T
     _, values, basis = svd(kept)
-    basis = basis[: _decided_rank(values, matrix)]
+    basis = basis[: _rank_of_singular_values(values, matrix)]
     return np.ascontiguousarray(basis if orthonormal is None else basis @ orthonormal.T)
 
 
-def spanning(matrix: Array) -> Array:
+def row_basis(matrix: Array) -> Array:
     """Return orthonormal rows that span the rows of a matrix: the identity where these span everything."""
     basis = np.eye(matrix.shape[1]) if spans_all(matrix) else row_space(matrix)
     return np.eye(len(basis)) if len(basis) == matrix.shape[1] else basis
@@ -138,10 +138,10 @@ def row_rank(matrix: Array) -> int:
     kept = matrix[norms > 0] / norms[norms > 0, None]
     if kept.shape[0] < kept.shape[1]:
         kept = scipy.linalg.qr(kept.T, mode="r", check_finite=False)[0][: len(kept)]
-    return _decided_rank(singular_values(kept), matrix)
+    return _rank_of_singular_values(singular_values(kept), matrix)
 
 
-def _decided_rank(values: Array, matrix: Array) -> int:
+def _rank_of_singular_values(values: Array, matrix: Array) -> int:
     """Return the rank that singular values of unit rows tell, or the equilibrated matrix where they are unclear."""
     size = numerical_rank(values, matrix.shape)
     return rank(matrix) if np.any(values[:size] < UNCLEAR * values[0]) else size
@@ -170,7 +170,7 @@ def kronecker(factors: Sequence[Array]) -> Array:
     return product
 
 
-def along(matrices: Sequence[Array], tensor: Array) -> Array:
+def apply_along_axes(matrices: Sequence[Array], tensor: Array) -> Array:
     """Return ``(⊗ A_i) vec(tensor)`` as a tensor, a matrix after another along its own axis."""
     for axis, matrix in enumerate(matrices):
         tensor = np.moveaxis(np.tensordot(matrix, tensor, axes=(1, axis)), 0, axis)

@@ -59,7 +59,7 @@ def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Judgement:
     problem : any of the library's problems
         What the answer is meant to solve.
     primal : array, point or mechanism
-        What `problem.stated` takes: on a dense geometry Σ (k, k), the covariance of noise on the problem's basis, and
+        What `problem.as_primal` takes: on a dense geometry Σ (k, k), the covariance of noise on the problem's basis;
         on others their points (`BlockPoint`, `SplitPoint`, a tuple of the factors'); or any mechanism that answers the
         problem. For `QueryWeighting` the weights u; for `CommonMechanism` also a mechanism that answers what all have
         in common; for local privacy the strategy Q, with whose best reconstruction it is judged.
@@ -82,7 +82,7 @@ def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Judgement:
     0.333333
     """
     posed: Any = problem
-    given = posed.stated(primal)
+    given = posed.as_primal(primal)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         dual = fast.solve(posed, tol=tol).dual

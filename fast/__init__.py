@@ -26,7 +26,7 @@ from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.solution import Callback, Solution, warned
+from dualmech.solution import Callback, Solution, warn_if_uncertified
 
 __all__ = ["EigenDesign", "SoftmaxOptions", "chain", "eigen_design", "eigen_weights", "refine", "solve"]
 
@@ -121,7 +121,7 @@ def solve(
         )
     _check_options(type(problem), solver, options)
     limits = Limits.checked(tol, max_iterations, time_limit, callback)
-    return warned(solver(problem, limits, **options))
+    return warn_if_uncertified(solver(problem, limits, **options))
 
 
 def _check_options(kind: type, solver: Any, options: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ from dualmech.problems import designs, strategies
 from dualmech.problems.design import least_squares
 from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.solution import Solution, Status, judged, warned
+from dualmech.solution import Solution, Status, judged_solution, warn_if_uncertified
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -173,7 +173,7 @@ def eigen_weights(
 def _weighed(program: QueryWeighting, method: str, find: weighting.Finder, limits: loop.Limits) -> Solution:
     """Weigh the queries, with a warning where all at once was not done to the tolerance."""
     if method == "newton":
-        return warned(weighting.run(program, find, limits, "fast:newton"), stacklevel=4)
+        return warn_if_uncertified(weighting.run(program, find, limits, "fast:newton"), stacklevel=4)
     message = f"{method} stops at the best weights of its parts."
     return weighting.run(program, find, limits, f"fast:{method}", message)
 
@@ -193,7 +193,7 @@ def _bounded(problem: TotalVariance, covariance: Array, tol: float | None) -> So
     rows = problem.geometry.representation * np.sqrt(problem.asked_weights)[:, None]
     pull = rows @ covariance @ problem.basis
     shares = np.einsum("ji,ji->i", pull, pull)
-    verdict = partial(judged, problem, tol=tol or 1.0, otherwise=Status.STEPS_EXHAUSTED)
+    verdict = partial(judged_solution, problem, tol=tol or 1.0, otherwise=Status.STEPS_EXHAUSTED)
     start = verdict(covariance, VarianceDual(shares / shares.sum()))
     if not start.certificate.feasible:
         start = verdict(problem.feasible(covariance), start.dual)

@@ -9,7 +9,7 @@ from dualmech.fast import reductions
 from dualmech.fast.engine import ascent, loop
 from dualmech.fast.softmax import published
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.solution import Solution, restated
+from dualmech.solution import Solution, transfer
 
 
 def solve(
@@ -40,4 +40,4 @@ def solve(
 def solve_privacy_first(problem: PrivacyFirst, limits: loop.Limits, **options: Any) -> Solution:
     """Solve Problem 2 by its accuracy-first twin: the same dual weights prove both; see `dualmech.fast.solve`."""
     answer = solve(problem.accuracy_first, limits, **options)
-    return restated(answer, problem, problem.feasible(answer.primal), answer.dual)
+    return transfer(answer, problem, problem.feasible(answer.primal), answer.dual)

@@ -11,7 +11,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.fast.engine import interior_point, loop, threads
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
-from dualmech.solution import Progress, Solution, Status, judged
+from dualmech.solution import Progress, Solution, Status, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
@@ -50,7 +50,7 @@ def run(
         found = find(problem.costs[weighed], rows, problem.power, limits)
     dual = np.zeros(problem.sensitivities.shape[1])
     dual[neighbours] = found.dual
-    return judged(
+    return judged_solution(
         problem,
         problem.feasible(problem.geometry.spread(found.weights)),
         WeightingDual(dual),

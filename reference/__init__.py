@@ -28,7 +28,7 @@ from dualmech.reference.local import estimate, projection, strategy
 from dualmech.reference.local.bound import lower_bound
 from dualmech.reference.local.reconstruction import reconstruct
 from dualmech.reference.refinement import refine
-from dualmech.solution import Solution, warned
+from dualmech.solution import Solution, warn_if_uncertified
 
 __all__ = ["backends", "chain", "formulate", "lower_bound", "reconstruct", "refine", "solve"]
 
@@ -165,7 +165,7 @@ def solve(problem: Any, **options: Any) -> Solution:
     stated = STATEMENTS.get(type(problem))
     if stated is None or stated[1] is None:
         raise _unknown(problem, "solves")
-    return warned(stated[1](problem, **options))
+    return warn_if_uncertified(stated[1](problem, **options))
 
 
 def _unknown(problem: Any, verb: str) -> InputTypeError:

@@ -17,7 +17,7 @@ from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.reference.engine import attempts, backends
 from dualmech.reference.engine.scaling import returned
 from dualmech.reference.statements import named
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, Status, judged_solution
 from dualmech.validate import Array
 
 FORMULATIONS = ("primal", "dual")  # the statements by name; both need the semidefinite cone
@@ -37,7 +37,7 @@ def _read(
     if problem.trivial:
         nothing = np.zeros(problem.bounds.shape)
         solver = f"reference:{request.backend}:{formulation}"
-        return judged(
+        return judged_solution(
             problem,
             nothing[0],
             CommonDual(nothing),

@@ -17,7 +17,7 @@ from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.reference import statements
 from dualmech.reference.engine import attempts, backends
 from dualmech.reference.engine.scaling import Scaled
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, Status, judged_solution
 from dualmech.validate import Array
 
 
@@ -36,7 +36,7 @@ def _read(
 ) -> attempts.Readout | Solution:
     known = problem.release_alone()
     if known is not None:
-        return judged(
+        return judged_solution(
             problem, *known, tol=request.tol, otherwise=Status.ROUNDING, solver="reference:released"
         )
     scaled = replace(Scaled.of(problem.row_by_row), problem=problem)

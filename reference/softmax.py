@@ -13,7 +13,7 @@ import cvxpy as cp
 import numpy as np
 
 from dualmech.errors import BackendError
-from dualmech.geometry.base import proving
+from dualmech.geometry.base import valid_weights
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.scaling import Scaled
@@ -127,7 +127,7 @@ def _dual(scaled: Scaled, program: cp.Problem, privacy: Array, accuracy: Array) 
         return began
     weights: SoftmaxDual = problem.dual_at(covariance)
     first, last = np.maximum(privacy, 0.0), np.maximum(accuracy, 0.0)
-    if not (proving(first) and proving(last)):
+    if not (valid_weights(first) and valid_weights(last)):
         return weights
     multipliers = SoftmaxDual(first / first.sum(), last / last.sum())
     return max(weights, multipliers, key=lambda dual: problem.certify(covariance, dual).lower_bound)

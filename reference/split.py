@@ -13,7 +13,7 @@ from dualmech.problems.splitting import LOOSE, best_split
 from dualmech.reference.engine import attempts, backends
 from dualmech.reference.engine.scaling import shares
 from dualmech.reference.statements import named
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, Status, judged_solution
 from dualmech.validate import Array, Matrix
 
 
@@ -60,7 +60,7 @@ def solve(
         return time_limit is not None and time.perf_counter() - request.began > time_limit
 
     point, dual, found = best_split(problem, request.tol, alone, balanced, late)
-    return judged(
+    return judged_solution(
         problem,
         point,
         dual,

@@ -68,12 +68,12 @@ class ChainOutcome:
     answers: tuple[ChosenAnswers, ...]
 
 
-def simulated(mechanism: LinearGaussianMechanism, x: Array, rng: np.random.Generator) -> Array:
+def simulate_answers(mechanism: LinearGaussianMechanism, x: Array, rng: np.random.Generator) -> Array:
     """Draw noisy answers from a seeded floating-point generator: for study, NOT a private release."""
     return mechanism.simulate(x, rng)
 
 
-def decided(rule: Rule, stage: int, answers: Array, mechanisms: int) -> npt.NDArray[np.intp]:
+def apply_rule(rule: Rule, stage: int, answers: Array, mechanisms: int) -> npt.NDArray[np.intp]:
     """Return what a rule says of answers (n, k) after a stage, refused where the stage does not offer it.
 
     Stage s offers the mechanisms s to ``mechanisms - 1``, `STOP`, and `GO_ON` unless it is the last.
@@ -94,7 +94,7 @@ def decided(rule: Rule, stage: int, answers: Array, mechanisms: int) -> npt.NDAr
     return said.astype(np.intp)
 
 
-def gathered(
+def gather_answers(
     mechanism: LinearGaussianMechanism, found: list[tuple[npt.NDArray[np.intp], Array]]
 ) -> ChosenAnswers:
     """Return the answers of one mechanism from all stages, in the order of the blocks."""

@@ -17,9 +17,9 @@ from dualmech.adaptive.branching import (
     ChainOutcome,
     Guarantee,
     Rule,
-    decided,
-    gathered,
-    simulated,
+    apply_rule,
+    gather_answers,
+    simulate_answers,
 )
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms.answerability import coordinates
@@ -119,9 +119,9 @@ class Chain:
     stages: tuple[ChainStage, ...]
 
     @property
-    def nothing(self) -> LinearGaussianMechanism:
+    def no_release(self) -> LinearGaussianMechanism:
         """What is known before the first stage: the mechanism that releases nothing."""
-        return _nothing(self.mechanisms[0])
+        return _empty_mechanism(self.mechanisms[0])
 
     @property
     def guarantee(self) -> Guarantee:
@@ -164,19 +164,20 @@ class Chain:
             if not active.size:
                 break
             answers = (
-                np.hstack([answers, simulated(stage.increment, data[active], generator)]) @ stage.update.T
+                np.hstack([answers, simulate_answers(stage.increment, data[active], generator)])
+                @ stage.update.T
             )
-            decisions = decided(rule, stage.index, answers, count)
+            decisions = apply_rule(rule, stage.index, answers, count)
             for index in range(stage.index, count):
                 mine = np.flatnonzero(decisions == index)
                 if mine.size:
                     parts = stage.decomposition(index)
-                    left = simulated(parts.residual, data[active[mine]], generator)
+                    left = simulate_answers(parts.residual, data[active[mine]], generator)
                     found[index].append((active[mine], parts.combine(answers[mine], left, generator)))
             ended = decisions != GO_ON
             choices[active[ended]], ends[active[ended]] = decisions[ended], stage.index
             active, answers = active[~ended], answers[~ended]
-        return ChainOutcome(choices, ends, tuple(map(gathered, self.mechanisms, found)))
+        return ChainOutcome(choices, ends, tuple(map(gather_answers, self.mechanisms, found)))
 
 
 def build(
@@ -195,18 +196,20 @@ def build(
     """
     tol = validate.positive_number(tol=tol)
     problem = CommonMechanism(mechanisms)
-    given, known = tuple(mechanisms), _nothing(mechanisms[0])
+    given, known = tuple(mechanisms), _empty_mechanism(mechanisms[0])
     explained, span, stages = np.zeros(len(given)), known.query_matrix, []
     for index in range(len(given) - 1):
-        solution = _asked(solve(problem), tol)
-        span = _extended(span, solution.mechanism.query_matrix, given[index:])
-        increment = _within(solution.mechanism, span)
-        known, update = _composed(known, increment, span)
+        solution = _with_tolerance(solve(problem), tol)
+        span = _extend_span(span, solution.mechanism.query_matrix, given[index:])
+        increment = _on_span(solution.mechanism, span)
+        known, update = _compose(known, increment, span)
         parts = tuple(decomposition(each, known) for each in given[index:])
         stages.append(ChainStage(index, increment, known, update, solution, parts))
         if index < len(given) - 2:
-            explained = np.maximum(explained, _explained_by_gap(solution))[1:]
-            problem = CommonMechanism([_asking(*each) for each in zip(parts[1:], explained, strict=True)])
+            explained = np.maximum(explained, _shares_within_gap(solution))[1:]
+            problem = CommonMechanism(
+                [_without_negligible(*each) for each in zip(parts[1:], explained, strict=True)]
+            )
     chain = Chain(given, tuple(stages))
     if not chain.certified:
         warnings.warn(
@@ -217,20 +220,20 @@ def build(
     return chain
 
 
-def _asked(solution: Solution, tol: float) -> Solution:
+def _with_tolerance(solution: Solution, tol: float) -> Solution:
     """Return a solution with the tolerance that was promised in place of the one that was tried for."""
     status = Status.CERTIFIED if solution.certificate.certifies(tol) else solution.status
     return replace(solution, tol=tol, status=status)
 
 
-def _nothing(like: LinearGaussianMechanism) -> LinearGaussianMechanism:
+def _empty_mechanism(like: LinearGaussianMechanism) -> LinearGaussianMechanism:
     """Return the mechanism that releases nothing, on the same cells and neighbours."""
     return LinearGaussianMechanism(
         np.zeros((0, like.query_matrix.shape[1])), np.zeros((0, 0)), like.neighbours
     )
 
 
-def _extended(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMechanism, ...]) -> Array:
+def _extend_span(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMechanism, ...]) -> Array:
     """Return the orthonormal rows of a span with those that more rows need besides, if they leave it clearly enough.
 
     What lies within `MEETING` of the span belongs to it, as in the intersection from which the rows came: a rank
@@ -249,13 +252,13 @@ def _extended(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMechanis
     return np.vstack([span, further])
 
 
-def _within(mechanism: LinearGaussianMechanism, span: Array) -> LinearGaussianMechanism:
+def _on_span(mechanism: LinearGaussianMechanism, span: Array) -> LinearGaussianMechanism:
     """Return a mechanism with its rows put into a span that holds them but for rounding."""
     rows = (mechanism.query_matrix @ span.T) @ span
     return LinearGaussianMechanism(rows, mechanism.covariance(), mechanism.neighbours)
 
 
-def _composed(
+def _compose(
     known: LinearGaussianMechanism, increment: LinearGaussianMechanism, span: Array
 ) -> tuple[LinearGaussianMechanism, Array]:
     """Return what both reveal together on independent rows with unit noise, and its answers from both answers.
@@ -271,7 +274,7 @@ def _composed(
     return together, orthogonal.T @ said
 
 
-def _asking(parts: Decomposition, allowed: float) -> LinearGaussianMechanism:
+def _without_negligible(parts: Decomposition, allowed: float) -> LinearGaussianMechanism:
     """Return the residual without the directions of which at most this share is left."""
     rows = parts.residual.query_matrix
     shares = coordinates(rows, parts.target.standard_form.queries)
@@ -279,7 +282,7 @@ def _asking(parts: Decomposition, allowed: float) -> LinearGaussianMechanism:
     return LinearGaussianMechanism(rows[kept], np.eye(int(kept.sum())), parts.residual.neighbours)
 
 
-def _explained_by_gap(solution: Solution) -> Array:
+def _shares_within_gap(solution: Solution) -> Array:
     """Return, of each mechanism, what share of a direction it may keep because Σ is not exactly optimal.
 
     Σ exceeds an optimum by a matrix of trace ``gap · tr Σ`` at most, so no more, relative, than that over the

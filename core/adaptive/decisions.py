@@ -119,8 +119,8 @@ class SignalToNoise:
             if not isinstance(each, LinearGaussianMechanism):
                 raise InputTypeError(f"{name} must be a LinearGaussianMechanism, got {type(each).__name__}")
         queries = Workload(primary.query_matrix)
-        nested = _answering("secondary", secondary, queries)
-        estimator = _answering("common", common, queries)
+        nested = _estimation_matrix("secondary", secondary, queries)
+        estimator = _estimation_matrix("common", common, queries)
         fields = (
             *(primary, secondary, common, fraction),
             validate.positive_number(level=level),
@@ -171,7 +171,7 @@ class SignalToNoise:
         verdicts = np.where(sure, Verdict.SECONDARY, np.where(secondary, Verdict.UNDECIDED, otherwise))
         return verdicts if verdicts.ndim else Verdict(int(verdicts))
 
-    def truth(self, x: npt.ArrayLike) -> Any:
+    def true_verdict(self, x: npt.ArrayLike) -> Any:
         """Return the verdict on true data (d,) or (n, d), for study: its bounds are exact, so it is never UNDECIDED."""
         data, cells = validate.finite(x=x), self.primary.query_matrix.shape[1]
         if data.ndim not in (1, 2) or data.shape[-1] != cells:
@@ -250,7 +250,7 @@ class SignalToNoiseRule:
         return decisions.astype(np.intp)
 
 
-def _answering(name: str, mechanism: LinearGaussianMechanism, queries: Workload) -> Array:
+def _estimation_matrix(name: str, mechanism: LinearGaussianMechanism, queries: Workload) -> Array:
     """Return the matrix that estimates queries from a mechanism's answers; refused by name where it cannot."""
     cells = mechanism.query_matrix.shape[1]
     if queries.shape[1] != cells:

@@ -79,7 +79,7 @@ class ConfidenceRegion:
         if given.shape != (rows,):
             raise InvalidInputError(f"answer must have {rows} entries, one a query, got {len(given)}")
         level = validate.probability(confidence=confidence)
-        whitened, centre = _whitened(mechanism, given)
+        whitened, centre = _whiten(mechanism, given)
         # Without any query there is no ellipsoid; a radius of 1 around the only point there is says the same.
         squared = float(chdtri(rows, 1 - level)) if rows else 1.0
         most = _most_records(whitened, centre, squared)
@@ -172,7 +172,7 @@ class ConfidenceRegion:
         return slope, factor
 
 
-def _whitened(mechanism: LinearGaussianMechanism, answer: Array) -> tuple[Array, Array]:
+def _whiten(mechanism: LinearGaussianMechanism, answer: Array) -> tuple[Array, Array]:
     """Return ``R'⁻¹ B`` and ``R'⁻¹ ω`` with ``R'R = Σ``, over all rows of B, dependent or not."""
     if not len(answer):
         return np.zeros((0, mechanism.query_matrix.shape[1])), np.zeros(0)

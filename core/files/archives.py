@@ -127,7 +127,7 @@ def check_writable(path: FilePath) -> None:
 
 
 @contextlib.contextmanager
-def reading(path: FilePath) -> Iterator[None]:
+def errors_naming(path: FilePath) -> Iterator[None]:
     """Name the file in whatever goes wrong inside the block: a failing system call, contents refused.
 
     Raises `FileFormatError` in place of any `OSError` or `DualmechError`.
@@ -143,7 +143,7 @@ def reading(path: FilePath) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def decoding(path: FilePath, kind: str) -> Iterator[None]:
+def decoding_errors(path: FilePath, kind: str) -> Iterator[None]:
     """Turn what numpy and scipy raise on broken contents into one line that names the file."""
     try:
         yield
@@ -218,7 +218,7 @@ def read_archive(path: FilePath, keys: Collection[str] | None = None) -> Arrays:
     Raises `FileFormatError`; and `InputTypeError` for a path of another kind, such as the number of an open file.
     """
     _check_path(path)
-    with reading(path), open(path, "rb") as handle, decoding(path, ".npz"):
+    with errors_naming(path), open(path, "rb") as handle, decoding_errors(path, ".npz"):
         # np.load takes anything that is neither .npy nor a zip for a pickle, and says so.
         if handle.read(4) not in (b"PK\3\4", b"PK\5\6"):
             raise FileFormatError(f"{path}: is not a readable .npz file: no zip archive")
@@ -240,7 +240,7 @@ def require(path: FilePath, arrays: Mapping[str, object], *keys: str) -> None:
         raise FileFormatError(f"{path}: needs the array {missing[0]!r}, has {held}")
 
 
-def texts(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
+def as_text_array(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
     """Return texts as an array; refuse those that it would not give back."""
     for label in labels:
         # numpy pads texts with NUL characters and takes them off again.

@@ -101,7 +101,7 @@ class Geometry(Protocol):
     def point(self, primal: Any) -> Any:
         """Return a primal point of the right form and shapes, its entries unseen; refuse any other."""
 
-    def scaled(self, point: Any, divisor: float) -> Any:
+    def divide(self, point: Any, divisor: float) -> Any:
         """Return noise over a positive number; by nothing else: the judge refuses the rest."""
 
     def forms(self, point: Any) -> Any:
@@ -129,7 +129,7 @@ class Geometry(Protocol):
         """Return each item's share of the trace norm that `total_bound` squares."""
 
 
-def scaled_until(
+def scale_to_limit(
     noise: T, excess: Callable[[T], float], power: int, divided: Callable[[T, float], T], slack: float
 ) -> T:
     """Return noise divided until `excess`, proportional to a power of it, is 1 at most, or by `slack` more."""
@@ -143,7 +143,7 @@ def scaled_until(
     return noise
 
 
-def proving(weights: Array) -> bool:
+def valid_weights(weights: Array) -> bool:
     """Whether weights prove anything: finite, none negative, not all zero."""
     return bool(np.all(np.isfinite(weights)) and np.all(weights >= 0) and np.any(weights))
 

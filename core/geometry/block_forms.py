@@ -79,7 +79,7 @@ class BlockForms:
         return np.flatnonzero(largest / targets < 1 - slack)
 
 
-def checked_point(blocks: Any, primal: Any) -> BlockPoint:
+def as_block_point(blocks: Any, primal: Any) -> BlockPoint:
     """Return a primal point of the right shapes, its entries unseen; levels alone where no block has a covariance."""
     if not isinstance(primal, BlockPoint):
         if blocks.matrix_blocks or isinstance(primal, str):

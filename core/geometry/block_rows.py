@@ -43,11 +43,11 @@ class Block:
     @classmethod
     def of(cls, key: Key, rows: Index, cells: Index, values: Array, copies: float) -> Block:
         """Find the basis of rows that are given by coordinates."""
-        basis = linalg.spanning(values)
+        basis = linalg.row_basis(values)
         queries = values if linalg.is_identity(basis) else values @ basis.T
         return cls(key, rows, cells, queries, basis, copies, basis, cells)
 
-    def restated(self, covariance: Array, basis: Array) -> Array:
+    def covariance_from_basis(self, covariance: Array, basis: Array) -> Array:
         """Return a covariance on this block's basis, from that on another orthonormal basis of the same rows.
 
         Raises `InvalidInputError` or `InputTypeError` for a basis of other rows, a covariance of another shape.
@@ -100,7 +100,7 @@ class BlockRows:
                 self.rows.setdefault(key, []).append(orbits[seen])
                 self.values.setdefault(key, []).append(values[seen])
 
-    def single(self, orbits: int) -> tuple[tuple[Key, ...], sp.csr_array, Index]:
+    def scalar_block_arrays(self, orbits: int) -> tuple[tuple[Key, ...], sp.csr_array, Index]:
         """Return the blocks of one coordinate: their keys, squared entries, and orbits of cells."""
         keys = tuple(key for key, values in self.values.items() if values[0].shape[1] == 1)
         rows = [np.concatenate(self.rows[key]) for key in keys]
@@ -113,7 +113,7 @@ class BlockRows:
         matrix = sp.csr_array(entries, shape=(orbits, len(keys)))
         return keys, matrix, np.array([self.cells_of(key)[0] for key in keys], dtype=np.intp)
 
-    def several(self) -> tuple[Block, ...]:
+    def matrix_blocks(self) -> tuple[Block, ...]:
         """Return the other blocks."""
         return tuple(
             Block.of(
@@ -167,7 +167,7 @@ def key_of(asked: Queries) -> object:
     return None if asked is None else id(asked)
 
 
-def affordable(
+def check_size(
     workload: UnionWorkload,
     symmetries: tuple[AttributeSymmetry, ...],
     wide: tuple[int, ...],

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.attribute_symmetry import joined, unsigned
+from dualmech.geometry.attribute_symmetry import orbit_labels, with_positive_lead
 from dualmech.validate import Array, Matrix
 
 Index = npt.NDArray[np.intp]
@@ -96,7 +96,7 @@ class Orbits:
             else:
                 rows = neighbours.T.tocsr() if sp.issparse(neighbours) else neighbours.T
                 moves.append(_images(rows, order, np.ones(count), f"orbits[{index}]", "neighbours {}".format))
-        return cls(joined(moves, count), joined(links, queries))
+        return cls(orbit_labels(moves, count), orbit_labels(links, queries))
 
 
 def averages(orbits: Index) -> sp.csr_array:
@@ -149,6 +149,6 @@ def _digests(rows: Matrix, order: Index | slice, numbers: Array) -> Iterator[byt
     """Yield 16 bytes for each row that equal rows of the same number share, up to sign, and no others."""
     step = max(1, CHUNK // rows.shape[1])
     for start in range(0, len(numbers), step):
-        block = unsigned(linalg.to_dense(rows[start : start + step])[:, order])
+        block = with_positive_lead(linalg.to_dense(rows[start : start + step])[:, order])
         for row, number in zip(block, numbers[start : start + step], strict=True):
             yield blake2b(row.tobytes() + number.tobytes(), digest_size=16).digest()

@@ -15,7 +15,7 @@ from dualmech.geometry.base import FitnessDual, Forms, Geometry, Index, Judged
 from dualmech.geometry.blocks import Blocks
 from dualmech.validate import Array
 from dualmech.workloads import products
-from dualmech.workloads.domain import rounded
+from dualmech.workloads.domain import count_text
 from dualmech.workloads.products import ProductWorkload
 
 LISTED = 2**22  # largest number of cells among which those that bind are listed
@@ -55,20 +55,22 @@ class ProductForms:
     @property
     def cost(self) -> float:
         """Squared privacy cost, the product of the factors'."""
-        return _held("squared privacy cost of the product", [each.cost for each in self.factors])
+        return _representable_product(
+            "squared privacy cost of the product", [each.cost for each in self.factors]
+        )
 
     @property
     def cost_rounding(self) -> float:
         """Allowance for the rounding of the cost, relative."""
-        return _compounded(each.cost_rounding for each in self.factors)
+        return _product_rounding(each.cost_rounding for each in self.factors)
 
     def excess(self, targets: Sequence[Any]) -> Judged:
         """Return the largest ratio of a variance to its target, the product of the factors'."""
-        return _multiplied(each.excess(own) for each, own in zip(self.factors, targets, strict=True))
+        return _product_judged(each.excess(own) for each, own in zip(self.factors, targets, strict=True))
 
     def total(self, weights: Sequence[Any]) -> Judged:
         """Return the weighted sum of the variances, the product of the factors'."""
-        return _multiplied(each.total(own) for each, own in zip(self.factors, weights, strict=True))
+        return _product_judged(each.total(own) for each, own in zip(self.factors, weights, strict=True))
 
     def binding(self, slack: float) -> Index:
         """Return the cells each of whose factors is within `slack` of its largest cost, where they can be listed.
@@ -78,7 +80,7 @@ class ProductForms:
         cells = self.product.workload.shape[1]
         if cells > LISTED:
             raise InvalidInputError(
-                f"binding cells are listed among {LISTED} at most, got {rounded(cells)}; take the factors' own"
+                f"binding cells are listed among {LISTED} at most, got {count_text(cells)}; take the factors' own"
             )
         found = np.zeros(1, dtype=np.intp)
         for geometry, forms in zip(self.product.factors, self.factors, strict=True):
@@ -116,12 +118,12 @@ class Product:
 
     def point(self, primal: Any) -> tuple[Any, ...]:
         """Return the factors' points, checked by their own geometries."""
-        return self._each("primal", primal, lambda factor, own: factor.point(own))
+        return self._per_factor("primal", primal, lambda factor, own: factor.point(own))
 
-    def scaled(self, point: tuple[Any, ...], divisor: float) -> tuple[Any, ...]:
+    def divide(self, point: tuple[Any, ...], divisor: float) -> tuple[Any, ...]:
         """Return noise over a positive number: every factor takes its share of it."""
         share = np.float64(divisor) ** (1 / len(self.factors)) if divisor > 0 else np.float64(np.nan)
-        return tuple(factor.scaled(own, share) for factor, own in zip(self.factors, point, strict=True))
+        return tuple(factor.divide(own, share) for factor, own in zip(self.factors, point, strict=True))
 
     def forms(self, point: tuple[Any, ...]) -> ProductForms | None:
         """Evaluate both sides; None where a factor's point is no covariance."""
@@ -139,8 +141,10 @@ class Product:
         """Return the factors' weights, checked by their own geometries."""
         if queries and not isinstance(dual, FitnessDual):
             raise InputTypeError(f"dual must be a dualmech.FitnessDual, got {type(dual).__name__}")
-        first = self._each("neighbour_weights", getattr(dual, "neighbour_weights", dual), lambda _, own: own)
-        last = self._each("query_weights", dual.query_weights, lambda _, own: own) if queries else first
+        first = self._per_factor(
+            "neighbour_weights", getattr(dual, "neighbour_weights", dual), lambda _, own: own
+        )
+        last = self._per_factor("query_weights", dual.query_weights, lambda _, own: own) if queries else first
         pairs = [
             factor.weights(FitnessDual(one, two) if queries else one, queries)
             for factor, one, two in zip(self.factors, first, last, strict=True)
@@ -150,12 +154,12 @@ class Product:
     def bound(self, neighbour_weights: Any, query_weights: Any, targets: Any) -> Judged:
         """Return the product of the factors' bounds."""
         given = zip(self.factors, neighbour_weights, query_weights, targets, strict=True)
-        return _multiplied(factor.bound(*own) for factor, *own in given)
+        return _product_judged(factor.bound(*own) for factor, *own in given)
 
     def total_bound(self, neighbour_weights: Any, weights: Any) -> Judged:
         """Return the product of the factors' bounds."""
         given = zip(self.factors, neighbour_weights, weights, strict=True)
-        return _multiplied(factor.total_bound(*own) for factor, *own in given)
+        return _product_judged(factor.total_bound(*own) for factor, *own in given)
 
     def prices(self, query_weights: Any, targets: Any) -> Array:
         """Return each query's share of the bill (m,), refused where they are too many to write out.
@@ -180,7 +184,7 @@ class Product:
         """Refuse numbers of the factors whose products no double can hold."""
         held = [np.asarray(each, dtype=np.float64) for each in numbers]
         for end in ([each.max() for each in held], [each[each > 0].min() for each in held]):
-            _held(f"{name} of the product", end)
+            _representable_product(f"{name} of the product", end)
 
     def outer(self, shares: Sequence[Array]) -> Array:
         """Return the products of one share of each factor, a table's spread evenly over its queries."""
@@ -196,7 +200,7 @@ class Product:
             found.append(own)
         return products.outer(found)
 
-    def _each(self, name: str, given: Any, checked: Callable[[Geometry, Any], Any]) -> tuple[Any, ...]:
+    def _per_factor(self, name: str, given: Any, checked: Callable[[Geometry, Any], Any]) -> tuple[Any, ...]:
         """Return one item a factor."""
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise InputTypeError(f"{name} must be a sequence, one item a factor, got {type(given).__name__}")
@@ -207,17 +211,17 @@ class Product:
         return tuple(checked(factor, own) for factor, own in zip(self.factors, given, strict=True))
 
 
-def _multiplied(judged: Any) -> Judged:
+def _product_judged(judged: Any) -> Judged:
     values, roundings = zip(*judged, strict=True)
-    return products.product([max(each, 0.0) for each in values]), _compounded(roundings)
+    return products.product([max(each, 0.0) for each in values]), _product_rounding(roundings)
 
 
-def _compounded(roundings: Any) -> float:
+def _product_rounding(roundings: Any) -> float:
     with np.errstate(over="ignore"):
         return float(np.expm1(math.fsum(math.log1p(each) for each in roundings)))
 
 
-def _held(words: str, numbers: Sequence[float]) -> float:
+def _representable_product(words: str, numbers: Sequence[float]) -> float:
     """Return a product of positive numbers; refuse it where no double holds it, saying how far it is from that."""
     found = products.product(numbers)
     if all(0 < each < math.inf for each in numbers) and not LEAST <= found < math.inf:

@@ -21,7 +21,7 @@ from dualmech.mechanisms.noise import ROUNDING_TOLERANCE
 from dualmech.mechanisms.pieces import Piece, axes_of
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
-from dualmech.workloads.domain import Domain, rounded
+from dualmech.workloads.domain import Domain, count_text
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
@@ -59,7 +59,7 @@ class BlockNoise:
             raise InputTypeError(f"blocks must be Blocks, got {type(blocks).__name__}")
         workload, checked = blocks.workload, blocks.point(point)
         assert workload.domain is not None
-        symmetries = blocks.symmetries or components.whole(workload.domain.shape)
+        symmetries = blocks.symmetries or components.marginal_symmetries(workload.domain.shape)
         moved = Moved.of(blocks.neighbours, symmetries, BlockRows(symmetries, blocks.wide))
         one = np.ones((1, 1))
         levels = zip(blocks.keys, (checked.levels * blocks.copies).tolist(), strict=True)
@@ -171,7 +171,7 @@ class BlockNoise:
         )
         if (queries := math.prod(sizes)) > records.LARGEST_TABLE:
             raise InvalidInputError(
-                f"table {table.name!r} of {rounded(queries)} queries is too large to write out "
+                f"table {table.name!r} of {count_text(queries)} queries is too large to write out "
                 f"(limit {records.LARGEST_TABLE})"
             )
         return table

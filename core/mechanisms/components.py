@@ -30,7 +30,7 @@ class WholeAttribute(AttributeSymmetry):
         object.__setattr__(self, "sizes", np.array([float(len(self.labels))]))
 
 
-def whole(sizes: Iterable[int]) -> tuple[AttributeSymmetry, ...]:
+def marginal_symmetries(sizes: Iterable[int]) -> tuple[AttributeSymmetry, ...]:
     """Return the symmetry of attributes that marginal tables alone are asked of."""
     return tuple(
         WholeAttribute(
@@ -61,7 +61,7 @@ def parts_of(symmetry: AttributeSymmetry, array: Array, axis: int = 0) -> Array:
     array([-2., -1.,  3.])
     """
     if not symmetry.turning:
-        return np.asarray(array - over_values(symmetry, class_sums(symmetry, array, axis), axis))
+        return np.asarray(array - spread_over_values(symmetry, class_sums(symmetry, array, axis), axis))
     size = len(symmetry.labels)
     waves = np.fft.rfft(np.moveaxis(array, axis, -1), axis=-1)[..., 1:]
     pairs = np.stack([waves.real, -waves.imag], axis=-1).reshape(*waves.shape[:-1], -1)
@@ -93,7 +93,7 @@ def class_sums(symmetry: AttributeSymmetry, array: Array, axis: int = 0) -> Arra
     return np.moveaxis(sums.reshape(-1, *moved.shape[1:]), 0, axis)
 
 
-def over_values(symmetry: AttributeSymmetry, sums: Array, axis: int = 0) -> Array:
+def spread_over_values(symmetry: AttributeSymmetry, sums: Array, axis: int = 0) -> Array:
     """Return class sums spread evenly over the values of their classes."""
     means = np.moveaxis(sums, axis, -1) / symmetry.sizes
     return np.moveaxis(means[..., symmetry.labels], -1, axis)
@@ -116,7 +116,7 @@ def inner_products(symmetry: AttributeSymmetry, one: Array, two: Array) -> Array
     )
 
 
-def white(symmetry: AttributeSymmetry, component: int, draws: Array, axis: int) -> Array:
+def unit_noise(symmetry: AttributeSymmetry, component: int, draws: Array, axis: int) -> Array:
     """Return unit noise on a component from independent unit noise in its places."""
     return draws if symmetry.turning else np.asarray(draws - draws.mean(axis=axis, keepdims=True))
 

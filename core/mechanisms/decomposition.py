@@ -121,7 +121,7 @@ def decomposition(
         )
     form, known = mechanism.standard_form, common.standard_form
     shares = coordinates(known.queries, form.queries)
-    directions, left = _left(shares)
+    directions, left = _remaining_directions(shares)
     residual = LinearGaussianMechanism(
         np.sqrt(left)[:, None] * directions @ form.queries, np.eye(len(left)), mechanism.neighbours
     )
@@ -151,7 +151,7 @@ def residual(
     return decomposition(mechanism, common, tol).residual
 
 
-def _left(shares: Array) -> tuple[Array, Array]:
+def _remaining_directions(shares: Array) -> tuple[Array, Array]:
     """Return the eigenvectors, as rows, and eigenvalues of ``I - T'T`` that are not nothing."""
     size = shares.shape[1]
     if not len(shares):

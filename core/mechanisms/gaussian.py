@@ -242,7 +242,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         """Read a mechanism back; its privacy is computed anew from its matrices."""
         arrays = files.read_npz(path, SCHEMA, (VERSION,))
         files.require(path, arrays, "query_matrix", "covariance")
-        with files.reading(path):
+        with files.errors_naming(path):
             return cls(arrays["query_matrix"], arrays["covariance"], arrays.get("neighbours"))
 
     def __repr__(self) -> str:

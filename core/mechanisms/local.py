@@ -10,9 +10,9 @@ import numpy.typing as npt
 from dualmech import files, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.local.strategies import (
+    as_epsilon,
+    as_prior,
     best_reconstruction,
-    checked_epsilon,
-    checked_prior,
     user_variances,
 )
 from dualmech.validate import Array
@@ -80,20 +80,20 @@ class LocalMechanism:
         prior: npt.ArrayLike | None = None,
     ) -> None:
         check_workload(workload)
-        self.epsilon, self.workload = checked_epsilon(epsilon), workload
-        self.strategy = _checked_strategy(strategy, self.epsilon, workload.shape[1])
+        self.epsilon, self.workload = as_epsilon(epsilon), workload
+        self.strategy = _as_strategy(strategy, self.epsilon, workload.shape[1])
         if reconstruction is not None and prior is not None:
             raise InvalidInputError("give either a reconstruction or the prior that it shall be the best for")
         if reconstruction is None:
-            chosen = checked_prior(prior, workload.shape[1])
+            chosen = as_prior(prior, workload.shape[1])
             found = best_reconstruction(workload.dense(), self.strategy, chosen)
             if found is None:
                 raise InvalidInputError(
                     "strategy cannot answer the workload: its rows do not span the workload's"
                 )
-            self.reconstruction = self._unbiased(found.matrix)
+            self.reconstruction = self._as_reconstruction(found.matrix)
         else:
-            self.reconstruction = self._unbiased(reconstruction)
+            self.reconstruction = self._as_reconstruction(reconstruction)
 
     @property
     def worst_ratio(self) -> float:
@@ -190,7 +190,7 @@ class LocalMechanism:
         """Read a mechanism back; its privacy and its variances are checked anew."""
         arrays = files.read_npz(path, SCHEMA, (VERSION,))
         files.require(path, arrays, "strategy", "reconstruction", "workload", "epsilon")
-        with files.reading(path):
+        with files.errors_naming(path):
             workload = Workload(arrays["workload"])
             return cls(arrays["strategy"], float(arrays["epsilon"][0]), workload, arrays["reconstruction"])
 
@@ -198,7 +198,7 @@ class LocalMechanism:
         outputs, size = self.strategy.shape
         return f"LocalMechanism({outputs} outputs x {size} user types, epsilon={self.epsilon:.6g})"
 
-    def _unbiased(self, reconstruction: npt.ArrayLike) -> Array:
+    def _as_reconstruction(self, reconstruction: npt.ArrayLike) -> Array:
         given = validate.finite(2, reconstruction=reconstruction)
         shape, queries = (self.workload.shape[0], len(self.strategy)), self.workload.dense()
         if given.shape != shape:
@@ -217,7 +217,7 @@ class LocalMechanism:
         return given
 
 
-def _checked_strategy(strategy: npt.ArrayLike, epsilon: float, size: int) -> Array:
+def _as_strategy(strategy: npt.ArrayLike, epsilon: float, size: int) -> Array:
     """Return Q without outputs that nobody reports, after the conditions of proposition 2.6."""
     given = validate.finite(2, strategy=strategy)
     if given.shape[1] != size:

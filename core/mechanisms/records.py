@@ -56,7 +56,7 @@ def count(source: str | PathLike[str] | npt.ArrayLike, workload: MarginalWorkloa
             f"workload must be one of marginal tables, got {type(workload).__name__}; those that a mechanism of a "
             f"union counts are its `needed`, those of query tables are their `tables`"
         )
-    domain, tables = check_marginal(workload).domain, largest(workload.axes)
+    domain, tables = check_marginal(workload).domain, maximal_sets(workload.axes)
     assert domain is not None
     shapes = {axes: tuple(domain.shape[axis] for axis in axes) for axes in tables}
     for shape in shapes.values():
@@ -96,7 +96,7 @@ def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
     return np.asarray(table.sum(axis=tuple(i for i, axis in enumerate(best) if axis not in axes)))
 
 
-def largest(chosen: Iterable[Axes]) -> list[Axes]:
+def maximal_sets(chosen: Iterable[Axes]) -> list[Axes]:
     """Return the sets that no other one contains.
 
     Examples
@@ -136,7 +136,7 @@ def _chunks(source: str | PathLike[str] | npt.ArrayLike, domain: Domain) -> Iter
 
 
 def _file_chunks(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
-    with _opened(path) as stream:
+    with _open_text(path) as stream:
         header = next(csv.reader([stream.readline()]), [])
         labels = [label.strip() for label in header]
         missing = [name for name in domain.names if name not in labels]
@@ -152,12 +152,12 @@ def _file_chunks(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
             lines = [text for text in (stream.readline() for _ in range(CHUNK)) if text]
             if not lines:
                 return
-            yield _parsed(path, lines, columns, line)
+            yield _parse_codes(path, lines, columns, line)
             line += len(lines)
 
 
 @contextlib.contextmanager
-def _opened(path: str | PathLike[str]) -> Iterator[TextIO]:
+def _open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
     """Open a file of text, a byte order mark or none; what is wrong with it is said in its name."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as stream:
@@ -166,7 +166,7 @@ def _opened(path: str | PathLike[str]) -> Iterator[TextIO]:
         raise FileFormatError(f"{path}: cannot be read as text: {error}") from error
 
 
-def _parsed(path: str | PathLike[str], lines: list[str], columns: list[int], first: int) -> Codes:
+def _parse_codes(path: str | PathLike[str], lines: list[str], columns: list[int], first: int) -> Codes:
     try:
         return np.loadtxt(lines, dtype=np.int64, delimiter=",", usecols=columns, ndmin=2)
     except ValueError:

@@ -38,7 +38,7 @@ def gaussian(rng: np.random.Generator | int) -> Sampler:
     return lambda deviation, shape: np.asarray(deviation * generator.standard_normal(shape))
 
 
-def drawn(sampler: Sampler, deviation: float, shape: tuple[int, ...]) -> Array:
+def draw_noise(sampler: Sampler, deviation: float, shape: tuple[int, ...]) -> Array:
     """Return what a sampler draws, once it has the shape that was asked for and no entry that is no number.
 
     Raises `InvalidInputError` or `InputTypeError` for something that cannot be called; draws of another shape, NaN

@@ -35,7 +35,7 @@ class Problem:
         """Return the arguments that make the same problem again."""
         return {name: getattr(self, name) for name in self.arguments}
 
-    def stated(self, answer: Any) -> Any:
+    def as_primal(self, answer: Any) -> Any:
         """Return anybody's answer in the problem's own terms; a mechanism is none, unless a problem says otherwise."""
         if hasattr(answer, "squared_privacy_cost"):
             raise InvalidInputError(f"a {type(self).__name__} is judged by its own points, not by mechanisms")
@@ -103,11 +103,11 @@ class OnGeometry(Problem):
     def mechanism(self, primal: Any) -> Any:
         """Return the mechanism with this noise."""
         # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.mechanisms.made import mechanism_of
+        from dualmech.mechanisms.from_geometry import mechanism_of
 
         return mechanism_of(self.geometry, self.geometry.point(primal))
 
-    def stated(self, answer: Any) -> Any:
+    def as_primal(self, answer: Any) -> Any:
         """Return anybody's answer, a point or a mechanism, as a point of this problem.
 
         Raises `InvalidInputError` or `InputTypeError` for what cannot be noise here: another shape, no

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.certificate import FEASIBLE, Certificate
-from dualmech.geometry.base import FitnessDual, Geometry, Index, scaled_until
+from dualmech.geometry.base import FitnessDual, Geometry, Index, scale_to_limit
 from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
 from dualmech.neighbours import Relation
@@ -119,7 +119,7 @@ class FitnessForUse(OnGeometry):
         def excess(point: Any) -> float:
             return float(geometry.largest_ratio(point, self.targets))
 
-        return scaled_until(geometry.point(primal), excess, 1, geometry.scaled, FEASIBLE / 10)
+        return scale_to_limit(geometry.point(primal), excess, 1, geometry.divide, FEASIBLE / 10)
 
     def prices(self, dual: Any) -> Array:
         """Return ``μ_j c_j / Σ μ_l c_l``, each query's, or table's, share of the privacy bill."""
@@ -209,7 +209,7 @@ class PrivacyFirst(OnGeometry):
 
     def feasible(self, primal: Any) -> Any:
         """Return the noise scaled so that the squared privacy cost is spent exactly."""
-        return spending(self.geometry, self.geometry.point(primal), self.cost)
+        return scale_to_cost(self.geometry, self.geometry.point(primal), self.cost)
 
     def prices(self, dual: Any) -> Array:
         """Return each query's, or table's, share of the common factor."""
@@ -223,14 +223,14 @@ class PrivacyFirst(OnGeometry):
         return forms.loose(scaled_numbers(self.targets, forms.excess(self.targets)[0]), slack)
 
 
-def spending(geometry: Geometry, point: Any, cost: float) -> Any:
+def scale_to_cost(geometry: Geometry, point: Any, cost: float) -> Any:
     """Return noise scaled so that its squared privacy cost is what is given; what cannot be scaled stays as it is."""
 
     def excess(noise: Any) -> float:
         forms = geometry.forms(noise)
         return np.inf if forms is None else float(forms.cost / cost)
 
-    return scaled_until(point, excess, -1, geometry.scaled, FEASIBLE / 10)
+    return scale_to_limit(point, excess, -1, geometry.divide, FEASIBLE / 10)
 
 
 def scaled_numbers(numbers: Any, factor: float) -> Any:

@@ -18,7 +18,7 @@ from dualmech.geometry.dense_forms import evaluate
 from dualmech.problems.faces import next_stage
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.stages import RefinementStage
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, Status, judged_solution
 from dualmech.validate import Array
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def refine(
                 break
             point = stage.covariance()
         covariance = whole.feasible(point)
-    judge = partial(judged, tol=tol, otherwise=Status.STALLED, solver=solver)
+    judge = partial(judged_solution, tol=tol, otherwise=Status.STALLED, solver=solver)
     stages = tuple(judge(each, covariance, dual, iterations=steps) for each, dual, steps in solved)
     total, seconds = sum(steps for _, _, steps in solved), time.perf_counter() - began
     first = solved[0][1]

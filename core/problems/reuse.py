@@ -13,12 +13,12 @@ from dualmech import linalg, validate
 from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError
 from dualmech.geometry.base import MOST_PASSES
-from dualmech.geometry.dense import Dense, checked_weights
-from dualmech.geometry.dense_forms import Sides, evaluate, scaled
+from dualmech.geometry.dense import Dense, as_dual_weights
+from dualmech.geometry.dense_forms import Sides, divided_covariance, evaluate
 from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.problems.base import Problem, point_on
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.release import dual_bound, leanest, unit_noise_rows, unknown
+from dualmech.problems.release import dual_bound, least_informative, new_information, unit_noise_rows
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -95,7 +95,7 @@ class ReuseFitness(Problem):
     >>> best = problem.certify([[1, 0], [0, 1]], dm.ReuseDual([1, 1], [1, 1], [[0]]))
     >>> best.objective, round(best.lower_bound, 12)
     (1.0, 1.0)
-    >>> problem.further([[1, 0], [0, 1]]).profile.round(12)       # 1/2 was paid with the total
+    >>> problem.new_mechanism([[1, 0], [0, 1]]).profile.round(12)       # 1/2 was paid with the total
     array([0.5, 0.5])
     """
 
@@ -175,10 +175,10 @@ class ReuseFitness(Problem):
             found = self._sides(covariance).excess
             if not found > 1 + FEASIBLE / 10:
                 break
-            covariance = scaled(covariance, 1 + count * (found - 1))
+            covariance = divided_covariance(covariance, 1 + count * (found - 1))
         return covariance
 
-    def leanest(self, primal: npt.ArrayLike) -> Array:
+    def least_informative(self, primal: npt.ArrayLike) -> Array:
         """Return Σ with as much of its new information as the targets need: cost ``K'K + t (Σ⁻¹ - K'K)``, t least.
 
         It costs nobody more: where the release decides α, little of what is free may be needed. A covariance that
@@ -189,13 +189,13 @@ class ReuseFitness(Problem):
         if not before.excess <= 1 + FEASIBLE:
             return covariance
         rows = self.geometry.representation[:count]
-        spared = self.feasible(leanest(covariance, self.release_coordinates, rows, self.targets))
+        spared = self.feasible(least_informative(covariance, self.release_coordinates, rows, self.targets))
         sides = self._sides(spared)
         dearer = not sides.cost <= (1 + FEASIBLE) * before.cost
         blurred = not sides.rounding <= max(FEASIBLE, before.rounding)
         return covariance if dearer or blurred or not sides.excess <= 1 + FEASIBLE else spared
 
-    def stated(self, answer: Any) -> Array:
+    def as_primal(self, answer: Any) -> Array:
         """Return anybody's covariance on B x, or that of a mechanism that answers it."""
         return np.asarray(point_on(self.geometry, answer))
 
@@ -203,7 +203,7 @@ class ReuseFitness(Problem):
         """Return all that is known in the end, release included: noise of this covariance on B x."""
         return self.row_by_row.mechanism(primal)
 
-    def further(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
+    def new_mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism to run now, of cost ``B' (Σ⁻¹ - K'K) B``; without rows where nothing is needed.
 
         A direction in which the release holds all but 1e-9 of the information counts as known: leaving it out can
@@ -217,7 +217,7 @@ class ReuseFitness(Problem):
             raise InfeasibleAnswerError(
                 "no further mechanism: the covariance breaks a constraint, or is none"
             )
-        rows, silent = unknown(covariance, self.release_coordinates)
+        rows, silent = new_information(covariance, self.release_coordinates)
         noise = np.diag(np.repeat([1.0, 0.0], [len(rows), len(silent)]))
         return LinearGaussianMechanism(np.vstack([rows, silent]) @ self.basis, noise, self.neighbours)
 
@@ -292,6 +292,6 @@ class ReuseFitness(Problem):
             raise InvalidInputError(
                 f"dual weights on the release must have shape ({size}, {size}), got {np.shape(last)}"
             )
-        return *checked_weights((first, second), self.geometry.moves.shape[1], len(self.targets)), np.asarray(
+        return *as_dual_weights((first, second), self.geometry.moves.shape[1], len(self.targets)), np.asarray(
             last, dtype=np.float64
         )

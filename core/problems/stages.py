@@ -24,7 +24,7 @@ import scipy.linalg
 from dualmech import linalg
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.base import FitnessDual, proving
+from dualmech.geometry.base import FitnessDual, valid_weights
 from dualmech.geometry.dense_forms import evaluate
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.validate import Array
@@ -178,7 +178,7 @@ class RefinementStage:
         problem, the second factor is at most ``Σ μ_j (c_j - a_j)``, and a maximum is at least any mean.
         """
         first, last = neighbour_weights[self.neighbours], query_weights[self.queries]
-        if not (proving(first) and proving(last)):
+        if not (valid_weights(first) and valid_weights(last)):
             return 0.0, 0.0
         first, last = first / first.max(), last / last.max()  # no sum or product then overflows
         budget, mass = float(last @ self.slack[self.queries]), float(first.sum())

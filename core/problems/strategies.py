@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.linalg import to_dense
-from dualmech.problems.design import answered, least_squares
+from dualmech.problems.design import answer_rows, least_squares
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
@@ -57,7 +57,7 @@ def total_variance(strategy: npt.ArrayLike, workload: Workload) -> float:
     rows = _strategy(strategy, workload)
     basis, root = least_squares(rows)
     spread = sum(
-        float(np.vdot(part, part)) for _, part in answered(workload, basis, basis.T @ root, "strategy")
+        float(np.vdot(part, part)) for _, part in answer_rows(workload, basis, basis.T @ root, "strategy")
     )
     return spread * float(np.einsum("pi,pi->i", rows, rows).max())
 

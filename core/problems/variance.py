@@ -16,7 +16,7 @@ from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
 from dualmech.neighbours import Relation
 from dualmech.problems.base import OnGeometry
-from dualmech.problems.fitness import spending
+from dualmech.problems.fitness import scale_to_cost
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -131,12 +131,12 @@ class TotalVariance(OnGeometry):
 
     def feasible(self, primal: Any) -> Any:
         """Return the noise scaled so that the squared privacy cost is exactly 1."""
-        return spending(self.geometry, self.geometry.point(primal), 1.0)
+        return scale_to_cost(self.geometry, self.geometry.point(primal), 1.0)
 
     def mechanism(self, primal: Any, cost: float = 1.0) -> Any:
         """Return the mechanism with this noise, divided by a squared privacy cost."""
         point = self.geometry.point(primal)
-        return OnGeometry.mechanism(self, self.geometry.scaled(point, validate.positive_number(cost=cost)))
+        return OnGeometry.mechanism(self, self.geometry.divide(point, validate.positive_number(cost=cost)))
 
     def prices(self, dual: Any) -> Array:
         """Return each query's, or table's, share of the total variance, ``w_j · variance_j / Σ_l w_l · variance_l``.

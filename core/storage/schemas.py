@@ -39,12 +39,12 @@ from dualmech.storage.codec import (
     Given,
     Kind,
     of_fields,
-    packed,
+    pack,
     parts_of,
-    required,
+    required_array,
+    required_tuple,
     required_value,
-    several,
-    unpacked,
+    unpack,
 )
 from dualmech.workloads.base import Workload
 from dualmech.workloads.circular import CircularWorkload
@@ -69,31 +69,31 @@ PROBLEMS: dict[str, type[Problem]] = {
 """The problems whose solutions can be written, by name."""
 
 
-def described(problem: Any, primal: Any, dual: Any) -> Arrays:
+def pack_answer(problem: Any, primal: Any, dual: Any) -> Arrays:
     """Return the arrays of a problem, one of `PROBLEMS`, and of an answer to it."""
     arrays: Arrays = {"problem": np.array(type(problem).__name__)}
-    for name, part in (_stated(problem) | {"primal": _with_bases(problem, primal)}).items():
-        arrays |= packed(name, part)
-    return arrays | packed("dual", dual)
+    for name, part in (_statement(problem) | {"primal": _with_bases(problem, primal)}).items():
+        arrays |= pack(name, part)
+    return arrays | pack("dual", dual)
 
 
-def answered(given: Given) -> Answer:
-    """Return what `described` was given.
+def unpack_answer(given: Given) -> Answer:
+    """Return what `pack_answer` was given.
 
     Raises `InvalidInputError` or `InputTypeError` for a problem of a kind that is not known, a key that is missing,
     or arrays that do not fit together.
     """
-    name = str(required(given, "problem"))
+    name = str(required_array(given, "problem"))
     if name not in PROBLEMS:
         raise InvalidInputError(f"problem must be one of {', '.join(PROBLEMS)}, got {name!r}")
-    problem = _restated(PROBLEMS[name], given)
-    primal, dual = (required_value(unpacked(given, name), name) for name in ("primal", "dual"))
+    problem = _rebuild_problem(PROBLEMS[name], given)
+    primal, dual = (required_value(unpack(given, name), name) for name in ("primal", "dual"))
     if isinstance(getattr(problem, "geometry", None), Blocks) and isinstance(primal, _BasedPoint):
         primal = primal.on(problem.geometry)
     return problem, _on_factors(problem, primal), dual
 
 
-def _stated(problem: Any) -> dict[str, Any]:
+def _statement(problem: Any) -> dict[str, Any]:
     """Return the arguments that state a problem, with what fixes its geometry on any machine."""
     stated = problem.statement()
     if isinstance(problem, OnGeometry):
@@ -107,8 +107,8 @@ def _stated(problem: Any) -> dict[str, Any]:
     return stated
 
 
-def _restated(kind: type[Problem], given: Given) -> Any:
-    stated = {name: unpacked(given, name) for name in (*kind.arguments, "geometry", "basis", "neighbours")}
+def _rebuild_problem(kind: type[Problem], given: Given) -> Any:
+    stated = {name: unpack(given, name) for name in (*kind.arguments, "geometry", "basis", "neighbours")}
     for name in kind.arguments:
         if name not in OPTIONAL:
             required_value(stated[name], name)
@@ -116,12 +116,12 @@ def _restated(kind: type[Problem], given: Given) -> Any:
     if not issubclass(kind, OnGeometry):
         return kind(**{name: stated[name] for name in kind.arguments if name in stated})
     if isinstance(stated.get(kind.numbers), tuple):
-        bases = unpacked(given, "bases")
+        bases = unpack(given, "bases")
         stated[kind.numbers] = ByFactor(*stated[kind.numbers])
         problem = kind(**stated)
         if bases is None:
             return problem
-        return problem.with_bases(several("bases", bases, len(problem.geometry.factors)))
+        return problem.with_bases(required_tuple("bases", bases, len(problem.geometry.factors)))
     return kind(**stated)
 
 
@@ -137,9 +137,11 @@ class _BasedPoint:
         """Return the noise on the bases of blocks."""
         count = len(blocks.matrix_blocks)
         for name, own in (("covariances", self.covariances), ("bases", self.bases)):
-            several(name, own, count)
+            required_tuple(name, own, count)
         found = zip(blocks.matrix_blocks, self.covariances, self.bases, strict=True)
-        return BlockPoint(self.levels, tuple(block.restated(own, basis) for block, own, basis in found))
+        return BlockPoint(
+            self.levels, tuple(block.covariance_from_basis(own, basis) for block, own, basis in found)
+        )
 
 
 def _with_bases(problem: Any, primal: Any) -> Any:
@@ -179,7 +181,7 @@ def _union(workload: UnionWorkload) -> Mapping[str, Any]:
     assert workload.domain is not None
     return {
         **domains.arrays(workload.domain, [table.axes for table in workload.tables]),
-        "table_names": files.texts("table names", workload.table_names),
+        "table_names": files.as_text_array("table names", workload.table_names),
         "queries": tuple(own for table in workload.tables for _, own in table.queries),
     }
 

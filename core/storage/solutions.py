@@ -7,8 +7,8 @@ import numpy as np
 from dualmech import files, validate
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 from dualmech.files.archives import Arrays, FilePath
-from dualmech.solution import Solution, Status, judged, warned
-from dualmech.storage.schemas import PROBLEMS, answered, described
+from dualmech.solution import Solution, Status, judged_solution, warn_if_uncertified
+from dualmech.storage.schemas import PROBLEMS, pack_answer, unpack_answer
 
 SCHEMA, VERSION = "dualmech.solution", 1
 
@@ -42,7 +42,7 @@ def save_solution(solution: Solution, path: FilePath) -> None:
         raise InputTypeError(
             f"solution must be of one of {', '.join(PROBLEMS)} to be written, got that of a {type(problem).__name__}"
         )
-    arrays = described(problem, solution.primal, solution.dual)
+    arrays = pack_answer(problem, solution.primal, solution.dual)
     kept = {key: getattr(solution, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
     files.write_npz(path, SCHEMA, VERSION, **arrays, status=solution.status.name, **kept)
 
@@ -55,8 +55,8 @@ def load_solution(path: FilePath) -> Solution:
     """
     arrays = files.read_npz(path, SCHEMA, (VERSION,))
     try:
-        problem, primal, dual = answered(arrays)
-        solution = judged(
+        problem, primal, dual = unpack_answer(arrays)
+        solution = judged_solution(
             problem,
             primal,
             dual,
@@ -69,7 +69,7 @@ def load_solution(path: FilePath) -> Solution:
         )
     except (DualmechError, ValueError, TypeError, OverflowError) as error:
         raise FileFormatError(f"{path}: {error}") from error
-    return warned(solution)
+    return warn_if_uncertified(solution)
 
 
 def _reason(arrays: Arrays) -> Status:

@@ -15,7 +15,7 @@ import scipy.sparse.linalg as sparse_linalg
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.domain import Domain, rounded
+from dualmech.workloads.domain import Domain, count_text
 
 MAX_DENSE_ENTRIES = 2**28  # largest number of entries that `Workload.dense` writes out (2 GiB of float64)
 
@@ -164,11 +164,11 @@ class Workload:
             return False
         return bool((sp.csr_array(self.matrix) != sp.csr_array(other.matrix)).nnz == 0)
 
-    def _few_enough(self) -> None:
+    def _check_query_count(self) -> None:
         """Refuse more queries than are ever named one by one."""
         if self.shape[0] > MAX_NAMES:
             raise InvalidInputError(
-                f"names of {rounded(self.shape[0], 12)} queries are too many to write out (limit {MAX_NAMES})"
+                f"names of {count_text(self.shape[0], 12)} queries are too many to write out (limit {MAX_NAMES})"
             )
 
     def _structure(self) -> Any:

@@ -164,11 +164,11 @@ def circular_ranges(n: int, lengths: Iterable[int] | None = None) -> CircularWor
     if lengths is not None and (isinstance(lengths, str) or not isinstance(lengths, Iterable)):
         raise InputTypeError(f"lengths must be a sequence of integers, got {type(lengths).__name__}")
     if lengths is None:
-        _affordable(cells, cells)
+        _check_size(cells, cells)
     asked = [*range(1, cells + 1)] if lengths is None else [validate.size(lengths=each) for each in lengths]
     if not asked or max(asked) > cells:
         raise InvalidInputError(f"lengths must be one or more of 1 to {cells}, got {asked[:10]}")
-    _affordable(cells, len(asked))
+    _check_size(cells, len(asked))
     return CircularWorkload((np.arange(cells) < np.array(asked)[:, None]).astype(np.float64))
 
 
@@ -187,7 +187,7 @@ def differences(n: int) -> CircularWorkload:
     cells = validate.size(n=n)
     if cells < 2:
         raise InvalidInputError(f"n must be at least 2 for values to differ, got {cells}")
-    _affordable(cells, cells // 2)
+    _check_size(cells, cells // 2)
     bases = np.zeros((cells // 2, cells))
     bases[:, 0] = 1.0
     bases[np.arange(cells // 2), 1 + np.arange(cells // 2)] = -1.0
@@ -231,14 +231,14 @@ def affine(n: int, subset: Iterable[int]) -> CircularWorkload:
     for factor in (each for each in range(1, cells + 1) if math.gcd(each, cells) == 1):
         image = np.asarray((factor * chosen) % cells, dtype=np.intp)
         found.setdefault(_least_translate(image, cells), image)
-    _affordable(cells, len(found))
+    _check_size(cells, len(found))
     bases = np.zeros((len(found), cells))
     for row, members_of in enumerate(found.values()):
         bases[row, members_of] = 1.0
     return CircularWorkload(bases)
 
 
-def _affordable(cells: int, families: int) -> None:
+def _check_size(cells: int, families: int) -> None:
     """Refuse so many families of queries as are too large to write out."""
     if cells * families > MAX_ENTRIES:
         raise InvalidInputError(

@@ -93,11 +93,11 @@ class Domain:
     def codes(self) -> npt.NDArray[np.int64]:
         """Return the (attributes, d) table of codes, one column a cell."""
         if self.cells > MAX_CELLS:
-            raise InvalidInputError(f"domain of {rounded(self.cells)} cells is too large to enumerate")
+            raise InvalidInputError(f"domain of {count_text(self.cells)} cells is too large to enumerate")
         return np.stack(np.unravel_index(np.arange(self.cells), self.shape)).astype(np.int64)
 
 
-def rounded(count: int, digits: int = 3) -> str:
+def count_text(count: int, digits: int = 3) -> str:
     """Return a positive count to a few digits, of whatever size.
 
     Examples

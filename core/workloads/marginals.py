@@ -14,7 +14,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.base import Workload
-from dualmech.workloads.domain import Domain, rounded
+from dualmech.workloads.domain import Domain, count_text
 from dualmech.workloads.lattice import Axes, Lattice
 
 MAX_TABLES = 2**20  # largest number of tables of a workload
@@ -96,7 +96,7 @@ class MarginalWorkload(Workload):
         """W (m, d), sparse; refused where it is too large to write out."""
         if self._written is None:
             try:
-                matrix = tabulations.written(self._domain, self.axes)
+                matrix = tabulations.marginal_matrix(self._domain, self.axes)
             except InvalidInputError as error:
                 raise InvalidInputError(f"{error}; geometry='blocks' needs no matrix") from None
             object.__setattr__(self, "_written", matrix)
@@ -106,7 +106,7 @@ class MarginalWorkload(Workload):
     def names(self) -> tuple[str, ...]:
         """One name a query, such as ``age=3, sex=1``, in the order of the rows."""
         if self._names is None:
-            self._few_enough()
+            self._check_query_count()
             names = tuple(name for axes in self.axes for name in tabulations.cell_names(self._domain, axes))
             object.__setattr__(self, "_names", names)
         return cast(tuple[str, ...], self._names)
@@ -114,7 +114,7 @@ class MarginalWorkload(Workload):
     @property
     def groups(self) -> tuple[str, ...]:
         """The table of each query, such as ``age x sex``."""
-        self._few_enough()
+        self._check_query_count()
         tables = zip(self.table_names, self.axes, strict=True)
         return tuple(label for label, axes in tables for _ in range(cells_of(self._domain, axes)))
 
@@ -155,7 +155,8 @@ class MarginalWorkload(Workload):
         return MarginalWorkload, (self._domain, self.axes)
 
     def __repr__(self) -> str:
-        return f"MarginalWorkload({len(self.axes)} tables, {self.shape[0]} queries x {rounded(self.shape[1], 6)} cells)"
+        queries, cells = self.shape
+        return f"MarginalWorkload({len(self.axes)} tables, {queries} queries x {count_text(cells, 6)} cells)"
 
     @property
     def _domain(self) -> Domain:

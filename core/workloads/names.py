@@ -22,7 +22,7 @@ class BuiltIn:
     separator: str = ","
 
 
-def named(text: str) -> Workload:
+def builtin_workload(text: str) -> Workload:
     """Build the workload that a text such as ``prefix:64`` or ``marginals:2x2x63:1,2`` names.
 
     A text is a builder's name, then a colon and its parameters, separated by commas; `usages` lists all.

@@ -14,7 +14,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.workloads.base import Workload
-from dualmech.workloads.ranges import limited
+from dualmech.workloads.ranges import check_dense_size
 from dualmech.workloads.tabulations import as_domain
 
 MAX_ATTRIBUTES = 24  # largest number of attributes; there are 2^24 cells then
@@ -53,7 +53,7 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
     if count > MAX_ATTRIBUTES:
         raise InvalidInputError(f"attributes must be at most {MAX_ATTRIBUTES}, got {count}")
     sizes = _sizes(order, count)
-    limited(sum(math.comb(count, size) for size in sizes), 1 << count)
+    check_dense_size(sum(math.comb(count, size) for size in sizes), 1 << count)
     chosen = [axes for size in sizes for axes in itertools.combinations(range(count), size)]
     domain = as_domain([2] * count)
     ones = (np.arange(1 << count)[:, None] >> np.arange(count)[::-1]) & 1

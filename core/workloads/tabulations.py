@@ -44,7 +44,7 @@ MAX_ENTRIES = 2**26
 DomainLike = Domain | Mapping[str, int] | Iterable[tuple[str, int]] | Sequence[int]
 
 
-def affordable(domain: Domain, tables: int) -> None:
+def check_size(domain: Domain, tables: int) -> None:
     """Refuse so many tables of a domain as are too large to write out."""
     if tables * domain.cells > MAX_ENTRIES:
         exponent = domain.cells.bit_length() - 1
@@ -157,7 +157,7 @@ def chosen_axes(
     domain: Domain,
     ways: int | Iterable[int] | None,
     sets: Iterable[str | Iterable[str]] | None,
-    limit: Callable[[Domain, int], None] = affordable,
+    limit: Callable[[Domain, int], None] = check_size,
 ) -> list[tuple[int, ...]]:
     """Return the attributes' positions of every marginal asked for, by `ways` or by `sets`; refuse both.
 
@@ -169,9 +169,9 @@ def chosen_axes(
     return _axes_of_ways(domain, ways, limit) if ways is not None else _axes_of_sets(domain, sets, limit)
 
 
-def written(domain: Domain, chosen: Sequence[tuple[int, ...]]) -> sp.csr_array:
+def marginal_matrix(domain: Domain, chosen: Sequence[tuple[int, ...]]) -> sp.csr_array:
     """Return the matrix of chosen marginals; refused above `MAX_ENTRIES` non-zero entries."""
-    affordable(domain, len(chosen))
+    check_size(domain, len(chosen))
     return _partitions(domain, chosen)
 
 

@@ -23,8 +23,8 @@ from dualmech.crosscheck.command.wording import (
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import Product
+from dualmech.mechanisms.from_geometry import mechanism_of
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.mechanisms.made import mechanism_of
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.softmax import SoftmaxFitness
@@ -57,7 +57,7 @@ def _on_geometry(
         else:
             _fitness(problem, out, solution, terms)
         return
-    point = problem.geometry.scaled(solution.primal, terms.divisor(problem))
+    point = problem.geometry.divide(solution.primal, terms.divisor(problem))
     # The mechanism as it is spent: that of total variance is solved at a cost of 1.
     mechanism = mechanism_of(problem.geometry, point)
     if isinstance(problem.geometry, Product):

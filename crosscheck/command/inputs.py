@@ -33,10 +33,10 @@ def read_workload(text: str) -> Workload:
     A file in the way of a built-in name can be given as ``./prefix``.
     """
     if names.is_named(text):
-        return names.named(text)
+        return names.builtin_workload(text)
     if Path(text).suffix.lower() in files.SUFFIXES or Path(text).exists():
         return files.read_workload(text)
-    return names.named(text)
+    return names.builtin_workload(text)
 
 
 def read_neighbours(text: str) -> Relation | Array:

@@ -85,7 +85,7 @@ def read_mechanism(path: str) -> tuple[Mechanism, Asked]:
         loaded = BlockMechanism.load(path)
         if not loaded.pieces:
             raise InvalidInputError(f"{path}: holds a mechanism that measures nothing")
-        return loaded, loaded.needed
+        return loaded, loaded.needed_tables
     if str(head["schema"]) != solutions.SCHEMA:
         raise FileFormatError(
             f"{path}: must follow the schema {SCHEMA!r} or {solutions.SCHEMA!r}, got {str(head['schema'])!r}"
@@ -116,7 +116,7 @@ def _asked(workload: Asked) -> Sequence[Any]:
 def _counted(mechanism: Mechanism, workload: Asked) -> MarginalWorkload:
     """Return the marginal tables of the records that the mechanism adds its noise to."""
     if isinstance(mechanism, BlockMechanism):
-        return mechanism.needed
+        return mechanism.needed_tables
     assert not isinstance(workload, UnionWorkload)
     return workload.tables if isinstance(workload, TableWorkload) else workload
 

@@ -13,7 +13,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.fast.common import fixed_point
 from dualmech.fast.engine import loop, threads
 from dualmech.problems.common import CommonDual, CommonMechanism
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, Status, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("auto", "closed_form", "fixed_point")
@@ -26,7 +26,7 @@ def solve(
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     chosen = _chosen(problem, method)
-    answered = partial(judged, problem, tol=limits.tol, solver=f"fast:{method}")
+    answered = partial(judged_solution, problem, tol=limits.tol, solver=f"fast:{method}")
     began = time.perf_counter()
     if problem.trivial:
         nothing = np.zeros(problem.bounds.shape)

@@ -19,7 +19,7 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import fixed_point, loop, newton, threads
 from dualmech.fast.engine.dual_function import Evaluable, Evaluated
-from dualmech.solution import Progress, Solution, Status, judged
+from dualmech.solution import Progress, Solution, Status, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("auto", "fixed_point", "newton")
@@ -111,7 +111,7 @@ def _better(first: Solution, second: Solution) -> Solution:
     points = [answer for answer in (second, first) if answer.certificate.feasible] or [first]
     primal = min(points, key=lambda answer: answer.objective * (1 + answer.certificate.resolution))
     dual = max((second, first), key=lambda answer: answer.lower_bound)
-    return judged(
+    return judged_solution(
         first.problem,
         primal.primal,
         dual.dual,

@@ -11,7 +11,7 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InputTypeError
-from dualmech.solution import Callback, Progress, Solution, Status, judged
+from dualmech.solution import Callback, Progress, Solution, Status, judged_solution
 
 MOST_STEPS = 1000  # steps of a run whose user does not say how many
 PATIENCE = 30  # steps without a smaller gap after which a solver counts as stalled
@@ -97,7 +97,7 @@ class Outcome(Generic[S]):
             "seconds": self.seconds,
             "history": self.history,
         }
-        return judged(problem, primal, dual, tol=limits.tol, **(said | more))
+        return judged_solution(problem, primal, dual, tol=limits.tol, **(said | more))
 
 
 def run(

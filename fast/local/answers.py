@@ -11,7 +11,7 @@ from dualmech.fast.local.points import Frame, PatternPoint, View, balanced
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, Status, judged_solution
 
 CHEAP = 20  # user types up to which the judge prices all patterns in no time
 
@@ -52,6 +52,6 @@ def best(
         values = [problem.certify(each, cheap(problem, weights)).objective for each in points]
         enough = min(values) + tol * abs(min(values))
         points = [next(p for p, value in zip(points, values, strict=True) if value <= enough)]
-    answers = [judged(problem, each, weights, tol=tol, **found) for each in points]
+    answers = [judged_solution(problem, each, weights, tol=tol, **found) for each in points]
     certified = (each for each in answers if each.status is Status.CERTIFIED)
     return next(certified, min(answers, key=lambda each: each.gap))

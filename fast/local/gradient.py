@@ -18,7 +18,7 @@ from dualmech.fast.engine import loop
 from dualmech.fast.local import answers
 from dualmech.fast.local.projection import columns_within
 from dualmech.problems.local.strategy import LocalPoint, LocalStrategy
-from dualmech.solution import Progress, Solution, Status, judged
+from dualmech.solution import Progress, Solution, Status, judged_solution
 from dualmech.validate import Array
 
 OUTPUTS = 4  # outputs for each user type
@@ -71,7 +71,7 @@ def solve(
     began = time.perf_counter()
     strategy, history = descend(problem, limits, rng, outputs, published)
     point = problem.feasible(LocalPoint(strategy, problem.prior))
-    return judged(
+    return judged_solution(
         problem,
         point if problem.criterion == "worst" else point.strategy,
         answers.cheap(problem, problem.dual_at(point)),

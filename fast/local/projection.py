@@ -17,7 +17,7 @@ from dualmech import validate
 from dualmech.fast.engine import loop, threads
 from dualmech.linalg import EPS
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, Status, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("auto",)
@@ -187,7 +187,7 @@ def _column_by_column(problem: LocalProjection, limits: loop.Limits) -> Solution
     began = time.perf_counter()
     assert problem.floor is not None
     sums = columns_within(problem.matrix, problem.floor, problem.growth * problem.floor)
-    return judged(
+    return judged_solution(
         problem,
         problem.feasible(problem.matrix + sums),
         ProjectionDual(sums),

@@ -66,7 +66,7 @@ def search(
 def first_sets(strategy: Array, epsilon: float) -> Sets:
     """Return single user types, thresholds, the complements of both, and the heaviest patterns of a strategy."""
     size = strategy.shape[1]
-    weights, sets = patterns.split(strategy, epsilon)
+    weights, sets = patterns.split_into_patterns(strategy, epsilon)
     heaviest = sets[np.argsort(-weights, kind="stable")[: FROM_DESCENT * size]]
     singles, thresholds = np.eye(size, dtype=bool), np.tri(size, dtype=bool)[:-1]
     return np.unique(np.vstack([singles, ~singles, thresholds, ~thresholds, heaviest]), axis=0)

@@ -14,7 +14,7 @@ from dualmech.fast.reductions import dense
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.splitting import LOOSE, MARGIN, best_split
 from dualmech.problems.variance import TotalVariance
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, Status, judged_solution
 from dualmech.validate import Array, Matrix
 
 ALONE = 1e-9  # gap to which the noise on one attribute is solved
@@ -50,7 +50,7 @@ def solve(
     point, dual, steps = best_split(
         problem, limits.tol, lambda own: dense.solve(own, loop.Limits(ALONE)), balanced, late
     )
-    return judged(
+    return judged_solution(
         problem,
         point,
         dual,

@@ -17,7 +17,7 @@ from dualmech.fast.engine import ascent, loop, threads
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.fast.reuse import newton
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, Status, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
@@ -33,7 +33,7 @@ def solve(problem: ReuseFitness, limits: loop.Limits, *, method: str = "auto") -
     validate.choice(METHODS, method=method)
     known = problem.release_alone()
     if known is not None:
-        return judged(
+        return judged_solution(
             problem,
             *known,
             tol=limits.tol,
@@ -88,7 +88,7 @@ def _first_certified(
     """Return the first covariance that the judge certifies, made feasible and lean; the best where it does none."""
     best, least = np.zeros(0), np.inf
     for covariance in covariances:
-        primal = problem.leanest(problem.feasible(covariance))
+        primal = problem.least_informative(problem.feasible(covariance))
         certificate = problem.certify(primal, dual)
         doubt = max(certificate.gap, certificate.resolution)
         if not best.size or doubt < least:

@@ -33,7 +33,7 @@ from dualmech.fast.reductions.dense import Reduction
 from dualmech.fast.softmax.derivatives import Derivatives, Objective, ObjectivePoint
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
-from dualmech.solution import Progress, Solution, Status, judged
+from dualmech.solution import Progress, Solution, Status, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("softmax_newton", "softmax_gradient")
@@ -120,7 +120,7 @@ def solve(
         covariance = _first_covariance(problem, lift, chosen.strategy)
         ending = _optimise(objective, covariance, _direction(method, chosen), chosen, limits)
         inner = ending.point.covariance
-        answer = judged(
+        answer = judged_solution(
             problem,
             problem.feasible(inner if lift is None else lift @ inner @ lift.T),
             _dual(problem, ending.point),

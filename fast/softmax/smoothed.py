@@ -28,7 +28,7 @@ from dualmech.fast.softmax.derivatives import Objective, ObjectivePoint
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
 from dualmech.problems.fitness import FitnessDual
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, Status, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
@@ -83,7 +83,7 @@ def solve(
             first = _begin(program, root)
         except np.linalg.LinAlgError:
             covariance = problem.feasible(reduction.covariance(root @ root.T))
-            answer = judged(
+            answer = judged_solution(
                 problem, covariance, problem.dual_at(covariance), tol=limits.tol, otherwise=Status.NON_FINITE
             )
         else:

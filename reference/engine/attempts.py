@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.reference.engine import backends
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, Status, judged_solution
 from dualmech.validate import Array
 
 SPARE = 0.1
@@ -165,7 +165,7 @@ def solve(reading: Readout, request: BackendRequest) -> Solution:
         steps = _accuracies(tol, fixed=not backends.accuracy(name, tol).keys() - options.keys())
     run = partial(backends.run, reading.program, name, options=options)
     answer = _best(steps, run, partial(_read, reading, name, tol), tol, request.time_limit)
-    return judged(
+    return judged_solution(
         reading.scaled.problem,
         answer.primal,
         answer.dual,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
-from dualmech.geometry.local.strategies import checked_prior
+from dualmech.geometry.local.strategies import as_prior
 from dualmech.reference.engine import backends
 from dualmech.reference.statements import named
 from dualmech.validate import Array
@@ -62,7 +62,7 @@ def reconstruct(
             f"a least entry of {given.min():g}"
         )
     name = backends.checked(backend, CONES)
-    program = quadratic(workload.dense(), given, checked_prior(prior, size))
+    program = quadratic(workload.dense(), given, as_prior(prior, size))
     outcome = backends.run(program, name, tol=ACCURACY, options=options)
     found = program.var_dict["V"].value
     if found is None:

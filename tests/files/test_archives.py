@@ -214,7 +214,7 @@ class TestArchives:
             (FileNotFoundError(2, "No such file or directory"), "here.npz: cannot be read: No such file"),
             (FileFormatError("here.npz: as it was"), "^here.npz: as it was"),
         ):
-            with pytest.raises(FileFormatError, match=expected), archives.reading("here.npz"):
+            with pytest.raises(FileFormatError, match=expected), archives.errors_naming("here.npz"):
                 raise error
-        with pytest.raises(KeyError), archives.reading("here.npz"):
+        with pytest.raises(KeyError), archives.errors_naming("here.npz"):
             raise KeyError("a programming error stays one")

@@ -131,7 +131,7 @@ class TestJudge:
         mechanism = dm.BlockMechanism.of_levels(domain, noise)
         point = dm.BlockPoint([noise[axes] for axes in lattice.axes] / lattice.dimensions)
         assert problem.mechanism(point).noise == pytest.approx(noise, rel=1e-12)
-        np.testing.assert_allclose(problem.stated(mechanism).levels, point.levels, rtol=1e-12)
+        np.testing.assert_allclose(problem.as_primal(mechanism).levels, point.levels, rtol=1e-12)
         dual = dm.FitnessDual([1.0], rng.uniform(0.1, 1, len(workload.axes)))
         bare = problem.certify(point.levels, dual)
         assert bare == problem.certify(point, dual)

@@ -309,7 +309,7 @@ class TestTwoGeometries:
             answers = [solved(each, tol=tol) for each, tol in ((blocks, 1e-6), (split, 0.1), (dense, 1e-6))]
             assert all(meet(one, two) for one in answers for two in answers)
             verdicts = [
-                dense.certify(dense.stated(answer.mechanism.dense()), answers[2].dual)
+                dense.certify(dense.as_primal(answer.mechanism.dense()), answers[2].dual)
                 for answer in answers[:2]
             ]
             assert all(judged.violation <= 1e-8 for judged in verdicts)
@@ -327,7 +327,7 @@ class TestTwoGeometries:
             assert blocks.same_as(dense) and not blocks.same_as(kind(asked, numbers, geometry="blocks"))
             one, two = (solved(each, tol=1e-6) for each in (blocks, dense))
             assert meet(one, two)
-            judged = dense.certify(dense.stated(one.mechanism.dense()), two.dual)
+            judged = dense.certify(dense.as_primal(one.mechanism.dense()), two.dual)
             assert judged.violation <= 1e-8 and judged.objective == pytest.approx(one.objective, rel=1e-6)
 
     @quick

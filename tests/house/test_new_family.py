@@ -15,10 +15,10 @@ import dualmech as dm
 from dualmech import fast, reference
 from dualmech.crosscheck import families
 from dualmech.crosscheck.conformance import CHECKS, ConformanceCase, Run
-from dualmech.geometry.base import proving, shares
+from dualmech.geometry.base import shares, valid_weights
 from dualmech.problems.base import Problem
 from dualmech.reference.engine import attempts
-from dualmech.solution import Solution, Status, judged
+from dualmech.solution import Solution, Status, judged_solution
 from dualmech.storage import codec, schemas
 from dualmech.validate import Array
 
@@ -45,7 +45,7 @@ class PlainNoise(Problem):
     def certify(self, primal: Any, dual: PlainDual) -> dm.Certificate:
         (level,), squares = np.atleast_1d(primal), self.workload.row_norms() ** 2
         weights = np.asarray(dual.query_weights)
-        bound = float(weights @ squares / (weights @ self.targets)) if proving(weights) else 0.0
+        bound = float(weights @ squares / (weights @ self.targets)) if valid_weights(weights) else 0.0
         rounding = 4 * len(squares) * np.finfo(float).eps
         if not (np.isfinite(level) and level > 0):
             return dm.Certificate.of(math.inf, bound, math.inf, rounding)
@@ -70,7 +70,9 @@ class PlainNoise(Problem):
 def solve_fast(problem: PlainNoise, limits: Any) -> Solution:
     needs = problem.workload.row_norms() ** 2 / problem.targets
     point, dual = problem.feasible([1.0]), PlainDual(np.eye(len(needs))[np.argmax(needs)])
-    return judged(problem, point, dual, tol=limits.tol, otherwise=Status.ROUNDING, solver="fast:closed_form")
+    return judged_solution(
+        problem, point, dual, tol=limits.tol, otherwise=Status.ROUNDING, solver="fast:closed_form"
+    )
 
 
 def formulate(problem: PlainNoise) -> cp.Problem:
@@ -87,7 +89,9 @@ def solve_reference(
     program.solve(solver=backend)
     dual = PlainDual(np.maximum(program.constraints[0].dual_value, 0.0))
     point = problem.feasible([program.var_dict["s"].value])
-    return judged(problem, point, dual, tol=request.tol, otherwise=Status.BACKEND, solver="reference:plain")
+    return judged_solution(
+        problem, point, dual, tol=request.tol, otherwise=Status.BACKEND, solver="reference:plain"
+    )
 
 
 PLAIN = families.Family(

@@ -162,7 +162,7 @@ class NonnegativeEstimate(Problem):
         direction = given / np.linalg.norm(given)
         least = 0.0
         if self.total is None:
-            lifted = self._lifted(direction)
+            lifted = self._lift_to_feasible(direction)
             if lifted is None:
                 return 0.0
             direction = lifted
@@ -174,7 +174,7 @@ class NonnegativeEstimate(Problem):
         value = least - float(direction @ self.answers) - 2 * (len(direction) + 2) * EPS * magnitude
         return (max(value, 0.0) / length) ** 2 / 2
 
-    def _lifted(self, direction: Array) -> Array | None:
+    def _lift_to_feasible(self, direction: Array) -> Array | None:
         """Return a ν close by with ``W'ν ≥ 0``; None where none is at hand."""
         slopes, rounding = self._slopes(direction)
         if np.all(slopes >= rounding):

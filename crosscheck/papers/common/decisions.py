@@ -149,7 +149,7 @@ def _outcome(
         margin: SignalToNoise(chain.mechanisms[0], finer, stage.known, setting.share, level, margin)
         for margin in MARGINS
     }
-    right = rules[0.0].truth(data) == Verdict.SECONDARY
+    right = rules[0.0].true_verdict(data) == Verdict.SECONDARY
     answers = stage.known.simulate(data, SEED)
     chosen = {margin: rule.choose(answers) == Verdict.SECONDARY for margin, rule in rules.items()}
     return DecisionOutcome(

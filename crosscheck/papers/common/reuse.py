@@ -55,7 +55,11 @@ def compare_reuse(
             "cost matrix to compare; ReuseFitness solves the problem all the same"
         )
     common = fast.solve(dm.CommonMechanism([released, wish]), tol=tol).mechanism
-    ways = {"naive": wish, "residual": dm.residual(wish, common), "joint": problem.further(answer.primal)}
+    ways = {
+        "naive": wish,
+        "residual": dm.residual(wish, common),
+        "joint": problem.new_mechanism(answer.primal),
+    }
     naive, residual, joint = (
         Route(name, further, float((released.profile + further.profile).max()), answer.lower_bound)
         for name, further in ways.items()

@@ -121,7 +121,7 @@ def right_choices(rule: SignalToNoiseRule, data: Array) -> npt.NDArray[np.intp]:
     """Return the choices that exact counts lead to (n,): the first mechanism that the next one cannot replace."""
     choices = np.full(len(data), len(rule.stages))
     for stage in reversed(range(len(rule.stages))):
-        enough = rule.stages[stage].truth(data) == Verdict.SECONDARY
+        enough = rule.stages[stage].true_verdict(data) == Verdict.SECONDARY
         choices = np.where(enough, choices, stage)
     return choices
 

@@ -13,7 +13,7 @@ from dualmech.crosscheck.rivals.central.trees import interval_tree
 from dualmech.crosscheck.rivals.central.wavelets import haar_matrix
 from dualmech.crosscheck.rivals.local.protocol import UNSEEN, LocalRival
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.local.strategies import checked_epsilon
+from dualmech.geometry.local.strategies import as_epsilon
 from dualmech.linalg import EPS
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
@@ -62,7 +62,7 @@ class NoiseRival(LocalRival):
         if given.shape[1] < 2:
             raise InvalidInputError("strategy must have at least two columns, one a user type, got 1")
         self.strategy: Array = given - given.mean(axis=1, keepdims=True)
-        self.user_types, self.epsilon, self.norm = given.shape[1], checked_epsilon(epsilon), norm
+        self.user_types, self.epsilon, self.norm = given.shape[1], as_epsilon(epsilon), norm
         self.delta = delta if delta is None else validate.probability(delta=delta)
         metric = "cityblock" if norm == "l1" else "euclidean"
         sensitivity = float(scipy.spatial.distance.pdist(given.T, metric).max())

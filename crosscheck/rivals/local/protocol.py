@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.local.strategies import checked_epsilon
+from dualmech.geometry.local.strategies import as_epsilon
 from dualmech.linalg import EPS
 from dualmech.mechanisms.local import NORMALISED_VARIANCE, LocalMechanism
 from dualmech.validate import Array
@@ -158,7 +158,7 @@ class MatrixRival(FactorisedRival):
         # The mean over all users can be told from any report, so this checks the strategy alone.
         total = Workload(np.ones((1, given.shape[1])))
         self.strategy: Array = LocalMechanism(given, epsilon, total).strategy
-        self.user_types, self.epsilon = given.shape[1], checked_epsilon(epsilon)
+        self.user_types, self.epsilon = given.shape[1], as_epsilon(epsilon)
 
     def mechanism(self, workload: Workload) -> LocalMechanism:
         """Return the mechanism with the best reconstruction for a workload."""

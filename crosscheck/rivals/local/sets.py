@@ -18,7 +18,7 @@ from dualmech import validate
 from dualmech.crosscheck.rivals.local.protocol import FactorisedRival, MatrixRival
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.local import patterns
-from dualmech.geometry.local.strategies import checked_epsilon
+from dualmech.geometry.local.strategies import as_epsilon
 from dualmech.mechanisms.local import LocalMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -42,7 +42,7 @@ class SetRival(FactorisedRival):
     """
 
     def __init__(self, user_types: int, epsilon: float, sizes: npt.ArrayLike) -> None:
-        self.user_types, self.epsilon = _at_least_two(user_types), checked_epsilon(epsilon)
+        self.user_types, self.epsilon = _at_least_two(user_types), as_epsilon(epsilon)
         given = validate.finite(1, sizes=sizes)
         if len(given) != self.user_types + 1 or np.any(given < 0) or abs(given.sum() - 1) > 1e-9:
             raise InvalidInputError(
@@ -150,7 +150,7 @@ def subset_selection(user_types: int, epsilon: float, size: int | None = None) -
     >>> round(rivals.subset_selection(64, 1.0).objective(dm.workloads.identity(64)), 3)
     14618.662
     """
-    n, excess = _at_least_two(user_types), patterns.gain(checked_epsilon(epsilon))
+    n, excess = _at_least_two(user_types), patterns.gain(as_epsilon(epsilon))
     if size is None:
         count = np.arange(1, n)
         chosen = 1 + int(np.argmax(count * (n - count) / (n + count * excess) ** 2))
@@ -176,7 +176,7 @@ def unary_encoding(user_types: int, epsilon: float, kept: float = 0.5) -> SetRiv
     >>> round(rivals.unary_encoding(64, 1.0).objective(dm.workloads.identity(64)), 3)
     14915.136
     """
-    n, growth = _at_least_two(user_types), np.exp(checked_epsilon(epsilon))
+    n, growth = _at_least_two(user_types), np.exp(as_epsilon(epsilon))
     chance = validate.probability(kept=kept)
     return SetRival(n, epsilon, _sizes(n, 1 - chance, chance / (chance + growth * (1 - chance))))
 
@@ -194,7 +194,7 @@ def rappor(user_types: int, epsilon: float) -> SetRival:
     >>> round(rivals.rappor(64, 1.0).objective(dm.workloads.identity(64)), 3)
     15799.151
     """
-    n, flipped = _at_least_two(user_types), 1 / (1 + float(np.exp(checked_epsilon(epsilon) / 2)))
+    n, flipped = _at_least_two(user_types), 1 / (1 + float(np.exp(as_epsilon(epsilon) / 2)))
     return SetRival(n, epsilon, _sizes(n, flipped, flipped))
 
 
