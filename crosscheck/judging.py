@@ -96,14 +96,14 @@ def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Judgement:
         verdict.gap,
         verdict.violation,
         verdict.resolution,
-        loose=_listed(posed.loose, given),
-        binding=_listed(posed.binding, given) if np.isfinite(verdict.objective) else NONE,
+        loose=_indices(posed.loose, given),
+        binding=_indices(posed.binding, given) if np.isfinite(verdict.objective) else NONE,
         scaled=scaled,
         maximality=None if common is None else common.maximality(given),
     )
 
 
-def _listed(find: Callable[[Any, float], npt.NDArray[np.intp]], given: Any) -> npt.NDArray[np.intp]:
+def _indices(find: Callable[[Any, float], npt.NDArray[np.intp]], given: Any) -> npt.NDArray[np.intp]:
     """Return the queries or neighbours that are found; none where they are too many to list."""
     try:
         return find(given, TIGHT)

@@ -120,7 +120,7 @@ def solve(
             f"problem must be one that the fast layer solves ({known}), got {type(problem).__name__}"
         )
     _check_options(type(problem), solver, options)
-    limits = Limits.checked(tol, max_iterations, time_limit, callback)
+    limits = Limits.validated(tol, max_iterations, time_limit, callback)
     return warn_if_uncertified(solver(problem, limits, **options))
 
 

@@ -53,7 +53,7 @@ def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refin
     tol, geometry = validate.positive_number(tol=tol), accuracy_first(problem).geometry
     reduction = Reduction.of(geometry, problem.targets)
     directions = np.eye(geometry.rank) if reduction.lift is None else reduction.lift
-    with threads.suited_to(geometry.rank), np.errstate(all="ignore"):
+    with threads.threads_for_rank(geometry.rank), np.errstate(all="ignore"):
         return refine_by_stages(problem, directions, solve_stage, tol=tol, solver="fast:refine")
 
 
@@ -75,12 +75,12 @@ def _run(program: FidelityProgram, careful: bool) -> loop.Outcome[Ascent[newton.
     def step(state: Ascent[newton.NewtonState]) -> Ascent[newton.NewtonState]:
         return state.after(newton.step(program, state.at, STAGE_GAP, careful))
 
-    begin = newton.start(_balanced(program))
+    begin = newton.start(_uniform_spectrum(program))
     limits = loop.Limits(STAGE_GAP, MOST_STEPS)
     return loop.run(Ascent(begin, begin.decompositions), step, limits, margin=1.0, patience=PATIENCE)
 
 
-def _balanced(program: FidelityProgram) -> Spectrum:
+def _uniform_spectrum(program: FidelityProgram) -> Spectrum:
     """Evaluate uniform weights, μ scaled to where its dual value is largest along the ray."""
     neighbours, queries, _ = program.sizes
     first, last = np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries)

@@ -46,7 +46,7 @@ def run(
     weighed = problem.geometry.weighed
     neighbours = np.flatnonzero(problem.sensitivities[weighed].any(axis=0))
     rows = problem.sensitivities[np.ix_(weighed, neighbours)]
-    with threads.suited_to(min(rows.shape)), np.errstate(all="ignore"):
+    with threads.threads_for_rank(min(rows.shape)), np.errstate(all="ignore"):
         found = find(problem.costs[weighed], rows, problem.power, limits)
     dual = np.zeros(problem.sensitivities.shape[1])
     dual[neighbours] = found.dual

@@ -25,8 +25,8 @@ from dualmech.geometry.blocks import Blocks
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference.engine import attempts
-from dualmech.reference.engine.scaling import definite, returned, shares
-from dualmech.reference.statements import named, variances
+from dualmech.reference.engine.scaling import make_definite, returned_array, shares
+from dualmech.reference.statements import label, variances
 from dualmech.validate import Array
 
 FORMULATIONS = ("schur", "matrix_frac")
@@ -59,7 +59,7 @@ class Stated:
             tuple(_selection(each.rows, len(blocks.tables)) for each in several),
         )
 
-    def in_units(self, cost: float, rows: Array, levels: Array, lifts: list[Array]) -> Stated:
+    def scaled(self, cost: float, rows: Array, levels: Array, lifts: list[Array]) -> Stated:
         """Return the same for noise ``levels ∘ τ`` and ``lift K lift'``; rows times factors, costs over a unit."""
         moves = [np.linalg.solve(lift, own) / np.sqrt(cost) for lift, own in zip(lifts, self.M, strict=True)]
         scaled = zip(self.V, self.Q, lifts, strict=True)
@@ -98,7 +98,7 @@ def _read(
     return attempts.Readout(
         program,
         scaled,
-        covariance=lambda: scaled.gathered(program.var_dict),
+        covariance=lambda: scaled.noise_vector(program.var_dict),
         dual=scaled.dual,
         constraints=("privacy", "accuracy") if fitness else ("privacy",),
     )
@@ -116,7 +116,7 @@ def best_bound(sensitivities: sp.csr_array) -> cp.Problem:
     """State the best bound ``√α`` of blocks of one coordinate: with N over targets, maximise ``Σ_t √(N'm)_t``."""
     N = cp.Constant(sensitivities, name="N")
     m = cp.Variable(sensitivities.shape[0], nonneg=True, name="m")
-    return cp.Problem(cp.Maximize(cp.sum(cp.sqrt(N.T @ m))), [named("spent", cp.sum(m) <= 1)])
+    return cp.Problem(cp.Maximize(cp.sum(cp.sqrt(N.T @ m))), [label("spent", cp.sum(m) <= 1)])
 
 
 def _bound_reading(scaled: _BlockUnits) -> attempts.Readout:
@@ -127,7 +127,7 @@ def _bound_reading(scaled: _BlockUnits) -> attempts.Readout:
     program = best_bound(sensitivities)
 
     def weights() -> Array:
-        found = returned(program.var_dict["m"].value, "weights")
+        found = returned_array(program.var_dict["m"].value, "weights")
         return np.maximum(found, FLOOR * np.max(found))
 
     return attempts.Readout(
@@ -145,7 +145,7 @@ def accuracy_first(stated: Stated, targets: Array, formulation: str) -> cp.Probl
     alpha, c = cp.Variable(name="alpha"), cp.Constant(targets, name="c")
     costs, seen, bounds = _forms(stated, formulation)
     return cp.Problem(
-        cp.Minimize(alpha), [*bounds, named("privacy", costs <= alpha), named("accuracy", seen <= c)]
+        cp.Minimize(alpha), [*bounds, label("privacy", costs <= alpha), label("accuracy", seen <= c)]
     )
 
 
@@ -154,7 +154,7 @@ def privacy_first(stated: Stated, targets: Array, cost: float, formulation: str)
     kappa, c = cp.Variable(name="kappa"), cp.Constant(targets, name="c")
     costs, seen, bounds = _forms(stated, formulation)
     return cp.Problem(
-        cp.Minimize(kappa), [*bounds, named("privacy", costs <= cost), named("accuracy", seen <= kappa * c)]
+        cp.Minimize(kappa), [*bounds, label("privacy", costs <= cost), label("accuracy", seen <= kappa * c)]
     )
 
 
@@ -162,7 +162,7 @@ def least_total(stated: Stated, weights: Array, formulation: str) -> cp.Problem:
     """State the least total of variances, each orbit of queries with its weight w, of noise that costs at most 1."""
     w = cp.Constant(weights, name="w")
     costs, seen, bounds = _forms(stated, formulation)
-    return cp.Problem(cp.Minimize(w @ seen), [*bounds, named("privacy", costs <= 1)])
+    return cp.Problem(cp.Minimize(w @ seen), [*bounds, label("privacy", costs <= 1)])
 
 
 def _forms(stated: Stated, formulation: str) -> tuple[cp.Expression, cp.Expression, list[cp.Constraint]]:
@@ -180,7 +180,7 @@ def _forms(stated: Stated, formulation: str) -> tuple[cp.Expression, cp.Expressi
         K = cp.Variable((len(M), len(M)), symmetric=True, name=f"K[{index}]")
         if formulation == "schur":
             Z = cp.Variable((M.shape[1], M.shape[1]), symmetric=True, name=f"Z[{index}]")
-            bounds.append(named(f"schur[{index}]", cp.bmat([[K, M], [M.T, Z]]) >> 0))
+            bounds.append(label(f"schur[{index}]", cp.bmat([[K, M], [M.T, Z]]) >> 0))
             paid: cp.Expression = cp.diag(Z)
         else:
             paid = cp.hstack([cp.matrix_frac(column, K) for column in M.T])
@@ -210,14 +210,14 @@ class _BlockUnits:
             rows = 1 / np.sqrt(problem.targets[blocks.tables])
         levels = 1 / np.sqrt(np.asarray(blocks.scalar_blocks.T @ rows**2))
         lifts = [_balance(block, rows) for block in blocks.matrix_blocks]
-        begun = stated.in_units(1.0, rows, levels, lifts)
+        begun = stated.scaled(1.0, rows, levels, lifts)
         costs, seen = _sums(begun)
         cost, variance = float(costs.max()), float(seen.max())
         levels, lifts = levels / variance, [lift / np.sqrt(variance) for lift in lifts]
         unit = cost * variance
         return cls(
             problem,
-            stated.in_units(unit, rows, levels, lifts),
+            stated.scaled(unit, rows, levels, lifts),
             levels,
             lifts,
             unit,
@@ -239,7 +239,7 @@ class _BlockUnits:
         """The problem's objective that is 1 in scaled units."""
         return self.cost * (self.total if isinstance(self.problem, TotalVariance) else 1.0)
 
-    def gathered(self, variables: dict[str, cp.Variable]) -> Array:
+    def noise_vector(self, variables: dict[str, cp.Variable]) -> Array:
         """Return all noise as a backend left it, one after another; NaN for what it left out."""
         names = [*(["tau"] if len(self.levels) else []), *(f"K[{index}]" for index in range(len(self.lifts)))]
         values = [np.ravel(np.asarray(variables[name].value, dtype=np.float64)) for name in names]
@@ -250,7 +250,7 @@ class _BlockUnits:
 
         Of the cost that may be added, `spare`, every block gets the same (`Scaled.covariance`).
         """
-        given = returned(inner, "noise")
+        given = returned_array(inner, "noise")
         if given.ndim == 2:
             begun = [np.ravel(np.eye(len(lift))) for lift in self.lifts]
             given = np.concatenate([np.ones(len(self.levels)), *begun])
@@ -264,7 +264,7 @@ class _BlockUnits:
             levels = self.levels / (1 / levels + share / np.asarray(self.stated.R.sum(axis=0)).ravel())
         covariances = []
         for values, lift, moves in zip(matrices, self.lifts, self.stated.M, strict=True):
-            noise = definite(values.reshape(lift.shape))
+            noise = make_definite(values.reshape(lift.shape))
             if share > 0:
                 limit = moves @ moves.T / share
                 noise = noise @ np.linalg.solve(noise + limit, limit)

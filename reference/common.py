@@ -15,8 +15,8 @@ import numpy.typing as npt
 from dualmech.errors import InvalidInputError
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.reference.engine import attempts, backends
-from dualmech.reference.engine.scaling import returned
-from dualmech.reference.statements import named
+from dualmech.reference.engine.scaling import returned_array
+from dualmech.reference.statements import label
 from dualmech.solution import Solution, Status, judged_solution
 from dualmech.validate import Array
 
@@ -66,7 +66,7 @@ def primal(bounds: Array) -> cp.Problem:
     P = [cp.Constant(bound, name=f"P_{i}") for i, bound in enumerate(bounds)]
     Sigma = cp.Variable(bounds.shape[1:], symmetric=True, name="Sigma")
     return cp.Problem(
-        cp.Minimize(cp.trace(Sigma)), [named(f"common[{i}]", Sigma >> P_i) for i, P_i in enumerate(P)]
+        cp.Minimize(cp.trace(Sigma)), [label(f"common[{i}]", Sigma >> P_i) for i, P_i in enumerate(P)]
     )
 
 
@@ -82,8 +82,8 @@ def dual(bounds: Array) -> cp.Problem:
     return cp.Problem(
         cp.Maximize(sum(cp.trace(P_i @ Y_i) for P_i, Y_i in zip(P, Y, strict=True))),
         [
-            *[named(f"positive[{i}]", Y_i >> 0) for i, Y_i in enumerate(Y)],
-            named("complete", total == np.eye(size)),
+            *[label(f"positive[{i}]", Y_i >> 0) for i, Y_i in enumerate(Y)],
+            label("complete", total == np.eye(size)),
         ],
     )
 
@@ -115,7 +115,7 @@ class _CommonUnits:
 
         `spare` is a variance, in scaled units, to add beyond that, should rounding hide whether Σ is above.
         """
-        given = returned(inner)
+        given = returned_array(inner)
         noise = (given + given.T) / 2
         missing = max(float(np.linalg.eigvalsh(bound - noise)[-1]) for bound in self.bounds)
         raised = noise + (max(missing, 0.0) + spare) * np.eye(len(noise))

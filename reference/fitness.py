@@ -49,7 +49,7 @@ def _write(
     if orbits is not None:
         whole = slice(None)
         means = _means(problem, orbits, formulation, whole, whole)
-        return statements.averaged(aim, problem.geometry.moves, problem.geometry.representation, means)
+        return statements.schur_by_orbit(aim, problem.geometry.moves, problem.geometry.representation, means)
     return _state(formulation, aim, problem.geometry.moves, problem.geometry.representation, chosen)
 
 
@@ -65,7 +65,7 @@ def _read(
         program, dual = _state(formulation, aim, scaled.moves, scaled.queries, FIRST_SHARPNESS), scaled.dual
     else:
         means = _means(problem, orbits, formulation, scaled.kept_moves, scaled.kept_queries)
-        program = statements.averaged(aim, scaled.moves, scaled.queries, means)
+        program = statements.schur_by_orbit(aim, scaled.moves, scaled.queries, means)
         dual = partial(_spread_dual, scaled, means)
     return attempts.Readout(
         program,

@@ -64,7 +64,7 @@ def schur(aim: statements.Aim, moves: Array, queries: Array, release: Array) -> 
     K, Sigma = cp.Constant(release, name="K"), program.var_dict["Sigma"]
     return cp.Problem(
         program.objective,
-        [*program.constraints, statements.named("released", np.eye(len(release)) - K @ Sigma @ K.T >> 0)],
+        [*program.constraints, statements.label("released", np.eye(len(release)) - K @ Sigma @ K.T >> 0)],
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from dualmech.problems.splitting import LOOSE, best_split
 from dualmech.reference.engine import attempts, backends
 from dualmech.reference.engine.scaling import shares
-from dualmech.reference.statements import named
+from dualmech.reference.statements import label
 from dualmech.solution import Solution, Status, judged_solution
 from dualmech.validate import Array, Matrix
 
@@ -21,7 +21,7 @@ def levels(costs: Array, sensitivities: Matrix) -> cp.Problem:
     """State the least ``Σ costs / x`` subject to ``N'x ≤ 1``; reciprocals are second-order cones."""
     c, N = cp.Constant(costs, name="costs"), cp.Constant(sensitivities, name="N")
     x = cp.Variable(len(costs), name="x")
-    return cp.Problem(cp.Minimize(c @ cp.inv_pos(x)), [named("limits", N.T @ x <= 1)])
+    return cp.Problem(cp.Minimize(c @ cp.inv_pos(x)), [label("limits", N.T @ x <= 1)])
 
 
 def solve(
@@ -37,13 +37,13 @@ def solve(
     request = attempts.BackendRequest.of(backend, frozenset({"SOC", "PSD"}), tol, time_limit, options)
     steps = 0
 
-    def alone(own: Any) -> Solution:
+    def solve_attribute(own: Any) -> Solution:
         nonlocal steps
         answer = solver(own, backend=backend, time_limit=time_limit, **options)
         steps += answer.iterations
         return answer
 
-    def balanced(costs: Array, sensitivities: Matrix) -> tuple[Array, Array, int]:
+    def solve_levels(costs: Array, sensitivities: Matrix) -> tuple[Array, Array, int]:
         # In units in which the answer to equal multipliers is all 1.
         unit = np.sqrt(costs / np.asarray(sensitivities.mean(axis=1)).ravel())
         unit = unit / (sensitivities.T @ unit).max()
@@ -56,10 +56,10 @@ def solve(
         weights = shares(attempts.multipliers(program, "limits"))
         return np.maximum(found, 1e-12 * np.max(found)) * unit, weights, outcome.iterations
 
-    def late() -> bool:
+    def out_of_time() -> bool:
         return time_limit is not None and time.perf_counter() - request.began > time_limit
 
-    point, dual, found = best_split(problem, request.tol, alone, balanced, late)
+    point, dual, found = best_split(problem, request.tol, solve_attribute, solve_levels, out_of_time)
     return judged_solution(
         problem,
         point,

@@ -66,9 +66,9 @@ def schur(aim: Aim, moves: Array, queries: Array) -> cp.Problem:
     return cp.Problem(
         cp.Minimize(aim.minimise),
         [
-            named("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
-            named("privacy", cp.diag(Z) <= aim.cost_limit),
-            named("accuracy", variances(L, Sigma) <= aim.variance_limits),
+            label("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
+            label("privacy", cp.diag(Z) <= aim.cost_limit),
+            label("accuracy", variances(L, Sigma) <= aim.variance_limits),
         ],
     )
 
@@ -81,15 +81,17 @@ def matrix_frac(aim: Aim, moves: Array, queries: Array) -> cp.Problem:
         cp.Minimize(aim.minimise),
         [
             *[
-                named(f"privacy[{i}]", cp.matrix_frac(BU[:, i], Sigma) <= aim.cost_limit)
+                label(f"privacy[{i}]", cp.matrix_frac(BU[:, i], Sigma) <= aim.cost_limit)
                 for i in range(moves.shape[1])
             ],
-            named("accuracy", variances(L, Sigma) <= aim.variance_limits),
+            label("accuracy", variances(L, Sigma) <= aim.variance_limits),
         ],
     )
 
 
-def averaged(aim: Aim, moves: Array, queries: Array, orbits: tuple[sp.csr_array, sp.csr_array]) -> cp.Problem:
+def schur_by_orbit(
+    aim: Aim, moves: Array, queries: Array, orbits: tuple[sp.csr_array, sp.csr_array]
+) -> cp.Problem:
     """State `schur` with one constraint an orbit: on the mean cost of its neighbours, on the mean ratio of its queries.
 
     If the orbits are those of a group of symmetries, this is no relaxation. At any Σ that meets the means, the average
@@ -103,9 +105,9 @@ def averaged(aim: Aim, moves: Array, queries: Array, orbits: tuple[sp.csr_array,
     return cp.Problem(
         cp.Minimize(aim.minimise),
         [
-            named("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
-            named("privacy", mean_cost @ cp.diag(Z) <= aim.cost_limit),
-            named("accuracy", mean_variance @ variances(L, Sigma) <= mean_variance @ aim.variance_limits),
+            label("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
+            label("privacy", mean_cost @ cp.diag(Z) <= aim.cost_limit),
+            label("accuracy", mean_variance @ variances(L, Sigma) <= mean_variance @ aim.variance_limits),
         ],
     )
 
@@ -150,9 +152,9 @@ def logdet(aim: Aim, moves: Array, queries: Array, sharpness: float) -> cp.Probl
     return cp.Problem(
         cp.Minimize(aim.minimise + inverse_sharpness * barrier),
         [
-            named("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
-            named("privacy", cp.diag(Z) + p <= aim.cost_limit),
-            named("accuracy", variances(L, Sigma) + q <= aim.variance_limits),
+            label("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
+            label("privacy", cp.diag(Z) + p <= aim.cost_limit),
+            label("accuracy", variances(L, Sigma) + q <= aim.variance_limits),
         ],
     )
 
@@ -162,7 +164,7 @@ def variances(L: cp.Expression, Sigma: cp.Expression) -> cp.Expression:
     return cp.sum(cp.multiply(L @ Sigma, L), axis=1)
 
 
-def named(name: str, constraint: cp.Constraint) -> cp.Constraint:
+def label(name: str, constraint: cp.Constraint) -> cp.Constraint:
     """Give a constraint the name under which it is printed (CVXPY before labels keeps it, unprinted)."""
     constraint.label = name
     return constraint

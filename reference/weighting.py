@@ -17,7 +17,7 @@ from dualmech.errors import BackendError
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.scaling import entries, shares
-from dualmech.reference.statements import named
+from dualmech.reference.statements import label
 from dualmech.validate import Array
 
 FORMULATIONS = {
@@ -52,7 +52,7 @@ def inv_pos(costs: Array, sensitivities: Array) -> cp.Problem:
     """State Program 1 with reciprocals, which are second-order cones: ``1/u ≤ v`` is ``‖(2, u - v)‖ ≤ u + v``."""
     c, N = cp.Constant(costs, name="c"), cp.Constant(sensitivities, name="N")
     u = cp.Variable(len(costs), name="u")
-    return cp.Problem(cp.Minimize(c @ cp.inv_pos(u)), [named("privacy", N.T @ u <= 1)])
+    return cp.Problem(cp.Minimize(c @ cp.inv_pos(u)), [label("privacy", N.T @ u <= 1)])
 
 
 def sdp(costs: Array, sensitivities: Array) -> cp.Problem:
@@ -65,8 +65,8 @@ def sdp(costs: Array, sensitivities: Array) -> cp.Problem:
     return cp.Problem(
         cp.Minimize(c @ v),
         [
-            *[named(f"reciprocal[{i}]", cp.bmat([[u[i], 1], [1, v[i]]]) >> 0) for i in range(len(costs))],
-            named("privacy", N.T @ u <= 1),
+            *[label(f"reciprocal[{i}]", cp.bmat([[u[i], 1], [1, v[i]]]) >> 0) for i in range(len(costs))],
+            label("privacy", N.T @ u <= 1),
         ],
     )
 
@@ -75,7 +75,7 @@ def power(costs: Array, sensitivities: Array) -> cp.Problem:
     """State the problem of pure privacy, with the inverse squares as CVXPY writes them in second-order cones."""
     c, N = cp.Constant(costs, name="c"), cp.Constant(sensitivities, name="N")
     u = cp.Variable(len(costs), name="u")
-    return cp.Problem(cp.Minimize(c @ cp.power(u, -2)), [named("privacy", N.T @ u <= 1)])
+    return cp.Problem(cp.Minimize(c @ cp.power(u, -2)), [label("privacy", N.T @ u <= 1)])
 
 
 def power_cone(costs: Array, sensitivities: Array) -> cp.Problem:
@@ -85,8 +85,8 @@ def power_cone(costs: Array, sensitivities: Array) -> cp.Problem:
     return cp.Problem(
         cp.Minimize(c @ v),
         [
-            named("inverse_square", cp.PowCone3D(v, u, np.ones(len(costs)), 1 / 3)),
-            named("privacy", N.T @ u <= 1),
+            label("inverse_square", cp.PowCone3D(v, u, np.ones(len(costs)), 1 / 3)),
+            label("privacy", N.T @ u <= 1),
         ],
     )
 

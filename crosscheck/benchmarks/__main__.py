@@ -51,7 +51,7 @@ def run(
 ) -> None:
     """Measure the fast layer and print one line a case; steps are decompositions, of query weighting factorisations."""
     if one:
-        print(json.dumps(_measured(one)))
+        print(json.dumps(_measure(one)))
         return
     contests = [each for each in CONTESTS if any(each.startswith(name) for name in names or [])]
     for each in contests:
@@ -73,7 +73,7 @@ def run(
         out.print(_comparison(_in_own_process(AGAINST_REFERENCE, 1)))
 
 
-def _measured(which: str) -> Any:
+def _measure(which: str) -> Any:
     if which in CONTESTS:
         return CONTESTS[which].measure()
     if which == LOCAL:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dualmech import fast
 from dualmech.crosscheck.papers.report import table
-from dualmech.crosscheck.papers.solving import quietly
+from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.solution import Solution
 
 BOUND_TOLERANCE = 1e-9  # gap to which the optimum is known that answers are held against
@@ -71,7 +71,7 @@ class Contest:
     def measure(self) -> list[dict[str, Any]]:
         """Solve every size with every contender that is not too slow for it; seconds include the certificate."""
         entries: list[Timing] = []
-        with quietly():
+        with without_warnings():
             for contender in self.contenders:
                 contender.solve(self.problem(self.sizes[0]))  # what is only loaded once is not measured
             for cells in self.sizes:

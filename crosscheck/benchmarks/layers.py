@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from dualmech import fast, workloads
-from dualmech.crosscheck.papers.solving import quietly
+from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.problems import designs
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
@@ -109,7 +109,7 @@ BENCHMARKS = (
 def measure(benchmark: Benchmark) -> dict[str, float]:
     """Solve a case a few times in this process; seconds are medians, from the workload to the certificate."""
     seconds = []
-    with quietly():
+    with without_warnings():
         for _ in range(benchmark.repeat):
             begun = time.perf_counter()
             problem = benchmark.problem()
@@ -132,7 +132,7 @@ def measure_against_reference() -> dict[str, float]:
     from dualmech import reference
 
     problem = FitnessForUse(workloads.prefix(64), 1.0)
-    with quietly():
+    with without_warnings():
         seconds = []
         for _ in range(50):
             begun = time.perf_counter()

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dualmech import fast, workloads
 from dualmech.crosscheck.papers.report import table
-from dualmech.crosscheck.papers.solving import quietly
+from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.fast.local import gradient
 from dualmech.geometry.local.strategies import trace_bound
 from dualmech.problems.local.strategy import LocalStrategy
@@ -86,7 +86,7 @@ def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> LocalTiming
 def measure() -> dict[str, Any]:
     """Measure every instance, and one step of gradient descent."""
     entries = []
-    with quietly():
+    with without_warnings():
         for name in WORKLOADS:
             for users in EXACT_SIZES:
                 entries += [entry(name, users, "exact", 1), entry(name, users, "gradient")]
@@ -104,7 +104,7 @@ def step(users: int) -> dict[str, float]:
     outputs = gradient.OUTPUTS * users
     first = gradient.start(task, outputs, np.random.default_rng(0))
     begun = time.perf_counter(), time.process_time()
-    taken = sum(1 for _ in gradient.walked(task, first, SHORT_STEP, TIMED_STEPS, strict=False))
+    taken = sum(1 for _ in gradient.descent_steps(task, first, SHORT_STEP, TIMED_STEPS, strict=False))
     return {
         "users": users,
         "outputs": outputs,

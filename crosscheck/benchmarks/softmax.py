@@ -83,7 +83,7 @@ def draw(entries: list[Timing], folder: str) -> list[Path]:
 
     Raises `BackendError` or `FileFormatError` as `plots.check_drawable`.
     """
-    return plots.paint("softmax-prefix", folder, partial(_panels, entries), columns=2)
+    return plots.save_picture("softmax-prefix", folder, partial(_panels, entries), columns=2)
 
 
 def _panels(entries: list[Timing], axes: Any) -> None:

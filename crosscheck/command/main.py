@@ -58,7 +58,7 @@ def crosscheck(
         list[str] | None,
         typer.Argument(
             metavar="[TABLE]...",
-            help=f"{sheets.listed()}. [default: {next(iter(sheets.SHEETS))}]",
+            help=f"{sheets.sheet_names()}. [default: {next(iter(sheets.SHEETS))}]",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
@@ -80,7 +80,7 @@ def crosscheck(
     from dualmech.crosscheck.command import report
     from dualmech.crosscheck.papers import plots
 
-    chosen = sheets.chosen(tables or [])
+    chosen = sheets.select_sheets(tables or [])
     if data is not None:
         chosen = sheets.with_data(chosen, data)
     if output is not None:
@@ -93,7 +93,7 @@ def crosscheck(
     for (name, sheet), rows in zip(chosen.items(), batches, strict=True):
         sheet.show(out, f"{name}: {sheet.source}", _watched(rows, outcomes))
         if output is not None and sheet.picture:
-            for path in plots.paint(name.replace("/", "-"), output, sheet.picture):
+            for path in plots.save_picture(name.replace("/", "-"), output, sheet.picture):
                 out.print(f"written: {path}", markup=False, soft_wrap=True)
     if Agreement.DISAGREE in outcomes:
         raise typer.Exit(4)

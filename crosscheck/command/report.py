@@ -18,10 +18,10 @@ from dualmech.crosscheck.command.wording import (
     LISTED,
     Terms,
     free_lines,
+    gap_percent,
     interval_text,
     measure,
     names,
-    percent,
     steps,
 )
 from dualmech.crosscheck.judging import Judgement
@@ -117,13 +117,13 @@ def verdict_report(out: Console, problem: Any, verdict: Judgement, terms: Terms)
     )
     out.print(f"  optimum at least {verdict.lower_bound / divisor:.9g} (bound found and proven by the judge)")
     if verdict.feasible:
-        out.print(f"  certified distance from the optimum: at most {percent(verdict)}")
+        out.print(f"  certified distance from the optimum: at most {gap_percent(verdict)}")
     else:
         out.print(f"  a constraint is exceeded by {100 * verdict.violation:.3g} %")
     if not np.isclose(verdict.scaled.objective, verdict.objective, rtol=FEASIBLE, atol=0.0):
         out.print(
             f"  scaled to meet its constraints exactly: {verdict.scaled.objective / divisor:.9g}, "
-            f"at most {percent(verdict.scaled)} above the optimum"
+            f"at most {gap_percent(verdict.scaled)} above the optimum"
         )
     loose, binding = verdict.loose, verdict.binding
     if isinstance(problem, FitnessForUse | PrivacyFirst):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from dualmech.crosscheck.papers.printed import Interval, meet, rounded_from
+from dualmech.crosscheck.papers.printed import Interval, overlap, rounded_from
 
 
 class Finding(Enum):
@@ -64,9 +64,9 @@ def verdict(evidence: Sequence[Evidence], cost: Interval) -> InstanceVerdict:
     the instance may differ.
     """
     clusters = _clusters(evidence)
-    at_optimum = [cluster for cluster in clusters if meet(cluster, cost)]
+    at_optimum = [cluster for cluster in clusters if overlap(cluster, cost)]
     common = (at_optimum or clusters)[0] if clusters else cost
-    fitting = [item for item in evidence if meet(item.implied, common)]
+    fitting = [item for item in evidence if overlap(item.implied, common)]
     sources = len({item.source for item in fitting})
     names = tuple(item.column for item in fitting)
     others = tuple(item.column for item in evidence if item not in fitting)

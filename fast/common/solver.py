@@ -25,13 +25,13 @@ def solve(
     problem: CommonMechanism, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    chosen = _chosen(problem, method)
+    chosen = _choose_method(problem, method)
     answered = partial(judged_solution, problem, tol=limits.tol, solver=f"fast:{method}")
     began = time.perf_counter()
     if problem.trivial:
         nothing = np.zeros(problem.bounds.shape)
         return answered(nothing[0], CommonDual(nothing), otherwise=Status.STALLED, message=TRIVIAL)
-    with threads.suited_to(len(problem.basis)), np.errstate(all="ignore"):
+    with threads.threads_for_rank(len(problem.basis)), np.errstate(all="ignore"):
         if chosen == "closed_form":
             covariance, weights = closed_form(*problem.bounds)
             found: dict[str, Any] = {"otherwise": Status.ROUNDING, "iterations": 1}
@@ -43,7 +43,7 @@ def solve(
                 "iterations": outcome.iterations,
                 "history": outcome.history,
             }
-        primal = problem.feasible(_raised(problem.bounds, covariance))
+        primal = problem.feasible(_raise_in_units(problem.bounds, covariance))
     seconds = time.perf_counter() - began
     return answered(primal, CommonDual(weights), seconds=seconds, **found)
 
@@ -60,7 +60,7 @@ def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
     return covariance, np.stack([projector, np.eye(len(values)) - projector])
 
 
-def _chosen(problem: CommonMechanism, method: str) -> str:
+def _choose_method(problem: CommonMechanism, method: str) -> str:
     validate.choice(METHODS, method=method)
     count = len(problem.bounds)
     if method == "closed_form" and count > 2:
@@ -88,7 +88,7 @@ def _weights(problem: CommonMechanism, start: Solution | None) -> Array | None:
     return np.asarray(weights)
 
 
-def _raised(bounds: Array, covariance: Array) -> Array:
+def _raise_in_units(bounds: Array, covariance: Array) -> Array:
     """Return the covariance raised above every bound with each coordinate in its own unit, as it will be judged.
 
     Only rounding is left to raise, but what is rounding in the units of the noisiest coordinate may be much in those
@@ -96,4 +96,4 @@ def _raised(bounds: Array, covariance: Array) -> Array:
     """
     units = np.sqrt(np.diagonal(bounds, axis1=1, axis2=2).max(axis=0))
     scale = units * units[:, None]
-    return fixed_point.raised(bounds / scale, covariance / scale) * scale
+    return fixed_point.raise_above_bounds(bounds / scale, covariance / scale) * scale

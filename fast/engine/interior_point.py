@@ -82,11 +82,11 @@ def minimise(
     queries, neighbours = program.sensitivities.shape
     weights = np.full(queries, INSIDE)
     slack = 1 - program.sensitivities.T @ weights
-    first = _seen(program, weights, slack, np.full(neighbours, program.power / neighbours))
+    first = _evaluate(program, weights, slack, np.full(neighbours, program.power / neighbours))
     return loop.run(first, partial(_step, program), limits, margin)
 
 
-def _seen(program: WeightingProgram, weights: Array, slack: Array, dual: Array) -> InteriorPoint:
+def _evaluate(program: WeightingProgram, weights: Array, slack: Array, dual: Array) -> InteriorPoint:
     """Look at both sides from weights strictly inside."""
     p, costs, sensitivities = program.power, program.costs, program.sensitivities
     reach, spent = sensitivities @ dual, sensitivities.T @ weights
@@ -107,15 +107,15 @@ def _step(program: WeightingProgram, point: InteriorPoint) -> InteriorPoint:
     products = point.slack * point.dual
     change, dual_change = solve(-products)
     slack_change = -(rows.T @ change)
-    first, last = _longest(point, change, slack_change, dual_change)
+    first, last = _step_limits(point, change, slack_change, dual_change)
     reached = (point.slack + first * slack_change) @ (point.dual + last * dual_change)
     target = (reached / products.sum()) ** 3 * products.mean()
     target = max(target, CENTRED * float(np.abs(residual).sum()) / len(products))
     change, dual_change = solve(target - products - first * last * slack_change * dual_change)
     slack_change = -(rows.T @ change)
-    first, last = (NEARLY * length for length in _longest(point, change, slack_change, dual_change))
+    first, last = (NEARLY * length for length in _step_limits(point, change, slack_change, dual_change))
     # The slack is moved, not computed anew: where it is small, a difference from 1 would be rounding.
-    moved = _seen(
+    moved = _evaluate(
         program,
         point.weights * (1 + first * change),
         point.slack + first * slack_change,
@@ -129,7 +129,7 @@ def _equations(point: InteriorPoint, rows: Matrix, residual: Array, curvature: A
     ratio = point.dual / point.slack
     if rows.shape[0] <= rows.shape[1] and not sp.issparse(rows):
         half = rows * np.sqrt(ratio)
-        invert = _factored(half @ half.T, curvature)
+        invert = _factor(half @ half.T, curvature)
 
         def solve(wanted: Array) -> tuple[Array, Array]:
             change = invert(-residual - rows @ (wanted / point.slack))
@@ -138,7 +138,7 @@ def _equations(point: InteriorPoint, rows: Matrix, residual: Array, curvature: A
         return solve
     root = np.sqrt(ratio)
     half = _rows_times(rows, 1 / np.sqrt(curvature)) * root
-    invert = _factored_sparse(half) if sp.issparse(half) else _factored(half.T @ half, np.ones(len(root)))
+    invert = _factor_sparse(half) if sp.issparse(half) else _factor(half.T @ half, np.ones(len(root)))
 
     def solve_dual(wanted: Array) -> tuple[Array, Array]:
         dual_change = root * invert(root * (wanted / point.dual - rows.T @ (residual / curvature)))
@@ -147,7 +147,7 @@ def _equations(point: InteriorPoint, rows: Matrix, residual: Array, curvature: A
     return solve_dual
 
 
-def _factored(matrix: Array, diagonal: Array) -> Callable[[Array], Array]:
+def _factor(matrix: Array, diagonal: Array) -> Callable[[Array], Array]:
     """Factor ``matrix + diag(diagonal)``, brought to unit diagonal, in place; return what solves with it."""
     matrix[np.diag_indices(len(matrix))] += diagonal
     scale = 1 / np.sqrt(np.diagonal(matrix))
@@ -159,7 +159,7 @@ def _factored(matrix: Array, diagonal: Array) -> Callable[[Array], Array]:
     return lambda right: scale * scipy.linalg.cho_solve(factor, scale * right, check_finite=False)
 
 
-def _factored_sparse(half: Matrix) -> Callable[[Array], Array]:
+def _factor_sparse(half: Matrix) -> Callable[[Array], Array]:
     """Factor ``I + half' half``, from the rows of `half` with several entries; return what solves with it.
 
     A row with one entry adds to the diagonal alone. With the others as rows of B the matrix is ``Λ + B'B``, whose
@@ -170,8 +170,8 @@ def _factored_sparse(half: Matrix) -> Callable[[Array], Array]:
     alone, shared = rows[~several], rows[several]
     diagonal = 1 + np.asarray(alone.multiply(alone).sum(axis=0)).ravel()
     if shared.shape[0] >= shared.shape[1]:
-        return _factored((shared.T @ shared).toarray(), diagonal)
-    inner = _factored((shared @ sp.diags_array(1 / diagonal) @ shared.T).toarray(), np.ones(shared.shape[0]))
+        return _factor((shared.T @ shared).toarray(), diagonal)
+    inner = _factor((shared @ sp.diags_array(1 / diagonal) @ shared.T).toarray(), np.ones(shared.shape[0]))
     return lambda right: (right - shared.T @ inner(shared @ (right / diagonal))) / diagonal
 
 
@@ -180,7 +180,7 @@ def _rows_times(matrix: Matrix, factors: Array) -> Matrix:
     return sp.diags_array(factors) @ matrix if sp.issparse(matrix) else matrix * factors[:, None]
 
 
-def _longest(
+def _step_limits(
     point: InteriorPoint, change: Array, slack_change: Array, dual_change: Array
 ) -> tuple[float, float]:
     """Return how far, 1 at most, the weights and the dual weights can go before something becomes negative."""

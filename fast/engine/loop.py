@@ -32,7 +32,7 @@ class Limits:
     steps_given: bool = False
 
     @classmethod
-    def checked(
+    def validated(
         cls,
         tol: float,
         max_iterations: int | None = None,
@@ -89,7 +89,7 @@ class Outcome(Generic[S]):
     seconds: float
     history: tuple[Progress, ...]
 
-    def judged(self, problem: Any, primal: Any, dual: Any, limits: Limits, **more: Any) -> Solution:
+    def solution(self, problem: Any, primal: Any, dual: Any, limits: Limits, **more: Any) -> Solution:
         """Let the problem judge what the run found; `more` overrules what is said of the run."""
         said: dict[str, Any] = {
             "otherwise": self.reason or Status.STALLED,

@@ -124,12 +124,12 @@ class OrbitSpectrum:
     @property
     def values(self) -> Array:
         """Singular values of all parts, ascending."""
-        return np.sort(self._all("values"))
+        return np.sort(self._concatenate("values"))
 
     @property
     def mean(self) -> Array:
         """The n of all parts."""
-        return self._all("mean")
+        return self._concatenate("mean")
 
     @property
     def gains(self) -> Array:
@@ -145,7 +145,7 @@ class OrbitSpectrum:
     @property
     def fidelity(self) -> float:
         """F."""
-        return float(self._all("values").sum())
+        return float(self._concatenate("values").sum())
 
     @property
     def lower_bound(self) -> float:
@@ -158,7 +158,7 @@ class OrbitSpectrum:
         """Largest cost times largest variance, or times the total: no scale matters (the judge recomputes)."""
         gains = self.gains
         variances = gains[self.neighbours :]
-        last = variances.max() if variances.size else (self._all("values") ** 2 / self.mean).sum()
+        last = variances.max() if variances.size else (self._concatenate("values") ** 2 / self.mean).sum()
         return float(gains[: self.neighbours].max() * last)
 
     @property
@@ -215,12 +215,12 @@ class OrbitSpectrum:
             if part.distinct:
                 total[np.ix_(groups, groups)] += _hessian(each, members)
             elif part.by_members:
-                total += _gathered(_hessian(each, members), groups, size)
+                total += _sum_by_group(_hessian(each, members), groups, size)
             else:
                 total += _by_matrices(each, members, groups, size)
         return total
 
-    def _all(self, name: str) -> Array:
+    def _concatenate(self, name: str) -> Array:
         own = [getattr(each, name) for each in self.spectra]
         return np.concatenate([*own, getattr(self.diagonal, name)] if self.diagonal is not None else own)
 
@@ -231,7 +231,7 @@ def _hessian(spectrum: Spectrum, members: Index) -> Array:
     return np.asarray(lower + np.tril(lower, -1).T)
 
 
-def _gathered(hessian: Array, groups: Index, size: int) -> Array:
+def _sum_by_group(hessian: Array, groups: Index, size: int) -> Array:
     entries = np.ones(len(groups)), (groups, np.arange(len(groups)))
     members: Any = sp.csr_array(entries, shape=(size, len(groups)))
     return np.asarray((members @ (members @ hessian).T).T)

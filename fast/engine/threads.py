@@ -17,7 +17,7 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def suited_to(rank: int) -> contextlib.AbstractContextManager[object]:
+def threads_for_rank(rank: int) -> contextlib.AbstractContextManager[object]:
     """Return a context with one BLAS thread where the rank is small, and the user's own number elsewhere."""
     if rank > FEW_ROWS:
         return contextlib.nullcontext()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dualmech.fast.local.points import Frame, PatternPoint, View, balanced
+from dualmech.fast.local.points import Frame, PatternPoint, View, balance_columns
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
@@ -23,7 +23,7 @@ def strategies(problem: LocalStrategy, frame: Frame, point: PatternPoint) -> lis
     found = []
     for chosen in (point.weights > point.slacks, np.ones(len(rows), dtype=bool)):
         if chosen.any():
-            weights = balanced(point.weights[chosen], rows[chosen])
+            weights = balance_columns(point.weights[chosen], rows[chosen])
             found.append(problem.feasible(LocalPoint(weights[:, None] * rows[chosen], prior)))
     return found
 
@@ -34,7 +34,7 @@ def dual(frame: Frame, point: PatternPoint, view: View, relaxation: Relaxation |
     return LocalDual(view.matrix * frame.unit, point.costs * frame.unit**2, prior, relaxation)
 
 
-def cheap(problem: LocalStrategy, given: LocalDual) -> LocalDual:
+def closed_form_weights(problem: LocalStrategy, given: LocalDual) -> LocalDual:
     """Return dual weights that take no time to judge: beyond few user types the closed-form bound is what counts."""
     if problem.user_types <= CHEAP:
         return given
@@ -49,7 +49,7 @@ def best(
     points: list[Any] = [each if worst_case else each.strategy for each in candidates]
     if problem.user_types > CHEAP:
         # Pricing all patterns takes its time: it is done for one candidate.
-        values = [problem.certify(each, cheap(problem, weights)).objective for each in points]
+        values = [problem.certify(each, closed_form_weights(problem, weights)).objective for each in points]
         enough = min(values) + tol * abs(min(values))
         points = [next(p for p, value in zip(points, values, strict=True) if value <= enough)]
     answers = [judged_solution(problem, each, weights, tol=tol, **found) for each in points]

@@ -70,19 +70,19 @@ class BoundProgram:
         return np.asarray(self.constant + (product + product.T) / 2)
 
 
-def improved(problem: LocalStrategy, dual: LocalDual) -> LocalDual:
+def improve_bound(problem: LocalStrategy, dual: LocalDual) -> LocalDual:
     """Return dual weights with the same Z, and the least costs that multipliers prove for it."""
     prior = problem.prior if dual.prior is None else dual.prior
     unit = float(np.linalg.norm(dual.matrix))
     try:
-        costs, relaxation = relaxed(dual.matrix / unit, len(prior) * prior, problem.epsilon)
+        costs, relaxation = least_relaxed_costs(dual.matrix / unit, len(prior) * prior, problem.epsilon)
     except np.linalg.LinAlgError:
         return replace(dual, relaxation=Relaxation.of(len(prior)))
     scaled = {each.name: getattr(relaxation, each.name) * unit**2 for each in fields(relaxation)}
     return replace(dual, costs=costs * unit**2, relaxation=Relaxation(**scaled))
 
 
-def relaxed(matrix: Array, share: Array, epsilon: float) -> tuple[Array, Relaxation]:
+def least_relaxed_costs(matrix: Array, share: Array, epsilon: float) -> tuple[Array, Relaxation]:
     """Return the least costs that the multipliers allow for a Z of norm 1, and the multipliers."""
     size = len(share)
     program = BoundProgram.of(matrix, share, epsilon)
@@ -93,7 +93,7 @@ def relaxed(matrix: Array, share: Array, epsilon: float) -> tuple[Array, Relaxat
     weight = len(values) / float(values[:size].sum())
     for _ in range(STEPS):
         change, decrement = _newton(program, values, weight * price, free)
-        values = _moved(program, values, weight * price, change, free)
+        values = _line_search(program, values, weight * price, change, free)
         if decrement < NEAR:
             if len(values) <= CLOSE * weight * values[:size].sum():
                 break
@@ -142,7 +142,7 @@ def _newton(program: BoundProgram, values: Array, slope: Array, free: int) -> tu
     return change, float(np.sqrt(max(-gradient @ change, 0.0)))
 
 
-def _moved(program: BoundProgram, values: Array, slope: Array, change: Array, free: int) -> Array:
+def _line_search(program: BoundProgram, values: Array, slope: Array, change: Array, free: int) -> Array:
     """Go along a step to where the barrier function is least; along a line it is a sum of logarithms."""
     factor = _factor(program.matrix(values))
     moved = program.matrix(change) - program.constant

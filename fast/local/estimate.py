@@ -37,7 +37,7 @@ def solve(problem: NonnegativeEstimate, limits: loop.Limits, *, method: str = "a
     cells = problem.workload.shape[1]
     steps = limits.max_iterations if limits.steps_given else 10 * cells
     validate.choice(METHODS, method=method)
-    with threads.suited_to(cells), np.errstate(all="ignore"):
+    with threads.threads_for_rank(cells), np.errstate(all="ignore"):
         program = _Program.of(problem)
         outcome = loop.run(
             _ActiveSet.start(program),
@@ -50,7 +50,7 @@ def solve(problem: NonnegativeEstimate, limits: loop.Limits, *, method: str = "a
     residual = np.asarray(problem.workload.matrix @ data) - problem.answers
     ending = outcome.reason or Status.ROUNDING
     dual = EstimateDual(residual)
-    return outcome.judged(problem, data, dual, limits, otherwise=ending, solver="fast:active_set")
+    return outcome.solution(problem, data, dual, limits, otherwise=ending, solver="fast:active_set")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -74,7 +74,7 @@ def solve(
     return judged_solution(
         problem,
         point if problem.criterion == "worst" else point.strategy,
-        answers.cheap(problem, problem.dual_at(point)),
+        answers.closed_form_weights(problem, problem.dual_at(point)),
         tol=limits.tol,
         otherwise=Status.STEPS_EXHAUSTED,
         message=MESSAGE,
@@ -102,13 +102,13 @@ def descend(
     length = 1.0
     tried: list[tuple[float, float, DescentIterate]] = []
     while len(tried) < TRIAL_LENGTHS and length > SHORTEST and not log.full:
-        found = _walk(task, first, length, TRIAL_STEPS, log, strict=not tried)
+        found = _descend(task, first, length, TRIAL_STEPS, log, strict=not tried)
         if found is not None:
             tried.append((found.objective, length, found))
         length /= 2
     _, length, best = min(tried, key=lambda each: each[:2], default=(0.0, length, first))
     if not log.full:
-        best = _walk(task, best, length, ITERATIONS, log, strict=False) or best
+        best = _descend(task, best, length, ITERATIONS, log, strict=False) or best
     return best.strategy, log.history
 
 
@@ -135,12 +135,12 @@ class _Log:
             self.limits.callback(news)
 
 
-def _walk(
+def _descend(
     task: DescentObjective, first: DescentIterate, length: float, most: int, log: _Log, strict: bool
 ) -> DescentIterate | None:
     """Return the best iterate of a walk, None where a strict one fails."""
     best = first
-    for current in walked(task, first, length, most, strict):
+    for current in descent_steps(task, first, length, most, strict):
         if current is None:
             return None
         best = min(best, current, key=lambda each: each.objective)
@@ -160,14 +160,14 @@ def start(task: DescentObjective, outputs: int, rng: np.random.Generator) -> Des
     floor = np.full(outputs, (1 + 1 / task.growth) / (2 * outputs))
     for _ in range(DRAWS):
         given = rng.uniform(size=(outputs, size))
-        found = seen(task, projected(given, floor, task.growth), floor)
+        found = evaluate(task, project_columns(given, floor, task.growth), floor)
         if found.finite:
             return found
     response = (1 + (task.growth - 1) * np.eye(size)) / (task.growth - 1 + size)
-    return seen(task, response, response.min(axis=1))
+    return evaluate(task, response, response.min(axis=1))
 
 
-def walked(
+def descent_steps(
     task: DescentObjective, first: DescentIterate, length: float, most: int, strict: bool
 ) -> Iterator[DescentIterate | None]:
     """Yield one iterate after the other; None, if `strict`, where a step leaves what can be projected."""
@@ -178,14 +178,14 @@ def walked(
             length /= 2
         slope = floor_gradient(current, task.growth, task.published)
         moved = np.clip(current.floor - slower * length * slope, 0.0, 1.0)
-        floor = _allowed(moved, task.growth)
+        floor = _feasible_floor(moved, task.growth)
         if strict and floor is not moved:
             yield None
             return
         kept = floor > NEGLIGIBLE
         strategy = (current.strategy - length * current.gradient)[kept]
-        floor = _allowed(floor[kept], task.growth)
-        current = seen(task, projected(strategy, floor, task.growth), floor)
+        floor = _feasible_floor(floor[kept], task.growth)
+        current = evaluate(task, project_columns(strategy, floor, task.growth), floor)
         if not current.finite:
             if strict:
                 yield None
@@ -193,7 +193,7 @@ def walked(
         yield current
 
 
-def seen(task: DescentObjective, strategy: Array, floor: Array) -> DescentIterate:
+def evaluate(task: DescentObjective, strategy: Array, floor: Array) -> DescentIterate:
     """Evaluate a strategy and its gradient; the objective is infinite where it cannot answer the workload."""
     mass = strategy @ task.share
     scaled = strategy / mass[:, None]
@@ -229,13 +229,13 @@ def floor_gradient(current: DescentIterate, growth: float, published: bool = Fal
     )
 
 
-def projected(given: Array, floor: Array, growth: float) -> Array:
+def project_columns(given: Array, floor: Array, growth: float) -> Array:
     """Project every column on ``floor ≤ q ≤ e^ε floor``, ``1'q = 1``."""
     shift = columns_within(given, floor, growth * floor)
     return np.clip(given + shift, floor[:, None], growth * floor[:, None])
 
 
-def _allowed(floor: Array, growth: float) -> Array:
+def _feasible_floor(floor: Array, growth: float) -> Array:
     """Return a floor that leaves room for columns of sum 1, itself where it does."""
     total = float(floor.sum())
     if total <= 1 <= growth * total:

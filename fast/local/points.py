@@ -133,7 +133,7 @@ def start(frame: Frame, sets: Sets, weights: Array | None = None) -> PatternPoin
     return replace(blank, costs=costs, slacks=slacks, spare=spare, level=level)
 
 
-def extended(
+def replace_patterns(
     point: PatternPoint, playing: npt.NDArray[np.bool_], sets: Sets, epsilon: float, product: float
 ) -> PatternPoint:
     """Keep the chosen patterns and add others; no product falls short of a given one, and sums are at 1.
@@ -151,13 +151,13 @@ def extended(
     return replace(
         point,
         sets=members,
-        weights=balanced(np.append(weights, product / new), patterns.rows(members, epsilon)),
+        weights=balance_columns(np.append(weights, product / new), patterns.rows(members, epsilon)),
         slacks=np.append(slacks, new),
         spare=np.maximum(point.spare, least / np.maximum(point.share, SMALLEST)),
     )
 
 
-def balanced(weights: Array, rows: Array) -> Array:
+def balance_columns(weights: Array, rows: Array) -> Array:
     """Return weights with ``Σ_S w_S p_S = 1`` by the least relative changes; as they are where one would vanish."""
     shares = rows * np.sqrt(weights)[:, None]
     change = rows @ np.linalg.lstsq(shares.T @ shares, 1 - weights @ rows, rcond=None)[0]
@@ -176,7 +176,7 @@ class Change:
     level: float
 
 
-def moved(point: PatternPoint, change: Change, primal: float, dual: float) -> PatternPoint:
+def take_step(point: PatternPoint, change: Change, primal: float, dual: float) -> PatternPoint:
     """Return the point a given share of a step away, primal and dual variables each by their own."""
     return PatternPoint(
         point.sets,

@@ -41,11 +41,11 @@ def solve(problem: LocalProjection, limits: loop.Limits, *, method: str = "auto"
     validate.choice(METHODS, method=method)
     if problem.floor is not None:
         return _column_by_column(problem, limits)
-    with threads.suited_to(min(problem.matrix.shape)), np.errstate(all="ignore"):
+    with threads.threads_for_rank(min(problem.matrix.shape)), np.errstate(all="ignore"):
         outcome = loop.run(_start(problem), lambda state: _step(problem, state), limits, patience=PATIENCE)
     best = outcome.dual.point
     dual = ProjectionDual(best.sums, best.nearest - problem.matrix - best.sums)
-    return outcome.judged(problem, outcome.primal.point.strategy, dual, limits, solver="fast:newton")
+    return outcome.solution(problem, outcome.primal.point.strategy, dual, limits, solver="fast:newton")
 
 
 def columns_within(matrix: Array, least: Array, most: Array) -> Array:

@@ -63,9 +63,9 @@ class BlockReduction:
         """Reduce; `scale` (orbits,) multiplies the rows, and where `fixed` their weights are in it."""
         thin = tuple(len(block.moves) == 1 for block in blocks.matrix_blocks)
         others = [block for block, single in zip(blocks.matrix_blocks, thin, strict=True) if not single]
-        moved = tuple(_moved(block) for block in others)
+        moved = tuple(_moved_directions(block) for block in others)
         wide = [
-            (block, own, _seen(block, own))
+            (block, own, _moved_rows(block, own))
             for block, own in zip(others, moved, strict=True)
             if own is None or own.size
         ]
@@ -88,15 +88,17 @@ class BlockReduction:
 
     def covariance(self, found: tuple[Array, tuple[Array, ...]]) -> BlockPoint:
         """Return the primal point."""
-        levels = self._everywhere(found[0])
+        levels = self._all_levels(found[0])
         solved = iter(found[1])
-        wide = iter([_raised(next(solved) if own is None or own.size else None, own) for own in self.moved])
+        wide = iter(
+            [_noise_everywhere(next(solved) if own is None or own.size else None, own) for own in self.moved]
+        )
         single = len(levels) - sum(self.thin)
         narrow = iter(levels[single:])
         covariances = tuple(np.full((1, 1), next(narrow)) if each else next(wide) for each in self.thin)
         return BlockPoint(levels[:single], covariances)
 
-    def _everywhere(self, levels: Array) -> Array:
+    def _all_levels(self, levels: Array) -> Array:
         """Return levels of all blocks of rank one, next to none where no neighbour moves anything."""
         found = np.full(self.rank_one, STILL * (levels.max() if len(levels) else 1.0))
         found[self.live] = levels
@@ -129,7 +131,7 @@ def solve(
     blocks = problem.geometry
     alike = not blocks.matrix_blocks and blocks.reach.shape[0] == 1 and blocks.reach.nnz == len(blocks.keys)
     if method != "fixed_point" and alike and start is None:
-        return replace(_as_weighting(problem, limits), solver=f"fast:{method}")
+        return replace(_by_query_weighting(problem, limits), solver=f"fast:{method}")
     return ascent.solve(problem, _fitness_task, limits, method=method, start=start)
 
 
@@ -163,7 +165,7 @@ def _variance_task(problem: TotalVariance) -> ascent.Task:
     return ascent.Task(problem, reduction, lambda weights: VarianceDual(reduction.spread(weights)[0]), gather)
 
 
-def _moved(block: Block) -> Array | None:
+def _moved_directions(block: Block) -> Array | None:
     """Return orthonormal directions (r, k) that some neighbour moves, None where these are all."""
     if block.steps is block.moves:
         return None
@@ -172,7 +174,7 @@ def _moved(block: Block) -> Array | None:
     return None if rank == len(block.moves) else directions[:, :rank]
 
 
-def _seen(block: Block, moved: Array | None) -> Index:
+def _moved_rows(block: Block, moved: Array | None) -> Index:
     """Return the rows of a block that some neighbour moves."""
     if moved is None:
         return np.arange(len(block.rows))
@@ -180,7 +182,7 @@ def _seen(block: Block, moved: Array | None) -> Index:
     return np.flatnonzero(np.linalg.norm(block.queries @ moved, axis=1) > UNMOVED * lengths)
 
 
-def _raised(noise: Array | None, moved: Array | None) -> Array:
+def _noise_everywhere(noise: Array | None, moved: Array | None) -> Array:
     """Return noise on all directions of a block, next to none on those that no neighbour moves."""
     if moved is None:
         assert noise is not None
@@ -222,7 +224,7 @@ def _column(size: int, rows: Index, entries: Array) -> sp.csr_array:
     return sp.csr_array((entries**2, (rows, np.zeros(len(rows), dtype=np.intp))), shape=(size, 1))
 
 
-def _as_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution:
+def _by_query_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution:
     """Minimise ``Σ_t 1/τ_t`` subject to ``Σ_t v_jt² τ_t ≤ c_j``: query weighting, by its interior-point method.
 
     Of marginal tables, most subspaces lie under one table each, so that Newton's equations come down to the others, a
@@ -232,7 +234,7 @@ def _as_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution:
     blocks, targets = problem.geometry, problem.targets[problem.geometry.tables]
     asked = np.flatnonzero(np.diff(blocks.scalar_blocks.indptr))
     costs = np.asarray(blocks.reach.sum(axis=0)).ravel()
-    with threads.suited_to(len(asked)), np.errstate(all="ignore"):
+    with threads.threads_for_rank(len(asked)), np.errstate(all="ignore"):
         sensitivities = blocks.scalar_blocks[asked].multiply(1 / targets[asked, None]).T.tocsr()
         filled = sensitivities.nnz / math.prod(sensitivities.shape)
         program = interior_point.WeightingProgram.of(
@@ -243,4 +245,4 @@ def _as_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution:
     weights[asked] = outcome.dual.dual / targets[asked] / outcome.dual.dual.sum()
     primal, dual = problem.feasible(BlockPoint(outcome.primal.answer * program.units)), np.ones(1)
     seconds = time.perf_counter() - began
-    return outcome.judged(problem, primal, FitnessDual(dual, weights), limits, seconds=seconds)
+    return outcome.solution(problem, primal, FitnessDual(dual, weights), limits, seconds=seconds)

@@ -38,17 +38,17 @@ def solve(
         raise InvalidInputError(f"method must be auto, got {method!r}")
     began = time.perf_counter()
 
-    def balanced(costs: Array, sensitivities: Matrix) -> tuple[Array, Array, int]:
+    def solve_levels(costs: Array, sensitivities: Matrix) -> tuple[Array, Array, int]:
         program = interior_point.WeightingProgram.of(costs, sensitivities.tocsr(), 1)
         outcome = interior_point.minimise(program, replace(limits, tol=min(MARGIN * limits.tol, ALONE)), 1.0)
         weights = np.maximum(outcome.dual.dual, 0.0)
         return outcome.primal.answer * program.units, weights / weights.sum(), outcome.iterations
 
-    def late() -> bool:
+    def out_of_time() -> bool:
         return limits.time_limit is not None and time.perf_counter() - began > limits.time_limit
 
     point, dual, steps = best_split(
-        problem, limits.tol, lambda own: dense.solve(own, loop.Limits(ALONE)), balanced, late
+        problem, limits.tol, lambda own: dense.solve(own, loop.Limits(ALONE)), solve_levels, out_of_time
     )
     return judged_solution(
         problem,

@@ -98,7 +98,7 @@ def start(task: ReuseProgram) -> ReuseState:
     values, vectors = np.linalg.eigh(fidelity * np.eye(released) - noise)
     values = np.maximum(values, min(0.3 * fidelity, centre * 2 * released))
     cross = np.sqrt(values)[:, None] * vectors.T @ factor
-    return _seen(task, point, weights, slacks, factor, cross, multipliers, 1.0, 0)
+    return _evaluate(task, point, weights, slacks, factor, cross, multipliers, 1.0, 0)
 
 
 def step(task: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
@@ -106,7 +106,7 @@ def step(task: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     count, released = len(state.weights), len(state.factor)
     # With N'L = U D V', the factor G = L V of Ω has G'S G = D².
     _, spread, turn = linalg.svd(state.cross)
-    point, factor = _turned(state.point, turn, count), state.factor @ turn.T
+    point, factor = _rotate_release(state.point, turn, count), state.factor @ turn.T
     products = state.weights * state.slacks
     mean = (products.sum() + spread @ spread) / (count + released)
     least = ENOUGH * tol * point.fidelity / (count + released + len(point.values))
@@ -128,11 +128,11 @@ def step(task: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     slack_change = (target - products - roots * change) / products
     slack_matrix = (np.diag(target / spread - spread) - matrix) / root_spread / root_spread[:, None]
     change, matrix = change / roots, matrix / root_spread / root_spread[:, None]
-    reach, slack_reach = _reach(change, matrix), _reach(slack_change, slack_matrix)
+    reach, slack_reach = _step_limit(change, matrix), _step_limit(slack_change, slack_matrix)
     grown = scipy.linalg.cholesky(np.eye(released) + reach * matrix, lower=True)
     slack_grown = scipy.linalg.cholesky(np.eye(released) + slack_reach * slack_matrix, lower=True)
     weights, factor = state.weights * (1 + reach * change), factor @ grown
-    return _seen(
+    return _evaluate(
         task,
         _decompose(task, weights, factor),
         weights,
@@ -152,7 +152,7 @@ def _decompose(task: ReuseProgram, weights: Array, factor: Array) -> Spectrum:
     return decompose(program, np.concatenate([weights, np.ones(len(factor))]))
 
 
-def _seen(
+def _evaluate(
     task: ReuseProgram,
     point: Spectrum,
     weights: Array,
@@ -195,7 +195,7 @@ def _objective(task: ReuseProgram, point: Spectrum) -> float:
     return float(costs.max() * max(variances.max(initial=0.0), largest))
 
 
-def _turned(point: Spectrum, turn: Array, count: int) -> Spectrum:
+def _rotate_release(point: Spectrum, turn: Array, count: int) -> Spectrum:
     """Return the decomposition with the rows of the release for G = L V instead of L."""
     return replace(point, factors=np.vstack([point.factors[:count], turn @ point.factors[count:]]))
 
@@ -218,7 +218,7 @@ def _normals(task: ReuseProgram, single: Array, factor: Array) -> Array:
     return normals
 
 
-def _reach(change: Array, matrix: Array) -> float:
+def _step_limit(change: Array, matrix: Array) -> float:
     """Return the longest step, 1 at most, that keeps ``1 + step · change`` and ``I + step · matrix`` positive."""
     worst = -min(float(change.min()), float(np.linalg.eigvalsh(matrix)[0]))
     return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0

@@ -44,7 +44,7 @@ def solve(problem: ReuseFitness, limits: loop.Limits, *, method: str = "auto") -
     reduction = Reduction.of(problem.geometry, problem.row_by_row.targets)
     released = reduction.queries >= len(problem.targets)
     if released.sum() > 1:
-        with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
+        with threads.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
             return _by_newton(problem, reduction, released, limits)
     return ascent.solve(problem, partial(_row_by_row, reduction), limits, method=method)
 
@@ -65,7 +65,7 @@ def _by_newton(
     dual = _dual(reduction.spread_neighbours(best.weights[:neighbours]), queries, matrix, problem.targets)
     covariances = map(reduction.covariance, _covariances(task, outcome.primal, SPARE * tol))
     primal = _first_certified(problem, covariances, dual, tol)
-    return outcome.judged(problem, primal, dual, limits, solver="fast:newton")
+    return outcome.solution(problem, primal, dual, limits, solver="fast:newton")
 
 
 def _covariances(task: newton.ReuseProgram, state: newton.ReuseState, spare: float) -> Iterator[Array]:

@@ -46,7 +46,7 @@ class Objective:
     extra: Array  # (m,) the w_j: total weight times targets
 
     @classmethod
-    def over(cls, reduction: Reduction, t1: float, t2: float, extra: Array) -> Objective:
+    def from_reduction(cls, reduction: Reduction, t1: float, t2: float, extra: Array) -> Objective:
         """Return F on the reduced basis, over all neighbours and queries: an exponent that is 0 counts too."""
         program, (neighbours, queries) = reduction.program, reduction.shape
         rank = program.queries.shape[1]
@@ -124,32 +124,36 @@ class Derivatives:
 
     def exact_product(self, direction: Array) -> Array:
         """Return the Hessian of F times a direction."""
-        x, y = self._along(direction)
+        x, y = self._changes(direction)
         p, q = self.point.neighbour_shares, self.point.query_shares
         objective = self.point.objective
         return (
-            self._bent(direction)
+            self._curvature_product(direction)
             + objective.t1 * self._from_neighbours(p * (x - p @ x))
             + objective.t2 * self._from_queries(q * (y - q @ y))
         )
 
     def printed_product(self, direction: Array) -> Array:
         """Return the matrix that Equation 14 prints, times a direction."""
-        x, y = self._along(direction)
+        x, y = self._changes(direction)
         p, q = self.point.neighbour_shares, self.point.query_shares
         objective = self.point.objective
-        first = self._bent(direction) + self._from_neighbours(p * x) - self.privacy @ direction @ self.privacy
+        first = (
+            self._curvature_product(direction)
+            + self._from_neighbours(p * x)
+            - self.privacy @ direction @ self.privacy
+        )
         last = self._from_queries(q * y) - self.accuracy @ direction @ self.accuracy
         return objective.t1 * first + objective.t2 * last
 
-    def _bent(self, direction: Array) -> Array:
+    def _curvature_product(self, direction: Array) -> Array:
         """Return ``Σ⁻¹ P G + G P Σ⁻¹ = Σ_i p_i ∇²g_i P``."""
         half = scipy.linalg.cho_solve(
             (self.point.factor, False), direction @ self.privacy, check_finite=False
         )
         return np.asarray(half + half.T)
 
-    def _along(self, direction: Array) -> tuple[Array, Array]:
+    def _changes(self, direction: Array) -> tuple[Array, Array]:
         """Return ``a_i' P a_i`` and ``v_j P v_j'``."""
         queries = self.point.objective.queries
         return (

@@ -115,7 +115,7 @@ def solve(
         raise InputTypeError(f"options must be fast.SoftmaxOptions, got {type(options).__name__}")
     if start is not None:
         raise InvalidInputError(f"start is not for method {method!r}: give options with a strategy")
-    with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
+    with threads.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
         objective, lift = _objective(problem, chosen.sharpness)
         covariance = _first_covariance(problem, lift, chosen.strategy)
         ending = _optimise(objective, covariance, _direction(method, chosen), chosen, limits)
@@ -162,7 +162,7 @@ def _optimise(
             found = line_search(point, step, slope, options.decrease, options.shrink)
         seconds = time.perf_counter() - begun
         if found is None:
-            history.append(_news(point, iteration, seconds))
+            history.append(_progress(point, iteration, seconds))
             if limits.callback is not None:
                 limits.callback(history[-1])
             bound = (len(point.neighbour_shares) + len(point.query_shares)) / point.objective.t1
@@ -197,7 +197,7 @@ def _direction(method: str, options: SoftmaxOptions) -> Callable[[Derivatives], 
     return newton
 
 
-def _news(point: ObjectivePoint, iteration: int, seconds: float) -> Progress:
+def _progress(point: ObjectivePoint, iteration: int, seconds: float) -> Progress:
     """Report both sides of Problem 1 where a sub-problem ends."""
     value = float(point.profile.max() * point.ratios.max())
     bound = point.objective.trace_norm(point.neighbour_shares, point.query_shares) ** 2
@@ -209,7 +209,7 @@ def _objective(problem: FitnessForUse | PrivacyFirst, sharpness: float) -> tuple
     geometry, extra = problem.geometry, np.zeros(len(problem.targets))
     if len(geometry.unmoved):
         reduction = Reduction.of(geometry, problem.targets)
-        return Objective.over(reduction, sharpness, sharpness, extra), reduction.lift
+        return Objective.from_reduction(reduction, sharpness, sharpness, extra), reduction.lift
     queries = geometry.representation / np.sqrt(problem.targets)[:, None]
     return Objective(geometry.moves, queries, sharpness, sharpness, extra), None
 

@@ -49,7 +49,7 @@ class BackendRequest:
         options: dict[str, Any],
     ) -> BackendRequest:
         """Check what was asked; the time counts from here."""
-        name = backends.checked(backend, cones)
+        name = backends.backend_name(backend, cones)
         tol = backends.tolerance(name) if tol is None else validate.positive_number(tol=tol)
         if time_limit is not None:
             time_limit = validate.positive_number(time_limit=time_limit)
@@ -120,7 +120,7 @@ class Statement:
 
     def formulate(self, problem: Any, formulation: str | None = None, **options: Any) -> cp.Problem:
         """State the problem over its own arrays; see `dualmech.reference.formulate`."""
-        return self.write(problem, self._named(problem, formulation), **self._with_orbits(options))
+        return self.write(problem, self._formulation_name(problem, formulation), **self._with_orbits(options))
 
     def solve(
         self,
@@ -135,7 +135,7 @@ class Statement:
     ) -> Solution:
         """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
         assert self.read is not None
-        name = self._named(problem, formulation)
+        name = self._formulation_name(problem, formulation)
         own = self._with_orbits({} if orbits is None else {"orbits": orbits})
         request = BackendRequest.of(backend, self.cones(problem)[name], tol, time_limit, options)
         found = self.read(problem, name, request, **own)
@@ -144,7 +144,7 @@ class Statement:
         answer = solve(found, request)
         return replace(answer, solver=f"{answer.solver}:{name}")
 
-    def _named(self, problem: Any, formulation: str | None) -> str:
+    def _formulation_name(self, problem: Any, formulation: str | None) -> str:
         known = self.cones(problem)
         return (
             next(iter(known)) if formulation is None else validate.choice([*known], formulation=formulation)
@@ -187,18 +187,18 @@ def _read(reading: Readout, backend: str, tol: float, outcome: backends.BackendR
     try:
         inner = reading.covariance()
         dual = reading.dual(*(multipliers(reading.program, name) for name in reading.constraints))
-        primal, gap = _judged(scaled, inner, dual, tol)
+        primal, gap = _judge_attempt(scaled, inner, dual, tol)
     except BackendError as error:
         if not outcome.exhausted:
             raise BackendError(f"{error} (backend {backend}, status {outcome.status})") from error
         *counts, rank = scaled.sizes
         dual = reading.dual(*(np.ones(count) for _, count in zip(reading.constraints, counts, strict=False)))
-        primal, gap = _judged(scaled, np.eye(rank), dual, tol)
+        primal, gap = _judge_attempt(scaled, np.eye(rank), dual, tol)
         message = f"{backend}: {outcome.status} before it had an answer; this is where it began"
     return Answer(primal, dual, gap, outcome, message)
 
 
-def _judged(scaled: Units, inner: npt.ArrayLike | None, dual: Any, tol: float) -> tuple[Any, float]:
+def _judge_attempt(scaled: Units, inner: npt.ArrayLike | None, dual: Any, tol: float) -> tuple[Any, float]:
     """Return the covariance on the problem's basis, and the gap that is proven.
 
     One that the judge cannot tell apart from rounding is tried again with a little more privacy cost and less

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.scaling import entries
-from dualmech.reference.statements import named
+from dualmech.reference.statements import label
 from dualmech.validate import Array
 
 CONES = frozenset({"SOC"})  # what a backend must be able to do where it cannot take a square as it is
@@ -48,8 +48,8 @@ def quadratic(queries: Any, answers: Array, total: float | None) -> cp.Problem:
     W, a = cp.Constant(queries, name="W"), cp.Constant(answers, name="a")
     x = cp.Variable(queries.shape[1], name="x", nonneg=True)
     r = cp.Variable(len(answers), name="r")
-    known = [] if total is None else [named("total", cp.sum(x) == total)]
-    return cp.Problem(cp.Minimize(cp.sum_squares(r) / 2), [named("residual", W @ x - a == r), *known])
+    known = [] if total is None else [label("total", cp.sum(x) == total)]
+    return cp.Problem(cp.Minimize(cp.sum_squares(r) / 2), [label("residual", W @ x - a == r), *known])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
 from dualmech.reference.engine import attempts
-from dualmech.reference.engine.scaling import returned
-from dualmech.reference.statements import named
+from dualmech.reference.engine.scaling import returned_array
+from dualmech.reference.statements import label
 from dualmech.validate import Array
 
 CONES = frozenset({"SOC"})  # what a backend must be able to do where it cannot take a square as it is
@@ -43,9 +43,9 @@ def quadratic(
     return cp.Problem(
         cp.Minimize(weight / 2 * cp.sum_squares(Q - R)),
         [
-            named("columns", cp.sum(Q, axis=0) == total),
-            named("least", Q - least >= 0),
-            named("most", growth * least - Q >= 0),
+            label("columns", cp.sum(Q, axis=0) == total),
+            label("least", Q - least >= 0),
+            label("most", growth * least - Q >= 0),
         ],
     )
 
@@ -91,7 +91,7 @@ class _ProjectionUnits:
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
         """Return a strategy, exactly feasible, there being no use for what may be spared."""
-        given = returned(inner, "strategy")
+        given = returned_array(inner, "strategy")
         if given.shape != self.matrix.shape:
             given = np.ones(self.matrix.shape)
         return self.problem.feasible(given / len(self.matrix))

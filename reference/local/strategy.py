@@ -123,7 +123,7 @@ class StrategyUnits:
         raised = self.unit * costs + (self.centre @ self.centre) * share + 2 * inner @ self.centre
         return LocalDual(inner + np.outer(share, self.centre), raised, prior)
 
-    def nothing(self) -> LocalDual:
+    def empty_dual(self) -> LocalDual:
         """Return what is known before there is an answer."""
         return self.dual(np.zeros(self.root.T.shape), np.zeros(len(self.share)))
 
@@ -135,7 +135,7 @@ def _reading_of_sdp(scaled: StrategyUnits) -> attempts.Readout:
     def multipliers() -> LocalDual:
         schur, columns = (constraint.dual_value for constraint in program.constraints)
         if schur is None or columns is None:
-            return scaled.nothing()
+            return scaled.empty_dual()
         size = basis.shape[1]
         return scaled.dual(-basis @ schur[:size, size:], columns)
 
@@ -155,7 +155,7 @@ def _reading_of_socp(scaled: StrategyUnits) -> attempts.Readout:
     def multipliers() -> LocalDual:
         Z, y = known["unbiased"].dual_value, known["columns"].dual_value
         if Z is None or y is None:
-            return scaled.nothing()
+            return scaled.empty_dual()
         if not worst:
             return scaled.dual(-Z.T / 2, y)
         # One user's variance is what the program minimises: √n and n undo the units of its root and objective.
@@ -179,7 +179,7 @@ def _reading_of_dual(scaled: StrategyUnits) -> attempts.Readout:
     def multipliers() -> LocalDual:
         Z, y = program.var_dict["Z"].value, program.var_dict["y"].value
         if Z is None or y is None:
-            return scaled.nothing()
+            return scaled.empty_dual()
         if not worst:
             return scaled.dual(Z, y)
         return scaled.dual(Z / math.sqrt(size), y / size, _prior(program.var_dict["share"].value))

@@ -114,7 +114,7 @@ class TestInstances:
         np.testing.assert_allclose(every.T @ every, 2**5 / 4 * gram, atol=1e-12)
 
     def test_many_random_predicates_are_near_all_of_them(self) -> None:
-        gram = eigen_instances._sampled(64).gram() / (eigen_instances.SAMPLED * 64)
+        gram = eigen_instances._random_predicates(64).gram() / (eigen_instances.SAMPLED * 64)
         np.testing.assert_allclose(gram, (np.ones((64, 64)) + np.eye(64)) / 4, atol=0.04)
 
     @pytest.mark.parametrize("name", [WAVELET, HIERARCHICAL, FOURIER, DATACUBE, IDENTITY])
@@ -472,12 +472,15 @@ def run(*arguments: str) -> Result:
 class TestCommand:
     def test_a_papers_tables_go_by_its_name(self) -> None:
         names = ["alternative", "ranges", "marginals", "designs", "completion", "reductions", "relative"]
-        assert list(sheets.chosen(["eigen/all"])) == [f"eigen/{name}" for name in names]
-        assert len(sheets.chosen(["fitness/all", "eigen/all"])) == 13 + len(names)
-        assert list(sheets.chosen(["eigen/ranges", "fitness/table4"])) == ["eigen/ranges", "fitness/table4"]
-        assert list(sheets.chosen(["eigen/reductions8192"])) == ["eigen/reductions8192"]
+        assert list(sheets.select_sheets(["eigen/all"])) == [f"eigen/{name}" for name in names]
+        assert len(sheets.select_sheets(["fitness/all", "eigen/all"])) == 13 + len(names)
+        assert list(sheets.select_sheets(["eigen/ranges", "fitness/table4"])) == [
+            "eigen/ranges",
+            "fitness/table4",
+        ]
+        assert list(sheets.select_sheets(["eigen/reductions8192"])) == ["eigen/reductions8192"]
         with pytest.raises(dm.InvalidInputError, match="eigen/all"):
-            sheets.chosen(["eigen"])
+            sheets.select_sheets(["eigen"])
 
     def test_all_of_them_quickly(
         self, solved: dict[str, SolvedInstance], monkeypatch: pytest.MonkeyPatch

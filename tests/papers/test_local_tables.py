@@ -194,7 +194,7 @@ class TestConsistency:
     def test_reads_a_histogram(self, tmp_path: Path) -> None:
         path = tmp_path / "counts.csv"
         path.write_text("5\n0\n7\n3\n")
-        np.testing.assert_array_equal(consistency.read(str(path)), [5, 0, 7, 3])
+        np.testing.assert_array_equal(consistency.read_histogram(str(path)), [5, 0, 7, 3])
         row = consistency.solve(PREFIX, 2, str(path))
         assert row.data == "15 users, 4 types" and row.outcome is Agreement.AGREE
 
@@ -203,7 +203,7 @@ class TestConsistency:
         path = tmp_path / "counts.csv"
         path.write_text(text)
         with pytest.raises(dm.InvalidInputError, match="counts must be"):
-            consistency.read(str(path))
+            consistency.read_histogram(str(path))
         result = run("local/consistency", "--data", str(path), "--quick")
         assert isinstance(result.exception, dm.InvalidInputError)
 
@@ -211,7 +211,7 @@ class TestConsistency:
 class TestTables:
     def test_a_papers_tables_go_by_its_name(self) -> None:
         names = ("histograms", "descent", "epsilon", "epsilon512", "size", "worst", "steps", "consistency")
-        assert list(sheets.chosen(["local/all"])) == [f"local/{name}" for name in names]
+        assert list(sheets.select_sheets(["local/all"])) == [f"local/{name}" for name in names]
         help_text = run("--help").output
         assert all(f"local/{name}" in help_text for name in (*names, "all"))
 

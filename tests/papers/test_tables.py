@@ -393,9 +393,9 @@ def run(*arguments: str) -> Result:
 class TestCommand:
     def test_names_are_checked_before_any_work(self) -> None:
         with pytest.raises(dm.InvalidInputError, match="fitness/table11"):
-            sheets.chosen(["fitness/2"])
-        assert list(sheets.chosen([])) == ["fitness/table2"]
-        assert len(sheets.chosen(["fitness/all"])) == 13
+            sheets.select_sheets(["fitness/2"])
+        assert list(sheets.select_sheets([])) == ["fitness/table2"]
+        assert len(sheets.select_sheets(["fitness/all"])) == 13
 
     @pytest.mark.parametrize("paper", sheets.PAPERS)
     def test_the_names_that_help_lists_are_those_of_the_sheets(self, paper: str) -> None:

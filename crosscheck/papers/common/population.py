@@ -104,7 +104,7 @@ POPULATIONS = {
 anybody), and states by occupation (some 1,900 in the mean, few in most)."""
 
 
-def read(path: str, cells: int) -> Array:
+def read_counts(path: str, cells: int) -> Array:
     """Read the counts of blocks (blocks, cells) from a ``.npy``, ``.npz`` (key ``data``), ``.csv`` or ``.mtx`` file.
 
     Raises `FileFormatError` or `InvalidInputError` for a file that cannot be read, another number of cells, or

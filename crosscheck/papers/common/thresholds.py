@@ -33,7 +33,7 @@ from dualmech.crosscheck.papers.common.population import SEED
 from dualmech.crosscheck.papers.common.printed import CENSUS_RULE, TABLE_7, CensusRow
 from dualmech.crosscheck.papers.plots import COLOURS
 from dualmech.crosscheck.papers.printed import rounded_from
-from dualmech.crosscheck.papers.solving import proven
+from dualmech.crosscheck.papers.solving import certified_outcome
 from dualmech.crosscheck.rivals.central import census
 from dualmech.validate import Array
 
@@ -62,7 +62,7 @@ class ThresholdRow:
     @property
     def outcome(self) -> Agreement:
         """Whether the chain was certified."""
-        return proven(self.certified)
+        return certified_outcome(self.certified)
 
     @property
     def fits(self) -> bool:
@@ -87,7 +87,7 @@ def solve(rho: str, blocks: CensusBlocks) -> ThresholdRow:
     chain = fast.chain(instances.census(by_gender=False))
     share, level = CENSUS_RULE
     rules = {margin: SignalToNoiseRule(chain, share, level * (1 - EDGE), margin) for margin in MARGINS}
-    data = decisions.scaled(blocks.counts, float(Fraction(rho)))
+    data = decisions.scaled_counts(blocks.counts, float(Fraction(rho)))
     right = right_choices(rules[0.0], data)
     begun = time.perf_counter()
     found = {margin: chain.simulate(data, rule, SEED).choices for margin, rule in rules.items()}
@@ -126,14 +126,14 @@ def right_choices(rule: SignalToNoiseRule, data: Array) -> npt.NDArray[np.intp]:
     return choices
 
 
-def drawn(blocks: int = population.BLOCKS) -> CensusBlocks:
+def synthetic_blocks(blocks: int = population.BLOCKS) -> CensusBlocks:
     """Return the blocks of the population that stands for the tracts."""
     return CensusBlocks("synthetic AgeGender", decisions.population("AgeGender", blocks), real=False)
 
 
-def read(path: str) -> CensusBlocks:
+def read_blocks(path: str) -> CensusBlocks:
     """Return the blocks in a file of 206 cells, gender slowest."""
-    return CensusBlocks(path, population.read(path, CENSUS_TABLE.cells), real=True)
+    return CensusBlocks(path, population.read_counts(path, CENSUS_TABLE.cells), real=True)
 
 
 def rows(quick: bool, path: str | None = None) -> list[Callable[[], ThresholdRow]]:
@@ -145,11 +145,11 @@ def rows(quick: bool, path: str | None = None) -> list[Callable[[], ThresholdRow
 @cache
 def of_population(rho: str, blocks: int = population.BLOCKS) -> ThresholdRow:
     """Compute a row on the synthetic population, once: its picture is of the same rows."""
-    return solve(rho, drawn(blocks))
+    return solve(rho, synthetic_blocks(blocks))
 
 
 def _of_file(rho: str, path: str) -> ThresholdRow:
-    return solve(rho, read(path))
+    return solve(rho, read_blocks(path))
 
 
 def picture(axes: Any) -> None:

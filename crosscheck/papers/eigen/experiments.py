@@ -16,8 +16,8 @@ from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.instances import EigenInstance
 from dualmech.crosscheck.papers.eigen.printed import BOUND, Claim
-from dualmech.crosscheck.papers.printed import Interval, about, rounded_from
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.printed import Interval, rounded_from, with_allowance
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.crosscheck.papers.verdicts import Evidence, InstanceVerdict, verdict
 from dualmech.problems.variance import TotalVariance
 
@@ -47,7 +47,7 @@ class SolvedInstance:
     @property
     def outcome(self) -> Agreement:
         """Whether everything was certified; a verdict on the paper does not enter."""
-        return proven(self.certified)
+        return certified_outcome(self.certified)
 
     @property
     def best(self) -> str:
@@ -74,7 +74,7 @@ class SolvedInstance:
 
     @property
     def _evidence(self) -> list[Evidence]:
-        known = self.rivals | {BOUND: about(1.0, ROUNDING)}
+        known = self.rivals | {BOUND: with_allowance(1.0, ROUNDING)}
         return [Evidence(name, name, known[name], text) for name, text in self.instance.printed.items()]
 
     def within(self, claim: Claim) -> bool:
@@ -95,7 +95,7 @@ class WorkloadRow:
     def outcome(self) -> Agreement:
         """Whether every reading is certified."""
         certified = all(reading.certified for reading in self.readings)
-        return proven(certified)
+        return certified_outcome(certified)
 
     @property
     def gap(self) -> float:
@@ -108,7 +108,7 @@ def solve(instance: EigenInstance) -> SolvedInstance:
     begun = time.perf_counter()
     workload = instance.build()
     problem = TotalVariance(workload, geometry="dense")
-    with quietly():
+    with without_warnings():
         found = fast.eigen_design(workload, tol=DESIGN_TOLERANCE, bound_tol=None)
         best = fast.solve(problem, tol=OPTIMUM_TOLERANCE)
     bound = problem.certify(best.primal, np.ones(workload.shape[1])).lower_bound
@@ -117,7 +117,7 @@ def solve(instance: EigenInstance) -> SolvedInstance:
     return SolvedInstance(
         instance,
         root_errors(best.certificate.interval, unit),
-        root_errors(about(found.total_variance, ROUNDING), unit),
+        root_errors(with_allowance(found.total_variance, ROUNDING), unit),
         {
             name: root_errors((least * (1 - ROUNDING), largest * (1 + ROUNDING)), unit)
             for name, (least, largest) in errors.items()

@@ -110,8 +110,8 @@ def alternatives(quick: bool) -> tuple[tuple[str, tuple[EigenInstance, ...]], ..
             _predicates_of(
                 shapes[0],
                 f"{SAMPLED * cells} predicates, names exchanged",
-                _sampled,
-                _swapped(ALTERNATIVES["Predicate"]),
+                _random_predicates,
+                _exchange_rivals(ALTERNATIVES["Predicate"]),
             ),
         ),
     )
@@ -157,7 +157,7 @@ def _with_printed(instance: EigenInstance, numbers: dict[str, str]) -> EigenInst
     return replace(instance, printed=instance.printed or numbers)
 
 
-def _swapped(numbers: dict[str, str]) -> dict[str, str]:
+def _exchange_rivals(numbers: dict[str, str]) -> dict[str, str]:
     """Return a row with the names of the best and the worst rival exchanged."""
     best, worst = (name for name in numbers if name != BOUND)
     return {best: numbers[worst], worst: numbers[best], BOUND: numbers[BOUND]}
@@ -193,7 +193,7 @@ def _predicates(cells: int) -> Workload:
     return workloads.from_gram(np.ones((cells, cells)) + np.eye(cells))
 
 
-def _sampled(cells: int) -> Workload:
+def _random_predicates(cells: int) -> Workload:
     """Random predicates, as many as make their number immaterial to two decimals; only their sums are kept."""
     rng, gram = np.random.default_rng(SEED), np.zeros((cells, cells))
     for _ in range(SAMPLED):

@@ -22,7 +22,7 @@ from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIM
 from dualmech.crosscheck.papers.eigen.instances import Shape, shape_text
 from dualmech.crosscheck.papers.eigen.printed import DATACUBE, WAVELET
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import designs
 from dualmech.problems.variance import TotalVariance
@@ -77,7 +77,7 @@ class ReductionRow:
     @property
     def outcome(self) -> Agreement:
         """Whether the optimum was certified; a reduction proves how far off it is, however far."""
-        return proven(self.gap <= self.asked)
+        return certified_outcome(self.gap <= self.asked)
 
 
 def solve(
@@ -101,7 +101,7 @@ def solve(
     """
     workload = build()
     program = QueryWeighting(workload, designs.eigen_queries(workload))
-    with quietly():
+    with without_warnings():
         lower_only = math.isinf(tol)
         if lower_only:
             least = bound(program)

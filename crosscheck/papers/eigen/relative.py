@@ -19,7 +19,7 @@ from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE
 from dualmech.crosscheck.papers.eigen.instances import FOUR, SEED, EigenInstance, shape_text
 from dualmech.crosscheck.papers.eigen.printed import DATACUBE, FOURIER, HIERARCHICAL, WAVELET
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import strategies
@@ -47,7 +47,7 @@ class RelativeRow:
     @property
     def outcome(self) -> Agreement:
         """Whether Program 1 was certified; a mean relative error has no bound here."""
-        return proven(self.certified)
+        return certified_outcome(self.certified)
 
 
 def histogram(path: str) -> Array:
@@ -106,7 +106,7 @@ def rows(path: str) -> list[Callable[[], RelativeRow]]:
 def solve(instance: EigenInstance, counts: Array) -> RelativeRow:
     """Compare mean relative errors on a workload, given the counts of all cells."""
     workload = instance.build()
-    with quietly():
+    with without_warnings():
         design = partial(fast.eigen_design, workload, tol=DESIGN_TOLERANCE)
         scaled = design(weights=strategies.relative_weights(workload), bound_tol=OPTIMUM_TOLERANCE)
         plain = design(bound_tol=None)

@@ -31,7 +31,7 @@ from dualmech.crosscheck.papers.eigen.printed import (
     Claim,
 )
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.crosscheck.papers.report import line, table, wide, write, yes
+from dualmech.crosscheck.papers.report import format_line, print_lines, table, uncertified_mark, yes_or_no
 from dualmech.crosscheck.papers.sheets import Sheet
 from dualmech.crosscheck.papers.verdicts import Finding, InstanceVerdict
 
@@ -51,7 +51,7 @@ LEGEND = (
 
 SMALLER = f"NO VERDICT: the paper's numbers are of {CELLS} cells"
 
-_line = partial(line, columns=COLUMNS, stub=STUB, width=WIDTH)
+_line = partial(format_line, columns=COLUMNS, stub=STUB, width=WIDTH)
 
 
 def lines(row: WorkloadRow) -> list[str]:
@@ -70,11 +70,11 @@ def _reading(reading: SolvedInstance) -> list[str]:
     over = {name: reading.factor(name) for name in (BOUND, *reading.rivals)}
     over[OPTIMUM] = ratio(reading.optimum, reading.design)
     return [
-        f"  {instance.label}, {instance.cells} cells: Eigen-Design at {span(reading.design)} of the bound and "
-        f"{span(ratio(reading.design, reading.optimum))} of the optimum, {reading.seconds:.2g} s"
-        + wide(reading.certified),
-        _line("    computed", {name: span(value) for name, value in over.items()}),
-        _line("    implies", {name: span(value) for name, value in reading.implied.items()}),
+        f"  {instance.label}, {instance.cells} cells: Eigen-Design at {three_decimals(reading.design)} of the bound "
+        f"and {three_decimals(ratio(reading.design, reading.optimum))} of the optimum, {reading.seconds:.2g} s"
+        + uncertified_mark(reading.certified),
+        _line("    computed", {name: three_decimals(value) for name, value in over.items()}),
+        _line("    implies", {name: three_decimals(value) for name, value in reading.implied.items()}),
         f"    {sentence(reading.verdict, reading.design) if instance.cells == CELLS else SMALLER}",
     ]
 
@@ -98,7 +98,7 @@ def sentence(found: InstanceVerdict, design: Interval) -> str:
     return text + (f"; not {others}" if others else "")
 
 
-def span(interval: Interval) -> str:
+def three_decimals(interval: Interval) -> str:
     """Return a number to three decimals where the ends of its interval are that close, else both ends.
 
     Examples
@@ -118,10 +118,10 @@ def _alternatives(quick: bool) -> list[Callable[[], WorkloadRow]]:
 
 
 def _show_alternatives(out: Console, title: str, rows: Iterator[WorkloadRow]) -> None:
-    write(out, title, LEGEND)
+    print_lines(out, title, LEGEND)
     for row in rows:
-        write(out, "", *lines(row), whole=True)
-    write(out, "")
+        print_lines(out, "", *lines(row), whole=True)
+    print_lines(out, "")
 
 
 def _readings(source: str, claim: Claim, choose: Callable[[bool], Sequence[EigenInstance]]) -> Sheet:
@@ -145,12 +145,12 @@ def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[Solved
             reading.instance.label,
             VERDICTS[reading.outcome],
             *(
-                span(ratio(error, reading.optimum))
+                three_decimals(ratio(error, reading.optimum))
                 for error in ((1.0, 1.0), reading.design, *(reading.rivals[name] for name in names))
             ),
-            span(reading.factor(reading.best)),
-            span(reading.design),
-            yes(reading.within(claim)),
+            three_decimals(reading.factor(reading.best)),
+            three_decimals(reading.design),
+            yes_or_no(reading.within(claim)),
         )
         for reading in found
     )
@@ -168,11 +168,15 @@ def _show_designs(out: Console, title: str, rows: Iterator[designs.DesignRow]) -
     for row in found:
         entries = {entry.name: entry for entry in row.entries}
         shown = (
-            f"{span(entries[name].program)}\n{span(entries[name].completed)}" if name in entries else ""
+            f"{three_decimals(entries[name].program)}\n{three_decimals(entries[name].completed)}"
+            if name in entries
+            else ""
             for name in names
         )
         others = _others(row.eigen_queries, [entries[name] for name in (WAVELET, FOURIER)])
-        drawn.append((row.name + wide(row.outcome is Agreement.AGREE), *shown, row.best.name, others))
+        drawn.append(
+            (row.name + uncertified_mark(row.outcome is Agreement.AGREE), *shown, row.best.name, others)
+        )
     headings = ("workload", *names, "best", "others / eigen-queries")
     out.print(table(f"{title}: root errors over the optimum", headings, drawn))
     out.print(
@@ -182,8 +186,8 @@ def _show_designs(out: Console, title: str, rows: Iterator[designs.DesignRow]) -
 
 
 def _others(eigen_queries: designs.Weighted, bases: Sequence[designs.Weighted]) -> str:
-    program = [span(ratio(each.program, eigen_queries.program)) for each in bases]
-    completed = [span(ratio(each.completed, eigen_queries.completed)) for each in bases]
+    program = [three_decimals(ratio(each.program, eigen_queries.program)) for each in bases]
+    completed = [three_decimals(ratio(each.completed, eigen_queries.completed)) for each in bases]
     return f"{', '.join(program)}\n{', '.join(completed)}"
 
 
@@ -194,19 +198,19 @@ def _show_reductions(out: Console, title: str, rows: Iterator[reductions.Reducti
         drawn = [
             (
                 entry.label,
-                span(entry.error),
+                three_decimals(entry.error),
                 f"{100 * entry.excess:.2g} %",
                 f"{entry.seconds:.2g}",
                 f"{whole / entry.seconds:.1f}",
             )
             for entry in row.entries
         ]
-        drawn.append((f"best rival: {row.rival[0]}", span(row.rival[1]), "", "", ""))
+        drawn.append((f"best rival: {row.rival[0]}", three_decimals(row.rival[1]), "", "", ""))
         headings = (
             *("eigen-queries weighed", f"error / optimum{most}", "Program 1, above its optimum"),
             *("seconds for weights", "speed"),
         )
-        mark = wide(row.outcome is Agreement.AGREE)
+        mark = uncertified_mark(row.outcome is Agreement.AGREE)
         out.print(table(f"{title}: {row.name}{known}{mark}", headings, drawn))
 
 
@@ -230,7 +234,7 @@ def _show_completion(out: Console, title: str, rows: Iterator[completion.Complet
 def _show_relative(out: Console, title: str, rows: Iterator[relative.RelativeRow]) -> None:
     found = list(rows)
     if not found:
-        write(out, f"{title}: skipped, it is of real records: give the Adult table with --data FILE")
+        print_lines(out, f"{title}: skipped, it is of real records: give the Adult table with --data FILE")
     for row in found:
         headings = (*row.rivals, "Eigen-Design for absolute error", "certified")
         errors = (f"{error:.3f}" for error in (*row.rivals.values(), row.plain))

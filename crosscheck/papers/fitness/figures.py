@@ -21,7 +21,7 @@ from dualmech.crosscheck.papers.fitness.closed_forms import fitness_noise, varia
 from dualmech.crosscheck.papers.fitness.instances import FitnessInstance
 from dualmech.crosscheck.papers.fitness.ratios import CA_WEIGHTINGS, SolvedRatios
 from dualmech.crosscheck.papers.plots import COLOURS
-from dualmech.crosscheck.papers.solving import proven
+from dualmech.crosscheck.papers.solving import certified_outcome
 from dualmech.workloads.base import Workload
 
 COSTS = (0.1, 0.2, 0.3, 0.4)  # privacy costs of Figure 1; of the paper's, only 0.2 is named in its text
@@ -54,7 +54,7 @@ class FigurePoint:
         for value, (low, high) in pairs:
             if not low * (1 - ROUNDING) <= value <= high * (1 + ROUNDING):
                 return Agreement.DISAGREE
-        return proven(self.reading.certified)
+        return certified_outcome(self.reading.certified)
 
     @property
     def gap(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from dualmech.crosscheck.papers.printed import lines
+from dualmech.crosscheck.papers.printed import parse_table
 
 FFU = "Xiao et al., PVLDB 14(10), 2021"
 
@@ -37,7 +37,7 @@ class RatioTable:
 
     def with_rows(self, printed: str) -> RatioTable:
         """Return the table with rows as printed, a line each: the parameter's value, then the numbers."""
-        return replace(self, rows={int(row): texts for row, texts in lines(printed).items()})
+        return replace(self, rows={int(row): texts for row, texts in parse_table(printed).items()})
 
     @property
     def source(self) -> str:

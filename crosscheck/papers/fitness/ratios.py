@@ -15,8 +15,8 @@ from dualmech import fast
 from dualmech.certificate import Certificate
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.papers.fitness.instances import FitnessInstance
-from dualmech.crosscheck.papers.printed import Interval, about
-from dualmech.crosscheck.papers.solving import quietly
+from dualmech.crosscheck.papers.printed import Interval, with_allowance
+from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
@@ -70,7 +70,7 @@ def solve(instance: FitnessInstance, variants: bool = True) -> SolvedRatios:
     begun = time.perf_counter()
     workload, targets = instance.build()
     goals = np.broadcast_to(np.asarray(targets, dtype=np.float64), workload.shape[:1])
-    with quietly():
+    with without_warnings():
         optimum = fast.solve(FitnessForUse(workload, goals, geometry="dense"), tol=COST_TOLERANCE)
         spent = optimum.objective * optimum.mechanism.variances(workload).sum()
         family = _TotalVarianceFamily(workload, goals)
@@ -101,7 +101,7 @@ def _closed_forms(workload: Workload, targets: Array) -> dict[str, Interval]:
     # Input perturbation is the tree without a sum: stated so, it needs no matrix of the size of the domain.
     trees = {"IP": rivals.IntervalTree(cells, ()), "HM": rivals.square_root_tree(cells)}
     largest = {name: float((tree.variances(workload) / targets).max()) for name, tree in trees.items()}
-    return {name: about(value, ROUNDING) for name, value in largest.items()}
+    return {name: with_allowance(value, ROUNDING) for name, value in largest.items()}
 
 
 class _TotalVarianceFamily:

@@ -11,7 +11,7 @@ from dualmech.crosscheck.papers.fitness.cases import PrintedCase
 from dualmech.crosscheck.papers.fitness.printed import CONVERGENCE, MECHANISMS, RatioTable
 from dualmech.crosscheck.papers.fitness.ratios import SolvedRatios
 from dualmech.crosscheck.papers.printed import Interval, is_rounding
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.crosscheck.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
@@ -68,7 +68,7 @@ def solve_case(case: PrintedCase) -> OptimumRow:
     """Solve one case with every backend of the reference layer and with the fast layer."""
     problem = case.problem()
     answers: dict[str, Solution] = {}
-    with quietly():
+    with without_warnings():
         for backend in BACKENDS:
             answers[backend] = reference.solve(problem, backend=backend, tol=TOLERANCES[backend])
         answers["fast"] = fast.solve(problem, tol=TOLERANCES["fast"])
@@ -107,7 +107,7 @@ class RaceRow:
             entry.interval[1] for entry in self.entries
         ):
             return Agreement.DISAGREE
-        return proven(self.entries[-1].certified)
+        return certified_outcome(self.entries[-1].certified)
 
     @property
     def gap(self) -> float:
@@ -119,7 +119,7 @@ def race(size: int, limit: float) -> RaceRow:
     """Run the paper's two optimisers of Problem 4, with its published settings, and the dual solver."""
     problem = FitnessForUse(workloads.prefix(size), targets=1.0)
     answers = {}
-    with quietly():
+    with without_warnings():
         for method in ("softmax_gradient", "softmax_newton"):
             answers[method] = fast.solve(problem, method=method, time_limit=limit, max_iterations=MOST_STEPS)
         answers["dual"] = fast.solve(problem, tol=TOLERANCES["fast"])
@@ -145,14 +145,14 @@ class RatioRow:
         found = [verdict(evidence(reading, self.printed), reading.cost) for reading in self.readings]
         most = max(each.sources for each in found)
         object.__setattr__(
-            self, "verdicts", tuple(each if each.sources == most else _withdrawn(each) for each in found)
+            self, "verdicts", tuple(each if each.sources == most else _as_differing(each) for each in found)
         )
 
     @property
     def outcome(self) -> Agreement:
         """Whether every optimum was certified; a verdict on the paper does not enter."""
         certified = all(reading.certified for reading in self.readings + self.random)
-        return proven(certified)
+        return certified_outcome(certified)
 
     @property
     def gap(self) -> float:
@@ -169,7 +169,7 @@ class RatioRow:
         return is_rounding(self.printed[mechanism], self.spread(mechanism))
 
 
-def _withdrawn(found: InstanceVerdict) -> InstanceVerdict:
+def _as_differing(found: InstanceVerdict) -> InstanceVerdict:
     return InstanceVerdict(
         Finding.DIFFERS, found.implied, found.excess, found.fitting, found.others, found.sources
     )

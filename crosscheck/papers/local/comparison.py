@@ -16,7 +16,7 @@ import numpy as np
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.local.instances import ALL_RIVALS, COMPARED, WORKLOADS, LocalInstance
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.geometry.local import strategies
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.problems.local.strategy import LocalStrategy
@@ -61,7 +61,7 @@ class RivalComparison:
         found = [*self.rivals.values(), *([] if self.optimised is None else [self.optimised])]
         if min(found) < self.bound * (1 - ROUNDING):
             return Agreement.DISAGREE
-        return proven(self.gap <= self.asked)
+        return certified_outcome(self.gap <= self.asked)
 
     def best(self, names: Sequence[str]) -> str:
         """Return which of some rivals needs the fewest users."""
@@ -114,7 +114,7 @@ class _Found:
 def _search(problem: LocalStrategy) -> _Found:
     exact = problem.user_types <= EXACT_SIZE
     tol, limit = (EXACT_TOLERANCE, None) if exact else (HEURISTIC_TOLERANCE, HEURISTIC_SECONDS)
-    with quietly():
+    with without_warnings():
         mean = fast.solve(problem, tol=tol, time_limit=limit)
         bounds, gaps = [(mean.lower_bound - float((problem.root**2).sum())) / problem.user_types], [mean.gap]
         if exact:

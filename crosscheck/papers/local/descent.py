@@ -12,7 +12,7 @@ from statistics import median
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.local.instances import ALL_RANGE, HISTOGRAM, PREFIX, WORKLOADS, LocalInstance
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.solution import Progress
 
@@ -51,14 +51,14 @@ class DescentRow:
         """Whether the optimum is certified, and nothing fell below it."""
         if min(min(found) for found in self.objectives.values()) < 1 - 2 * TOLERANCE:
             return Agreement.DISAGREE
-        return proven(self.gap <= TOLERANCE)
+        return certified_outcome(self.gap <= TOLERANCE)
 
 
 def solve(instance: LocalInstance, epsilon: float, seeds: int) -> DescentRow:
     """Run gradient descent from some random starts, and the exact solver once."""
     problem = LocalStrategy(instance.build(), epsilon)
     squares = float((problem.root**2).sum())
-    with quietly():
+    with without_warnings():
         best = fast.solve(problem, tol=TOLERANCE)
         found = {
             method: [fast.solve(problem, method=method, rng=seed) for seed in range(seeds)]
@@ -116,7 +116,7 @@ def time_steps(size: int) -> StepRow:
     def note(news: Progress) -> None:
         clocks.append((time.perf_counter(), time.process_time()))
 
-    with quietly():
+    with without_warnings():
         fast.solve(problem, method="gradient", max_iterations=STEPS + 1, callback=note)
     wall, processor = (
         median(after[clock] - before[clock] for before, after in pairwise(clocks)) for clock in (0, 1)

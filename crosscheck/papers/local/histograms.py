@@ -25,7 +25,7 @@ from dualmech.crosscheck.papers.local.instances import (
     RESPONSE,
     LocalInstance,
 )
-from dualmech.crosscheck.papers.solving import proven
+from dualmech.crosscheck.papers.solving import certified_outcome
 from dualmech.geometry.local import strategies
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.problems.local.strategy import LocalStrategy
@@ -55,7 +55,7 @@ class HistogramRow:
     @property
     def outcome(self) -> Agreement:
         """Whether subset selection meets the bound."""
-        return proven(self.gap <= PROVEN)
+        return certified_outcome(self.gap <= PROVEN)
 
 
 def solve(size: int, epsilon: float) -> HistogramRow:

@@ -30,7 +30,7 @@ from dualmech.crosscheck.papers.local.instances import (
     TREE,
     TREE_OF_SUBSETS,
 )
-from dualmech.crosscheck.papers.report import table, write
+from dualmech.crosscheck.papers.report import print_lines, table
 from dualmech.crosscheck.papers.sheets import Sheet, Tasks
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 
@@ -55,7 +55,7 @@ SHORT = {
 
 
 def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[RivalComparison]) -> None:
-    write(out, title, LEGEND)
+    print_lines(out, title, LEGEND)
     others = (SHORT.get(name, name) for name in ALL_RIVALS)
     headings = (varied, "bound", "paper", "best", *others, "proven")
     for name, group in groupby(rows, key=lambda row: row.instance.name):
@@ -63,8 +63,8 @@ def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[Riva
         fixed = f"n = {found[0].instance.size}" if varied == "ε" else f"ε = {found[0].epsilon:g}"
         drawn = (_multiples(varied, row) for row in found)
         out.print(table(f"{name}, {fixed}", headings, drawn, padding=(0, 1, 0, 0)))
-        write(out, _summary(varied, found))
-    write(out, "")
+        print_lines(out, _summary(varied, found))
+    print_lines(out, "")
 
 
 def _multiples(varied: str, row: RivalComparison) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def _summary(varied: str, rows: Sequence[RivalComparison]) -> str:
 
 
 def _show_histograms(out: Console, title: str, rows: Iterator[histograms.HistogramRow]) -> None:
-    write(out, title)
+    print_lines(out, title)
     found = list(rows)
     drawn = (
         (
@@ -121,7 +121,7 @@ def _show_histograms(out: Console, title: str, rows: Iterator[histograms.Histogr
 
 
 def _show_worst(out: Console, title: str, rows: Iterator[worst.WorstRow]) -> None:
-    write(out, title)
+    print_lines(out, title)
     found = list(rows)
     drawn = (
         (
@@ -148,7 +148,7 @@ def _percent(least: float, most: float) -> str:
 
 
 def _show_descent(out: Console, title: str, rows: Iterator[descent.DescentRow]) -> None:
-    write(out, title)
+    print_lines(out, title)
     drawn = (
         (
             *(row.instance.name, str(row.instance.size), f"{row.epsilon:g}"),
@@ -173,7 +173,7 @@ def _show_descent(out: Console, title: str, rows: Iterator[descent.DescentRow]) 
 
 
 def _show_steps(out: Console, title: str, rows: Iterator[descent.StepRow]) -> None:
-    write(out, title)
+    print_lines(out, title)
     drawn: list[tuple[str, ...]] = []
     previous: descent.StepRow | None = None
     for row in rows:
@@ -187,7 +187,7 @@ def _show_steps(out: Console, title: str, rows: Iterator[descent.StepRow]) -> No
 
 
 def _show_consistency(out: Console, title: str, rows: Iterator[consistency.ConsistencyRow]) -> None:
-    write(out, title)
+    print_lines(out, title)
     found = list(rows)
     drawn = (
         (
@@ -210,7 +210,7 @@ def _show_consistency(out: Console, title: str, rows: Iterator[consistency.Consi
 
 
 def _on_histogram(path: str) -> Tasks:
-    consistency.read(path)
+    consistency.read_histogram(path)
     return partial(consistency.rows, path=path)
 
 

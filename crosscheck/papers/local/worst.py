@@ -16,7 +16,7 @@ from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.local.instances import WORKLOADS, LocalInstance
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.problems.local.strategy import LocalStrategy
 
 TOLERANCE = 1e-6
@@ -43,14 +43,14 @@ class WorstRow:
         """Whether both optima are certified and theorem 5.1 holds."""
         if not 1 - TOLERANCE <= self.ratio <= self.allowed:
             return Agreement.DISAGREE
-        return proven(self.gap <= TOLERANCE)
+        return certified_outcome(self.gap <= TOLERANCE)
 
 
 def solve(instance: LocalInstance, epsilon: float) -> WorstRow:
     """Solve both criteria."""
     workload, begun = instance.build(), time.perf_counter()
     problem = LocalStrategy(workload, epsilon)
-    with quietly():
+    with without_warnings():
         mean = fast.solve(problem, tol=TOLERANCE)
         worst = fast.solve(LocalStrategy(workload, epsilon, criterion="worst"), tol=TOLERANCE)
     seconds = time.perf_counter() - begun

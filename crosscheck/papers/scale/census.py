@@ -11,7 +11,7 @@ import numpy as np
 
 from dualmech import fast, workloads
 from dualmech.crosscheck.papers.scale.marginals import Solved
-from dualmech.crosscheck.papers.solving import quietly
+from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.workloads import census
@@ -65,18 +65,18 @@ def solve(case: TablesCase) -> SolvedTables:
     """
     begun = time.perf_counter()
     problem = case.problem()
-    with quietly():
+    with without_warnings():
         answers = {"fast": fast.solve(problem, tol=TOLERANCE)}
         seconds = time.perf_counter() - begun
         if case.dense:
-            answers["dense"] = fast.solve(written(problem), tol=TOLERANCE)
+            answers["dense"] = fast.solve(on_matrix(problem), tol=TOLERANCE)
     noisy = BlockMechanism.of_tables(problem.workload, problem.targets)
     plain = noisy.squared_privacy_cost
     slack = problem.geometry.largest_ratio(noisy.point_on(problem.geometry), problem.targets)
     return SolvedTables(answers, plain, plain * slack, seconds, case, problem)
 
 
-def written(problem: FitnessForUse) -> FitnessForUse:
+def on_matrix(problem: FitnessForUse) -> FitnessForUse:
     """Return the problem on its matrix; cells that no query tells apart cost the same, and are written once."""
     cells = np.unique(problem.workload.matrix.toarray(), axis=1)
     return FitnessForUse(Workload(cells), problem.geometry.per_query(problem.targets))

@@ -9,7 +9,7 @@ from typing import Any
 from dualmech import fast, reference
 from dualmech.crosscheck.agreement import Agreement, meet
 from dualmech.crosscheck.papers.scale.instances import MarginalsCase
-from dualmech.crosscheck.papers.solving import quietly
+from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
@@ -59,7 +59,7 @@ def solve(case: MarginalsCase, others: tuple[str, ...] = ()) -> SolvedMarginals:
     begun = time.perf_counter()
     problem = case.problem()
     tables: Any = problem.workload
-    with quietly():
+    with without_warnings():
         best = fast.solve(problem, tol=TOLERANCE)
         seconds = time.perf_counter() - begun
         found = {name: _other(problem, name) for name in others}

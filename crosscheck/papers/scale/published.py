@@ -17,9 +17,9 @@ import numpy as np
 
 from dualmech import fast, workloads
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.printed import Interval, about
+from dualmech.crosscheck.papers.printed import Interval, with_allowance
 from dualmech.crosscheck.papers.scale.instances import NUMERICAL, published
-from dualmech.crosscheck.papers.solving import quietly
+from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.crosscheck.papers.verdicts import Evidence, InstanceVerdict, verdict
 from dualmech.geometry.split import Split
 from dualmech.problems.fitness import FitnessForUse
@@ -138,7 +138,7 @@ def of_prefixes(name: str) -> DataSetRow:
         proven = max(proven_error(split, NUMERICAL[name], total, share) for total in TOTALS for share in EVEN)
         least = certified_error(split.workload) if _followed(name, ways) else (proven, min(found))
         printed = PREFIXES[name][position], HDMM[name][position]
-        entries.append(PrintedError(asked, *printed, about(found[0], EARLY), least, None))
+        entries.append(PrintedError(asked, *printed, with_allowance(found[0], EARLY), least, None))
     return DataSetRow(f"{name}, prefixes of {len(NUMERICAL[name])} attributes", tuple(entries))
 
 
@@ -188,7 +188,7 @@ def _attribute(size: int, total: float) -> tuple[Array, Array]:
     """Return the noise of least total variance on the values of an attribute, and the weights that prove it."""
     weights = np.ones(size)
     weights[-1] = total
-    with quietly():
+    with without_warnings():
         answer = fast.solve(TotalVariance(workloads.prefix(size), weights), tol=TOLERANCE)
     covariance = answer.mechanism.covariance(workloads.identity(size))
     return (covariance + covariance.T) / 2, answer.dual.neighbour_weights

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dualmech.crosscheck.agreement import VERDICTS
 from dualmech.crosscheck.papers.plots import COLOURS
-from dualmech.crosscheck.papers.report import table, write
+from dualmech.crosscheck.papers.report import print_lines, table
 from dualmech.crosscheck.papers.scale import census, instances, marginals, published
 from dualmech.crosscheck.papers.scale.census import AGES
 from dualmech.crosscheck.papers.scale.instances import MarginalsCase
@@ -127,8 +127,8 @@ def _show_published(out: Console, title: str, rows: Iterator[published.DataSetRo
         )
         out.print(table(f"{title}: {row.name}", headings, drawn))
         better = f"; up to {100 * row.excess:.1f} % above what is found" if row.excess > 0 else ""
-        write(out, f"{_sentence(row.verdict)}{better}", "", whole=True)
-    write(out, PUBLISHED_LEGEND)
+        print_lines(out, f"{_sentence(row.verdict)}{better}", "", whole=True)
+    print_lines(out, PUBLISHED_LEGEND)
 
 
 def _sentence(found: InstanceVerdict) -> str:
