@@ -27,7 +27,7 @@ CLEARLY = 1e-6  # reciprocal condition above which columns are independent witho
 
 
 def to_dense(matrix: Matrix) -> Array:
-    """Return a matrix written out."""
+    """Return a matrix as a dense array."""
     return np.asarray(matrix.toarray()) if sp.issparse(matrix) else np.asarray(matrix)
 
 
@@ -148,7 +148,7 @@ def _rank_of_singular_values(values: Array, matrix: Array) -> int:
 
 
 def represent(matrix: Array, basis: Array, names: tuple[str, ...], what: str = "workload") -> Array:
-    """Return L (m, k) with ``L @ basis = matrix``; a row outside the row space is refused by its name."""
+    """Return L (m, k) with ``L @ basis = matrix``; refuse a row outside the row space, naming it."""
     orthonormal, triangle = scipy.linalg.qr(basis.T, mode="economic", check_finite=False)
     coordinates = matrix @ orthonormal
     residual = np.linalg.norm(matrix - coordinates @ orthonormal.T, axis=1)
@@ -199,8 +199,8 @@ def regularised_covariance(covariance: Array, margin: float = 1.0, singular: boo
 
     A positive definite matrix, as Cholesky finds it, stands for itself. Otherwise coordinates without any noise
     are set aside (their rows must be exactly zero), and the rest, brought to unit diagonal, gets its eigenvalues
-    below ``cut = margin · 8 k eps`` of the largest raised to the cut; one below -cut makes it indefinite. What
-    comes back is a covariance of its own right, within rounding of the one given, so every statement about it is
+    below ``cut = margin · 8 k eps`` of the largest raised to the cut; one below -cut makes it indefinite. The result is
+    itself a covariance, within rounding of the one given, so every statement about it is
     exact: no direction is taken for exactly known, and none for harmless, because it is small.
     """
     if not np.all(np.isfinite(covariance)):

@@ -44,7 +44,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One line of news from a running solver, handed to its `callback`; `iteration` counts decompositions."""
+    """One progress report of a running solver, passed to its `callback`; `iteration` counts decompositions."""
 
     iteration: int
     objective: float
@@ -66,7 +66,7 @@ class ProblemProtocol(Protocol):
         """Build the mechanism that a primal point describes."""
 
     def prices(self, dual: Any) -> Array:
-        """Share of the privacy bill of each query."""
+        """Share of each query in the privacy cost."""
 
     def binding(self, primal: Any, slack: float) -> npt.NDArray[np.intp]:
         """Indices of the neighbours whose cost is within `slack` of the largest."""
@@ -133,7 +133,7 @@ class Solution:
 
     @property
     def prices(self) -> Array:
-        """Share of the bill of each query (m,); sums to 1.
+        """Share of each query in the cost (m,); sums to 1.
 
         To first order, a target loosened by the small fraction t lowers the squared privacy cost by the
         fraction ``prices[j] · t``; a weight raised by it raises the total variance by that fraction.
@@ -181,14 +181,14 @@ def judged_solution(
 
 
 def require_solution(answer: Any) -> Solution:
-    """Refuse what is no solution."""
+    """Return a solution; refuse anything else."""
     if not isinstance(answer, Solution):
         raise InputTypeError(f"answer must be a dualmech.Solution, got {type(answer).__name__}")
     return answer
 
 
 def transfer(answer: Solution, problem: Any, primal: Any, dual: Any) -> Solution:
-    """Return an answer as that of another problem, judged anew; how it was found stays."""
+    """Return an answer as that of another problem, judged anew; iterations, seconds and solver are kept."""
     return judged_solution(
         problem,
         primal,
@@ -206,7 +206,7 @@ def transfer(answer: Solution, problem: Any, primal: Any, dual: Any) -> Solution
 def combine_factors(problem: Any, answers: Sequence[Solution], dual: Any, tol: float) -> Solution:
     """Return answers to the factors of a product, from whichever layer, as one to the product, judged anew.
 
-    `dual` is the kind of the answers' dual weights: those of the product are tuples, one item a factor.
+    `dual` is the kind of the answers' dual weights: those of the product are tuples, one item per factor.
     """
     different = {id(each): each for each in answers}.values()  # a factor that comes twice is solved once
     reasons = [each.status for each in answers if each.status is not Status.CERTIFIED]

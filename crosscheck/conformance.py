@@ -103,7 +103,7 @@ def lies_are_not_certified(run: Run) -> None:
 
 
 def outsiders_are_judged(run: Run) -> None:
-    """The judge finds a bound of its own for anybody's point; mechanisms are judged, or refused by name."""
+    """The judge finds a bound of its own for any point; mechanisms are judged, or refused by name."""
     answer = run.answer("fast")
     verdict = judge(run.problem, answer.primal, tol=run.case.tol)
     assert verdict.feasible and verdict.gap <= 2 * run.case.tol

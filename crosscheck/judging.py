@@ -1,4 +1,4 @@
-"""The judge for outsiders: says how far an answer of anybody's making is from the optimum."""
+"""The judge for answers from elsewhere: how far an answer of any origin is from the optimum."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TIGHT = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Judgement(Certificate):
-    """A certificate for an outsider's answer, and where it is loose."""
+    """A certificate for an answer of any origin, and which targets are loose."""
 
     # queries, or tables, whose variance is more than 1e-6 below their target, relative; none where there are no
     # targets
@@ -50,7 +50,7 @@ class Judgement(Certificate):
 
 
 def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Judgement:
-    """Judge anybody's answer to a problem, with a bound that the judge finds for itself.
+    """Judge an answer of any origin to a problem, with a bound that the judge finds for itself.
 
     Raises `InvalidInputError` or `InputTypeError` for what the problem cannot take for an answer.
 
@@ -64,7 +64,7 @@ def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Judgement:
         problem. For `QueryWeighting` the weights u; for `CommonMechanism` also a mechanism that answers what all have
         in common; for local privacy the strategy Q, with whose best reconstruction it is judged.
     tol : float
-        Gap to which the bound is solved; the verdict's gap is honest whatever was reached.
+        Gap to which the bound is solved; the certified gap is valid whatever was reached.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Ar
     queries = to_dense(validate.matrix(strategy=strategy))
     cells = problem.workload.shape[1]
     if queries.shape[1] != cells:
-        raise InvalidInputError(f"strategy must have {cells} columns, one a cell, got {queries.shape[1]}")
+        raise InvalidInputError(f"strategy must have {cells} columns, one per cell, got {queries.shape[1]}")
     solution = np.linalg.pinv(queries)
     answered = problem.basis @ solution
     missed = np.linalg.norm(problem.basis - answered @ queries, axis=1)

@@ -72,8 +72,7 @@ def solve(
         ``closed_form`` for two mechanisms, which has nothing to iterate, and ``fixed_point`` for more.
         For `LocalStrategy` it is ``exact`` up to 20 user types, column generation that prices all 2^n patterns, and
         ``restart`` beyond, which searches for patterns and proves less; ``gradient`` is the paper's projected
-        gradient descent, ``published_gradient`` the same with the derivative of its authors' code, which leaves a
-        term out.
+        gradient descent, ``published_gradient`` the same with the derivative of its authors' code, which omits a term.
     rng : numpy.random.Generator or int, default 0
         Of the random starts of ``restart`` and of gradient descent; `LocalStrategy` alone.
     outputs : int, optional
@@ -125,7 +124,7 @@ def solve(
 
 
 def _check_options(kind: type, solver: Any, options: dict[str, Any]) -> None:
-    """Refuse an option that a solver does not have, by its name and with the one that may be meant."""
+    """Refuse an option that a solver does not have, naming it and the one that may be meant."""
     described = inspect.signature(fitness.solve if kind is PrivacyFirst else solver).parameters.values()
     own = [each.name for each in described if each.kind is inspect.Parameter.KEYWORD_ONLY]
     for name in options:

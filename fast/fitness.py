@@ -38,6 +38,6 @@ def solve(
 
 
 def solve_privacy_first(problem: PrivacyFirst, limits: loop.Limits, **options: Any) -> Solution:
-    """Solve Problem 2 by its accuracy-first twin: the same dual weights prove both; see `dualmech.fast.solve`."""
+    """Solve Problem 2 by its accuracy-first problem: the same dual weights prove both; see `dualmech.fast.solve`."""
     answer = solve(problem.accuracy_first, limits, **options)
     return transfer(answer, problem, problem.feasible(answer.primal), answer.dual)

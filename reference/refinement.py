@@ -1,4 +1,4 @@
-"""The refined privacy ordering through CVXPY: one small program a stage, on the face that the stages before left."""
+"""The refined privacy ordering through CVXPY: one small program per stage, on the face that the stages before left."""
 
 from __future__ import annotations
 

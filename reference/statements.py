@@ -17,7 +17,7 @@ from dualmech.validate import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aim:
-    """What is minimised, and what the two sides of the trade may not exceed."""
+    """What is minimised, and the limits on cost and variances."""
 
     minimise: cp.Expression  # the objective
     cost_limit: cp.Expression  # upper limit on ``(B u_i)' Σ⁻¹ (B u_i)`` for every pair of neighbours
@@ -74,7 +74,7 @@ def schur(aim: Aim, moves: Array, queries: Array) -> cp.Problem:
 
 
 def matrix_frac(aim: Aim, moves: Array, queries: Array) -> cp.Problem:
-    """State a problem with one fractional constraint a pair of neighbours, as the paper does."""
+    """State a problem with one fractional constraint per pair of neighbours, as the paper does."""
     BU, L = cp.Constant(moves, name="BU"), cp.Constant(queries, name="L")
     Sigma = _symmetric("Sigma", moves.shape[0])
     return cp.Problem(
@@ -92,11 +92,11 @@ def matrix_frac(aim: Aim, moves: Array, queries: Array) -> cp.Problem:
 def schur_by_orbit(
     aim: Aim, moves: Array, queries: Array, orbits: tuple[sp.csr_array, sp.csr_array]
 ) -> cp.Problem:
-    """State `schur` with one constraint an orbit: on the mean cost of its neighbours, on the mean ratio of its queries.
+    """State `schur` with one constraint per orbit, on its neighbours' mean cost and its queries' mean ratio.
 
     If the orbits are those of a group of symmetries, this is no relaxation. At any Σ that meets the means, the average
     of Σ over the group meets them as well, the costs being convex in Σ; and there all members of an orbit are equal.
-    Targets are equal within orbits, so their limits are averaged alike.
+    Targets are equal within orbits, so their limits are averaged in the same way.
     """
     BU, L = cp.Constant(moves, name="BU"), cp.Constant(queries, name="L")
     mean_cost, mean_variance = orbits

@@ -56,7 +56,7 @@ def inv_pos(costs: Array, sensitivities: Array) -> cp.Problem:
 
 
 def sdp(costs: Array, sensitivities: Array) -> cp.Problem:
-    """State Program 1 as the paper does, with one small linear matrix inequality a design query.
+    """State Program 1 as the paper does, with one small linear matrix inequality per design query.
 
     ``[[u_i, 1], [1, v_i]] ⪰ 0`` says that ``v_i ≥ 1 / u_i``.
     """

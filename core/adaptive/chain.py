@@ -77,7 +77,7 @@ class ChainStage:
         return CommonMechanism(targets).maximality(self.known)
 
     def decomposition(self, mechanism: int) -> Decomposition:
-        """Return how a mechanism, by its index in the chain, is made up from here."""
+        """Return how the mechanism of this index in the chain is made up of what is known here and its residual."""
         return self.decompositions[mechanism - self.index]
 
 
@@ -125,7 +125,7 @@ class Chain:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What a release along the chain promises: the largest cost over its branches.
+        """The guarantee of a release along the chain: the largest cost over its branches.
 
         Every branch ends with the cost of one of the mechanisms, or stops with less; what is released next may
         depend on what came before, and zCDP and Gaussian privacy compose under that, neighbour by neighbour.
@@ -148,7 +148,7 @@ class Chain:
         Raises `InvalidInputError` or `InputTypeError` for blocks of other cells, decisions that the stage does
         not offer.
 
-        - `blocks` (n, d): one data vector a row; each is released along the chain with noise of its own;
+        - `blocks` (n, d): one data vector per row; each is released along the chain with noise of its own;
         - `rule`: takes a stage and the answers (n, k) of what is known by then; returns for each the index of a
           mechanism to end with, `GO_ON` (not after the last stage) or `STOP`;
         - `rng`: where the noise comes from.
@@ -156,7 +156,7 @@ class Chain:
         data, generator = validate.finite(2, blocks=blocks), validate.generator(rng=rng)
         count, cells = len(self.mechanisms), self.mechanisms[0].query_matrix.shape[1]
         if data.shape[1] != cells:
-            raise InvalidInputError(f"blocks must have {cells} cells, one a column, got {data.shape[1]}")
+            raise InvalidInputError(f"blocks must have {cells} cells, one per column, got {data.shape[1]}")
         choices, ends = np.full((2, len(data)), STOP, dtype=np.intp)
         found: list[list[tuple[npt.NDArray[np.intp], Array]]] = [[] for _ in self.mechanisms]
         active, answers = np.arange(len(data)), np.zeros((len(data), 0))
@@ -183,7 +183,7 @@ class Chain:
 def build(
     mechanisms: Sequence[LinearGaussianMechanism], solve: StageSolver, *, tol: float, solver: str
 ) -> Chain:
-    """Build the chain of two or more mechanisms, stage by stage; the layers bring the solver.
+    """Build the chain of two or more mechanisms, stage by stage; the caller supplies the solver.
 
     A solver's gap leaves tiny shares of what is exactly common in the residuals, all but parallel to one another.
     No stage asks for a direction of which no more is left than the gap of the stage before may explain: what is
@@ -221,7 +221,7 @@ def build(
 
 
 def _with_tolerance(solution: Solution, tol: float) -> Solution:
-    """Return a solution with the tolerance that was promised in place of the one that was tried for."""
+    """Return a solution with the tolerance that was asked for in place of the stricter one that was tried."""
     status = Status.CERTIFIED if solution.certificate.certifies(tol) else solution.status
     return replace(solution, tol=tol, status=status)
 
@@ -234,7 +234,7 @@ def _empty_mechanism(like: LinearGaussianMechanism) -> LinearGaussianMechanism:
 
 
 def _extend_span(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMechanism, ...]) -> Array:
-    """Return the orthonormal rows of a span with those that more rows need besides, if they leave it clearly enough.
+    """Extend the orthonormal rows of a span by the directions of more rows that lie clearly outside it.
 
     What lies within `MEETING` of the span belongs to it, as in the intersection from which the rows came: a rank
     decided to the last digit would take their rounding for new queries. Cells that one of the mechanisms does not
@@ -253,7 +253,7 @@ def _extend_span(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMecha
 
 
 def _on_span(mechanism: LinearGaussianMechanism, span: Array) -> LinearGaussianMechanism:
-    """Return a mechanism with its rows put into a span that holds them but for rounding."""
+    """Project a mechanism's rows onto a span that contains them up to rounding."""
     rows = (mechanism.query_matrix @ span.T) @ span
     return LinearGaussianMechanism(rows, mechanism.covariance(), mechanism.neighbours)
 

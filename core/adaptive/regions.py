@@ -77,7 +77,7 @@ class ConfidenceRegion:
         rows = len(mechanism.query_matrix)
         given = validate.finite(1, answer=answer) if rows else np.zeros(0)
         if given.shape != (rows,):
-            raise InvalidInputError(f"answer must have {rows} entries, one a query, got {len(given)}")
+            raise InvalidInputError(f"answer must have {rows} entries, one per query, got {len(given)}")
         level = validate.probability(confidence=confidence)
         whitened, centre = _whiten(mechanism, given)
         # Without any query there is no ellipsoid; a radius of 1 around the only point there is says the same.
@@ -96,7 +96,9 @@ class ConfidenceRegion:
         """Whether data x (d,) lie in the region."""
         data = validate.finite(1, x=x)
         if data.shape != (self.rows.shape[1],):
-            raise InvalidInputError(f"x must have {self.rows.shape[1]} entries, one a cell, got {len(data)}")
+            raise InvalidInputError(
+                f"x must have {self.rows.shape[1]} entries, one per cell, got {len(data)}"
+            )
         distance = self.rows @ data - self.centre
         within = float(distance @ distance) <= self.squared_radius
         return bool(within and np.all(data >= 0) and data.sum() <= self.most_records)

@@ -93,7 +93,7 @@ class AdaptiveRelease:
             raise InputTypeError(f"chain must be a dualmech.Chain, got {type(chain).__name__}")
         data, cells = validate.finite(1, x=x), chain.mechanisms[0].query_matrix.shape[1]
         if data.shape != (cells,):
-            raise InvalidInputError(f"x must have {cells} entries, one a cell, got {len(data)}")
+            raise InvalidInputError(f"x must have {cells} entries, one per cell, got {len(data)}")
         if not callable(measure):
             raise InputTypeError(f"measure must be callable, got {type(measure).__name__}")
         self.chain = chain
@@ -201,7 +201,7 @@ class AdaptiveRelease:
             return np.zeros(0)
         answers = validate.finite(1, measure=self._measure(mechanism, self._data, self._generator))
         if len(answers) != count:
-            raise InvalidInputError(f"measure must return {count} answers, one a query, got {len(answers)}")
+            raise InvalidInputError(f"measure must return {count} answers, one per query, got {len(answers)}")
         return answers
 
     def _check_open(self, step: str) -> None:

@@ -35,7 +35,7 @@ _BROKEN = (
 
 @contextlib.contextmanager
 def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
-    """Open a binary file that takes the place of `path` when the block ends well, and vanishes otherwise.
+    """Open a binary file that replaces `path` when the block ends without an error, and is deleted otherwise.
 
     The bytes go to a temporary file in the same folder, reach the disk, and are renamed. An exception, or
     an interruption from the keyboard, leaves `path` as it was and nothing beside it. A link is followed; an
@@ -72,7 +72,7 @@ def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def atomic_folder(path: FilePath) -> Iterator[Path]:
-    """Make a folder to write files into, which appears at `path` when the block ends well, and not at all otherwise.
+    """Make a folder to write files into, which appears at `path` only if the block ends without an error.
 
     It has a temporary name beside `path` until then; write its files with `atomic_write`, so that they reach the disk.
     Raises `FileFormatError` where something of this name exists already, or the folder that it is to lie in is
@@ -128,7 +128,7 @@ def check_writable(path: FilePath) -> None:
 
 @contextlib.contextmanager
 def errors_naming(path: FilePath) -> Iterator[None]:
-    """Name the file in whatever goes wrong inside the block: a failing system call, contents refused.
+    """Name the file in any error raised inside the block: a failed system call, or contents that are refused.
 
     Raises `FileFormatError` in place of any `OSError` or `DualmechError`.
     """
@@ -221,14 +221,14 @@ def read_archive(path: FilePath, keys: Collection[str] | None = None) -> Arrays:
     with errors_naming(path), open(path, "rb") as handle, decoding_errors(path, ".npz"):
         # np.load takes anything that is neither .npy nor a zip for a pickle, and says so.
         if handle.read(4) not in (b"PK\3\4", b"PK\5\6"):
-            raise FileFormatError(f"{path}: is not a readable .npz file: no zip archive")
+            raise FileFormatError(f"{path}: is not a readable .npz file: not a zip archive")
         handle.seek(0)
         with np.load(handle, allow_pickle=False) as archive:
             wanted = [key for key in archive.files if keys is None or key in keys]
             arrays = {key: archive[key] for key in wanted}
     for key, array in arrays.items():
         if not isinstance(array, np.ndarray):
-            raise FileFormatError(f"{path}: is not a readable .npz file: {key!r} is no array")
+            raise FileFormatError(f"{path}: is not a readable .npz file: {key!r} is not an array")
     return arrays
 
 
@@ -241,7 +241,7 @@ def require(path: FilePath, arrays: Mapping[str, object], *keys: str) -> None:
 
 
 def as_text_array(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
-    """Return texts as an array; refuse those that it would not give back."""
+    """Return texts as an array; refuse those that an array does not keep unchanged."""
     for label in labels:
         # numpy pads texts with NUL characters and takes them off again.
         if label.endswith("\0"):

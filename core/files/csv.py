@@ -1,6 +1,6 @@
-"""Matrices as CSV text: numbers, one query a row, with an optional header and optional names and groups.
+"""Matrices as CSV text: numbers, one query per row, with an optional header and optional names and groups.
 
-The schema stands in ``docs/formats.md``; `dualmech.files` reads and writes whole files with it.
+The schema is in ``docs/formats.md``; `dualmech.files` reads and writes whole files with it.
 """
 
 from __future__ import annotations

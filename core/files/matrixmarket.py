@@ -34,7 +34,7 @@ Listed = tuple[Array, npt.NDArray[np.int64], tuple[int, int]]
 def read_matrix_market(path: str | PathLike[str]) -> Array | sp.csr_array:
     """Read a real Matrix Market file: sparse if it lists coordinates, dense if it lists an array.
 
-    Raises `InvalidInputError` or `ValueError` for another kind of file or of matrix, text that is no number,
+    Raises `InvalidInputError` or `ValueError` for another kind of file or of matrix, text that is not a number,
     another number of entries than is announced.
     """
     with open(path, encoding="utf-8") as handle:

@@ -36,7 +36,7 @@ MAX_ENTRIES = 2**25  # largest number of entries of an attribute's queries that 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """What a query set looks like from the components, one row for each orbit of its queries."""
+    """The parts of a query set in the components, one row for each orbit of its queries."""
 
     orbits: Index  # (m,) the orbit of each query
     means: Array  # (orbits, classes) mean of a query over each class
@@ -104,7 +104,7 @@ class AttributeSymmetry:
         return 8 * largest.bit_length() if self.turning else largest + 2
 
     def parts(self, queries: Workload | None) -> Parts:
-        """Return what a query set looks like from here."""
+        """Return the parts of a query set in the components."""
         if self.turning:
             return self._fourier_parts(queries)
         if queries is None:
@@ -112,7 +112,7 @@ class AttributeSymmetry:
         matrix = queries.dense() + 0.0
         sizes = self.sizes
         _, first, orbits = np.unique(
-            _orbit_representatives(matrix, self.labels), axis=0, return_index=True, return_inverse=True
+            _canonical_rows(matrix, self.labels), axis=0, return_index=True, return_inverse=True
         )
         rows = matrix[first]
         members = self.labels == np.arange(len(sizes))[:, None]
@@ -137,7 +137,7 @@ class AttributeSymmetry:
         return found
 
     def _value_parts(self) -> Parts:
-        """Return the parts of the values themselves, one orbit a class, without writing a matrix."""
+        """Return the parts of the values themselves, one orbit per class, without writing a matrix."""
         sizes = self.sizes
         own = self.classes == np.arange(len(sizes))[:, None]
         return Parts(
@@ -221,8 +221,8 @@ def with_positive_lead(rows: Array) -> Array:
     return np.asarray(rows * np.where(signs == 0, 1.0, signs)[:, None] + 0.0)
 
 
-def _orbit_representatives(rows: Array, labels: Index) -> Array:
-    """Return what queries that the exchanges take to each other, or to their negatives, have in common."""
+def _canonical_rows(rows: Array, labels: Index) -> Array:
+    """Return a canonical form of each query, the same for all that exchanges and signs take to each other."""
     order = np.argsort(labels, kind="stable")
     starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
     both = []
@@ -238,7 +238,7 @@ def _orbit_representatives(rows: Array, labels: Index) -> Array:
 
 
 def _rotation_orbits(queries: Array) -> tuple[Index, Index]:
-    """Return the orbit of each query under turning, and a query of each."""
+    """Return the orbit of each query under rotation, and a query of each."""
     distinct, first, labels = np.unique(
         with_positive_lead(queries), axis=0, return_index=True, return_inverse=True
     )

@@ -93,7 +93,7 @@ def as_block_point(blocks: Any, primal: Any) -> BlockPoint:
     levels = np.zeros(0) if none else validate.numeric(1, levels=primal.levels)
     if len(levels) != len(blocks.keys):
         raise InvalidInputError(
-            f"levels must be {len(blocks.keys)}, one a block of one coordinate, got {len(levels)}"
+            f"levels must be {len(blocks.keys)}, one per block of one coordinate, got {len(levels)}"
         )
     expected = len(blocks.matrix_blocks)
     if len(primal.covariances) != expected:

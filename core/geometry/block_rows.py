@@ -1,4 +1,4 @@
-"""One block of a union of tables, and the rows that tables bring to each (see `dualmech.geometry.blocks`)."""
+"""One block of a union of tables, and the rows that tables have in each (see `dualmech.geometry.blocks`)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Block:
 
 
 class BlockRows:
-    """Rows of blocks as tables bring them."""
+    """Rows of blocks, collected table by table."""
 
     def __init__(self, symmetries: tuple[AttributeSymmetry, ...], wide: tuple[int, ...]) -> None:
         self.symmetries, self.wide = symmetries, wide
@@ -163,7 +163,7 @@ def symmetries_of(workload: UnionWorkload) -> tuple[tuple[AttributeSymmetry, ...
 
 
 def key_of(asked: Queries) -> object:
-    """Return what tells query sets apart: the values themselves are one, whoever asks them."""
+    """Return a key that tells query sets apart; the values themselves are one set in all tables."""
     return None if asked is None else id(asked)
 
 
@@ -175,7 +175,7 @@ def check_size(
     cells: int,
     most_cells: int,
 ) -> None:
-    """Refuse what would take too much room before it is built."""
+    """Refuse blocks that would take too much memory, before they are built."""
     assert workload.domain is not None
     classes = ", ".join(f"{workload.domain.names[axis]} {len(symmetries[axis].sizes)}" for axis in wide)
     if cells > most_cells or sum(counts) > MAX_ORBITS:

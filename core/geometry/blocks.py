@@ -120,7 +120,7 @@ class Blocks:
 
     @classmethod
     def of_marginals(cls, workload: MarginalWorkload) -> Blocks:
-        """Split marginal tables, whose blocks are the residual subspaces: no query need be looked at.
+        """Split marginal tables, whose blocks are the residual subspaces: no query is looked at.
 
         A cell of table S meets each of the mult_T copies of ``T ⊆ S`` with a squared entry of ``mult_T / cells_S²``;
         all copies together have the square of ``mult_T / cells_S``.
@@ -219,7 +219,7 @@ class Blocks:
         return np.asarray(weights[self.tables] * self.counts)
 
     def per_query(self, numbers: Array) -> Array:
-        """Return one number a query, from one a table; refused where they are too many to write out."""
+        """Return one number per query, from one per table; refused where they are too many to write out."""
         if self.workload.shape[0] > MAX_CHOICES:
             raise InvalidInputError(f"{self.workload.shape[0]} queries are too many to write out")
         return np.repeat(numbers, self.workload.table_counts)
@@ -250,7 +250,7 @@ class Blocks:
         return tuple(len(each.means) for each in self.parts[table])
 
     def spread(self, table: int, values: Array) -> Array:
-        """Return one number a query of a table, in the table's shape, from one an orbit of queries of all tables."""
+        """Return one number per query of a table, in the table's shape, from one per orbit of queries of all tables."""
         own = values[self.tables == table].reshape(self.orbit_shape(table))
         return np.asarray(own[np.ix_(*(each.orbits for each in self.parts[table]))])
 
@@ -264,5 +264,5 @@ def _as_orbit_weights(name: str, given: Any, count: int) -> Array:
     """Return dual weights of the right number, their entries unseen."""
     checked = validate.numeric(1, **{name: given})
     if len(checked) != count:
-        raise InvalidInputError(f"{name} must be {count}, one an orbit, got {len(checked)}")
+        raise InvalidInputError(f"{name} must be {count}, one per orbit, got {len(checked)}")
     return checked

@@ -131,7 +131,7 @@ class Dense:
             checked = validate.numeric(1, **named)
             if len(checked) != counts[0]:
                 raise InvalidInputError(
-                    f"dual must hold {counts[0]} weights, one a pair of neighbours, got {len(checked)}"
+                    f"dual must hold {counts[0]} weights, one per pair of neighbours, got {len(checked)}"
                 )
             return checked, np.zeros(0)
         return as_dual_weights(dual, *counts)
@@ -171,7 +171,7 @@ class Dense:
         return shares(left**2 @ values)
 
     def per_query(self, numbers: Array) -> Array:
-        """Return one number a query: they are."""
+        """Return one number per query: they are."""
         return numbers
 
 
@@ -233,13 +233,13 @@ def _mismatch(dense: Array, basis: Array, representation: Array) -> Array:
 
 
 def as_neighbour_matrix(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix | None:
-    """Return differences of neighbouring data sets, one a column; None stands for the identity."""
+    """Return differences of neighbouring data sets, one per column; None stands for the identity."""
     if neighbours is None:
         return None
     checked = validate.matrix(neighbours=neighbours)
     validate.moderate(neighbours=checked)
     if checked.shape[0] != cells:
-        raise InvalidInputError(f"neighbours must have {cells} rows, one a cell, got {checked.shape[0]}")
+        raise InvalidInputError(f"neighbours must have {cells} rows, one per cell, got {checked.shape[0]}")
     if linalg.is_identity(checked):
         return None
     return sp.csc_array(checked) if sp.issparse(checked) else checked
@@ -254,7 +254,7 @@ def changes_between(matrix: Matrix, neighbours: Matrix) -> Iterator[tuple[int, A
 
 
 def moves_between(basis: Array, neighbours: Matrix) -> Array:
-    """Return ``B U``, with zero for rows and columns that are rounding alone: they would be taken for secrets."""
+    """Return ``B U``, with zero for rows and columns that are rounding alone: they would cost privacy."""
     moves = linalg.to_dense(basis @ neighbours)
     units = np.abs(basis).max(axis=1)[:, None]
     reach = linalg.to_dense(np.abs(basis) @ abs(neighbours)) / units

@@ -102,7 +102,7 @@ def quadratic_forms(geometry: Any, covariance: Array) -> DenseForms | None:
 
 
 def judged_covariance(covariance: Array, moves: Array) -> tuple[Array, Array, Array] | None:
-    """Return the covariance, ``diag(D' Σ⁻¹ D)`` and its rounding; None for what is none, or what some move leaves."""
+    """Return the covariance, ``diag(D' Σ⁻¹ D)`` and its rounding; None if indefinite, or left by a move."""
     if not np.all(np.isfinite(covariance)):
         return None
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

@@ -1,4 +1,4 @@
-"""Symmetry that a user knows of: permutations of the cells that change nothing, checked, and the orbits they make.
+"""Symmetry that a user states: permutations of the cells that change nothing, checked, and their orbits.
 
 If permutations of cells take the queries to each other, targets and neighbours included, both sides of fitness for use
 may be averaged over them: best weights λ and μ are equal within orbits (`docs/scale.md`). A solver that is told the
@@ -112,7 +112,7 @@ def _query(problem: Any) -> Any:
 
 
 def _labels(name: str, given: Any, count: int) -> Index:
-    """Return labels that somebody made, checked; whether they are orbits shows in the gap."""
+    """Return labels that a user gave, checked; whether they are orbits shows in the gap."""
     labels = validate.numeric(1, **{f"orbits.{name}": given})
     if len(labels) != count or not np.array_equal(labels, np.clip(np.round(labels), 0, count)):
         raise InvalidInputError(f"orbits.{name} must be {count} whole numbers from 0, one each")
@@ -139,7 +139,7 @@ def _images(rows: Matrix, order: Index, numbers: Array, what: str, named: Any) -
     wrong = np.flatnonzero(image < 0)
     if wrong.size:
         raise InvalidInputError(
-            f"{what} takes {named(int(wrong[0]))} to none of the same target: it is no symmetry of the problem "
+            f"{what} takes {named(int(wrong[0]))} to none of the same target: it is not a symmetry of the problem "
             f"({wrong.size} are not matched)"
         )
     return image

@@ -1,4 +1,4 @@
-"""Products of workloads: what the factors' own geometries say, multiplied."""
+"""Products of workloads: the values of the factors' own geometries, multiplied."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ByFactor:
     Parameters
     ----------
     numbers
-        One a factor, each as a problem on that factor alone takes them.
+        One per factor, each as a problem on that factor alone takes them.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class Product:
     The least squared privacy cost is the square of a factorisation norm, which is multiplicative: it is ``Π α_i``, by
     noise of covariance ``⊗ Σ_i`` on ``(⊗ B_i) x``. Trace norms of Kronecker products multiply too, so that ``⊗ λ_i``
     and ``⊗ μ_i`` prove the product of the factors' bounds; for total variance likewise. A point, a vector of dual
-    weights and the numbers that come with the queries are tuples, one item a factor. (That γ₂ is multiplicative: Lee,
+    weights and the numbers that come with the queries are tuples, one item per factor. (That γ₂ is multiplicative: Lee,
     Shraibman and Špalek, "A direct product theorem for discrepancy", CCC 2008.)
     """
 
@@ -162,7 +162,7 @@ class Product:
         return _product_judged(factor.total_bound(*own) for factor, *own in given)
 
     def prices(self, query_weights: Any, targets: Any) -> Array:
-        """Return each query's share of the bill (m,), refused where they are too many to write out.
+        """Return each query's share of the cost (m,), refused where they are too many to write out.
 
         It is the product of the factors' shares, in which a table's share is spread evenly over its queries.
         """
@@ -175,7 +175,7 @@ class Product:
         return self.outer([factor.total_prices(*own) for factor, *own in given])
 
     def per_query(self, numbers: Sequence[Any]) -> Array:
-        """Return one number a query (m,), refused where they are too many to write out."""
+        """Return one number per query (m,), refused where they are too many to write out."""
         return products.outer(
             [factor.per_query(own) for factor, own in zip(self.factors, numbers, strict=True)]
         )
@@ -201,12 +201,14 @@ class Product:
         return products.outer(found)
 
     def _per_factor(self, name: str, given: Any, checked: Callable[[Geometry, Any], Any]) -> tuple[Any, ...]:
-        """Return one item a factor."""
+        """Return one item per factor."""
         if not isinstance(given, Sequence) or isinstance(given, str):
-            raise InputTypeError(f"{name} must be a sequence, one item a factor, got {type(given).__name__}")
+            raise InputTypeError(
+                f"{name} must be a sequence, one item per factor, got {type(given).__name__}"
+            )
         if len(given) != len(self.factors):
             raise InvalidInputError(
-                f"{name} must have {len(self.factors)} items, one a factor, got {len(given)}"
+                f"{name} must have {len(self.factors)} items, one per factor, got {len(given)}"
             )
         return tuple(checked(factor, own) for factor, own in zip(self.factors, given, strict=True))
 
@@ -222,7 +224,7 @@ def _product_rounding(roundings: Any) -> float:
 
 
 def _representable_product(words: str, numbers: Sequence[float]) -> float:
-    """Return a product of positive numbers; refuse it where no double holds it, saying how far it is from that."""
+    """Return a product of positive numbers; refuse one that a double cannot hold, with its order of magnitude."""
     found = products.product(numbers)
     if all(0 < each < math.inf for each in numbers) and not LEAST <= found < math.inf:
         exponent = math.fsum(math.log10(number) for number in numbers)

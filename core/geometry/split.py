@@ -125,7 +125,7 @@ class Split:
         levels, count = validate.numeric(1, noise=primal.levels), len(self.workload.tables.lattice.axes)
         if len(levels) != count:
             raise InvalidInputError(
-                f"noise must have {count} levels, one a residual subspace, got {len(levels)}"
+                f"noise must have {count} levels, one per residual subspace, got {len(levels)}"
             )
         return SplitPoint(tuple(shapes), levels)
 
@@ -195,7 +195,7 @@ class Split:
         return sp.csr_array(self.gains(neighbour_weights, even).multiply((weights * counts)[None, :]))
 
     def per_query(self, numbers: Array) -> Array:
-        """Return one number a query, from one a table; refused where they are too many to write out."""
+        """Return one number per query, from one per table; refused where they are too many to write out."""
         if self.workload.shape[0] > MAX_CASES:
             raise InvalidInputError(f"{self.workload.shape[0]} queries are too many to write out")
         return np.repeat(numbers, self.workload.table_counts)
@@ -269,7 +269,7 @@ class Split:
     def _as_attribute_arrays(self, name: str, given: Sequence[Any], dimensions: int) -> list[Array]:
         count = len(self.workload.sizes)
         if not isinstance(given, Sequence) or len(given) != count:
-            raise InvalidInputError(f"{name} must be a sequence of {count} arrays, one an attribute")
+            raise InvalidInputError(f"{name} must be a sequence of {count} arrays, one per attribute")
         return [validate.numeric(dimensions, **{f"{name}[{axis}]": each}) for axis, each in enumerate(given)]
 
 

@@ -35,7 +35,7 @@ WITH_NEIGHBOURS = 2  # version of a file with a rule of neighbours, which a read
 
 
 class BlockMechanism(OrderedBlocks, GaussianPrivacy):
-    """Noise on the blocks of tables, on a domain that no vector need hold.
+    """Noise on the blocks of tables, on a domain of any size.
 
     For every block and each of its copies the mechanism releases ``moves @ s`` with noise of covariance K_b, all
     independent. The entry s_o is the sum of the data times one orthonormal function of each attribute of the block's

@@ -1,4 +1,4 @@
-"""Mechanisms on the same blocks in order: common to several, left of one, revealed together; a number a block.
+"""Mechanisms on the same blocks in order: common to several, left of one, revealed together; one number per block.
 
 Where every block has one coordinate, as those of marginal tables do, all cost matrices are sums of the same projectors,
 and everything that `dualmech.mechanisms.answerability`, `dualmech.CommonMechanism` and `dualmech.residual` do with
@@ -36,7 +36,7 @@ class OrderedBlocks(BlockTables):
     __slots__ = ()
 
     def common_with(self, *others: BlockTables) -> Self:
-        """Return a mechanism that this one and others can all answer, as accurate as can be.
+        """Return a mechanism that this one and others can all answer, as accurate as possible.
 
         On a block that all measure, its noise is the largest of theirs; what one does not measure is not common. It is
         the common mechanism of least total variance on an orthonormal basis of what all see (`CommonMechanism` on a
@@ -157,7 +157,7 @@ def same_symmetry(first: Sequence[AttributeSymmetry], second: Sequence[Attribute
 
 
 def _levels(mechanisms: Sequence[Any]) -> list[dict[Key, float]]:
-    """Return the noise of each mechanism, a number a block; refuse those that have no such numbers in common."""
+    """Return the noise of each mechanism, one number per block; refuse those that have no such numbers in common."""
     found = []
     for index, each in enumerate(mechanisms):
         if not isinstance(each, BlockTables):

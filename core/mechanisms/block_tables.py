@@ -1,4 +1,4 @@
-"""Noisy parts of low-order tables: drawn, and put together to the tables that are asked for."""
+"""Noisy parts of low-order tables: how they are drawn, and recombined into the tables that are asked for."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class BlockTables(BlockNoise):
 
         - `tables`: marginal tables of the records; any that cover those of `needed_tables` (`dualmech.records.count`);
         - `rng`: where Gaussian noise in floating point comes from, if there is no `sampler`;
-        - `sampler`: what draws the noise instead, called once a block with a standard deviation and a shape.
+        - `sampler`: what draws the noise instead, called once per block with a standard deviation and a shape.
 
         Examples
         --------

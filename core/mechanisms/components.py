@@ -1,7 +1,7 @@
 """What an array over an attribute's values shows of its components, along one axis and without a matrix.
 
 Where values are exchanged, the part in the component of a class is what its entries are less their mean: it stays one
-number a value, on a basis of none. Where they are turned, it is coordinates on the waves of
+number per value, on no basis. Where they are turned, it is coordinates on the waves of
 `AttributeSymmetry.directions`, by fast Fourier transforms. Either way parts have the inner products of what they are
 parts of, and have places along the axis: those of a component are `places`.
 """
@@ -122,7 +122,7 @@ def unit_noise(symmetry: AttributeSymmetry, component: int, draws: Array, axis: 
 
 
 def _units(symmetry: AttributeSymmetry) -> Array:
-    """Return the norms that make waves orthonormal, one a place."""
+    """Return the norms that make waves orthonormal, one per place."""
     size = len(symmetry.labels)
     units = np.full(size - 1, np.sqrt(2 / size))
     if size % 2 == 0:

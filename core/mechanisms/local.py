@@ -83,7 +83,7 @@ class LocalMechanism:
         self.epsilon, self.workload = as_epsilon(epsilon), workload
         self.strategy = _as_strategy(strategy, self.epsilon, workload.shape[1])
         if reconstruction is not None and prior is not None:
-            raise InvalidInputError("give either a reconstruction or the prior that it shall be the best for")
+            raise InvalidInputError("give either reconstruction or prior, not both")
         if reconstruction is None:
             chosen = as_prior(prior, workload.shape[1])
             found = best_reconstruction(workload.dense(), self.strategy, chosen)
@@ -116,7 +116,7 @@ class LocalMechanism:
         return validate.positive_number(users=users) * float(self.user_variances.mean())
 
     def worst_variance(self, users: float = 1.0) -> float:
-        """Return the total variance with `users` users of the unluckiest type."""
+        """Return the total variance with `users` users of the type for which it is largest."""
         return validate.positive_number(users=users) * float(self.user_variances.max())
 
     def variance(self, x: npt.ArrayLike) -> float:
@@ -139,7 +139,7 @@ class LocalMechanism:
         return spread / (count * validate.positive_number(alpha=alpha))
 
     def respond(self, user: int, rng: np.random.Generator | int = 0) -> int:
-        """Draw the report of one user of a type. NOT private against whoever knows the seed, or studies its low bits.
+        """Draw the report of one user of a type. NOT private against anyone who knows the seed or its low bits.
 
         Raises `InvalidInputError` or `InputTypeError` for no such type.
         """
@@ -165,7 +165,7 @@ class LocalMechanism:
         given = validate.finite(1, responses=responses)
         if len(given) != len(self.strategy):
             raise InvalidInputError(
-                f"responses must have {len(self.strategy)} entries, one an output, got {len(given)}"
+                f"responses must have {len(self.strategy)} entries, one per output, got {len(given)}"
             )
         return np.asarray(self.reconstruction @ given)
 
@@ -213,7 +213,7 @@ class LocalMechanism:
     def _data(self, x: npt.ArrayLike) -> Array:
         given, size = validate.finite(1, x=x), self.strategy.shape[1]
         if len(given) != size:
-            raise InvalidInputError(f"x must have {size} entries, one a user type, got {len(given)}")
+            raise InvalidInputError(f"x must have {size} entries, one per user type, got {len(given)}")
         return given
 
 
@@ -221,7 +221,7 @@ def _as_strategy(strategy: npt.ArrayLike, epsilon: float, size: int) -> Array:
     """Return Q without outputs that nobody reports, after the conditions of proposition 2.6."""
     given = validate.finite(2, strategy=strategy)
     if given.shape[1] != size:
-        raise InvalidInputError(f"strategy must have {size} columns, one a user type, got {given.shape[1]}")
+        raise InvalidInputError(f"strategy must have {size} columns, one per user type, got {given.shape[1]}")
     if np.any(given < 0):
         raise InvalidInputError(f"strategy must not be negative, its least entry is {given.min():g}")
     off = np.abs(given.sum(axis=0) - 1)

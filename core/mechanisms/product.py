@@ -101,7 +101,7 @@ class ProductMechanism(GaussianPrivacy):
     def variances(self, workload: ProductWorkload) -> tuple[Array, ...]:
         """Return the factors' variances, (m_i,) each: that of a query is the product of one of each.
 
-        Of a factor on blocks there is one a table.
+        Of a factor on blocks there is one per table.
         """
         parts = self._parts(workload)
         return tuple(factor.variances(part) for factor, part in zip(self.factors, parts, strict=True))
@@ -162,7 +162,7 @@ class ProductMechanism(GaussianPrivacy):
 
     def _each(self, name: str, items: Sequence[Any]) -> tuple[Any, ...]:
         if len(items) != len(self.factors):
-            raise InvalidInputError(f"{name} must be {len(self.factors)}, one a factor, got {len(items)}")
+            raise InvalidInputError(f"{name} must be {len(self.factors)}, one per factor, got {len(items)}")
         return tuple(items)
 
 

@@ -135,7 +135,7 @@ class OnGeometry(Problem):
         )
 
     def per_query(self) -> Array:
-        """Return the targets, or weights, one a query of the workload (m,); refused where they are too many."""
+        """Return the targets, or weights, one per query of the workload (m,); refused where they are too many."""
         found: Array = self.geometry.per_query(getattr(self, self.numbers))
         if isinstance(self.geometry, Blocks) and isinstance(self.workload, ProductWorkload):
             # The blocks have the tables one after another, the product need not.

@@ -235,7 +235,7 @@ def _design(design: Workload | Matrix | npt.ArrayLike, cells: int) -> Array:
     """Return the design queries written out."""
     checked = design.matrix if isinstance(design, Workload) else validate.matrix(design=design)
     if checked.shape[1] != cells:
-        raise InvalidInputError(f"design must have {cells} columns, one a cell, got {checked.shape[1]}")
+        raise InvalidInputError(f"design must have {cells} columns, one per cell, got {checked.shape[1]}")
     if checked.shape[0] * cells > MAX_DENSE_ENTRIES:
         raise InvalidInputError(
             f"design of shape {checked.shape[0]} x {cells} is too large to write out "

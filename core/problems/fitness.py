@@ -41,8 +41,8 @@ class FitnessForUse(OnGeometry):
     workload : Workload
         W, m queries over d cells.
     targets : float, array, mapping, pandas Series or ByFactor
-        Variance targets c > 0 (`variance_from_margin` converts margins of error): one for all, one a query, or by the
-        names of queries or of their groups. Of workloads that keep their structure also one a table, or by tables'
+        Variance targets c > 0 (`variance_from_margin` converts margins of error): one for all, one per query, or by the
+        names of queries or of their groups. Of workloads that keep their structure also one per table, or by tables'
         names, sets of attributes, or numbers of ways, such as ``{("age", "sex"): 25.0, 1: 4.0}``; of products by
         factor.
     basis : (k, d) array, optional
@@ -122,7 +122,7 @@ class FitnessForUse(OnGeometry):
         return scale_to_limit(geometry.point(primal), excess, 1, geometry.divide, FEASIBLE / 10)
 
     def prices(self, dual: Any) -> Array:
-        """Return ``μ_j c_j / Σ μ_l c_l``, each query's, or table's, share of the privacy bill."""
+        """Return ``μ_j c_j / Σ μ_l c_l``, each query's, or table's, share of the privacy cost."""
         prices: Array = self.geometry.prices(self.geometry.weights(dual)[1], self.targets)
         return prices
 
@@ -143,7 +143,7 @@ class PrivacyFirst(OnGeometry):
     Parameters
     ----------
     workload, targets, basis, neighbours, geometry
-        As for `FitnessForUse`; here the targets say how the variances shall relate.
+        As for `FitnessForUse`; here the targets give the ratios of the variances.
     cost : float
         Squared privacy cost Δ² that may be spent, > 0 (ρ-zCDP is Δ² = 2ρ).
 
@@ -183,17 +183,17 @@ class PrivacyFirst(OnGeometry):
 
     @property
     def workload(self) -> Workload:  # type: ignore[override]
-        """W, as of the accuracy-first twin."""
+        """W of the accuracy-first problem."""
         return self.accuracy_first.workload
 
     @property
     def targets(self) -> Any:
-        """How the variances shall relate."""
+        """Ratios that the variances must keep."""
         return self.accuracy_first.targets
 
     @property
     def geometry(self) -> Any:
-        """How noise is evaluated, shared with the accuracy-first twin."""
+        """How noise is evaluated, shared with the accuracy-first problem."""
         return self.accuracy_first.geometry
 
     def certify(self, primal: Any, dual: Any) -> Certificate:

@@ -40,7 +40,7 @@ class Refinement:
     solution : Solution
         Of the problem itself: the refined covariance, and the weights that prove its cost.
     stages : tuple of Solution
-        One a stage, over its `RefinementStage` and the same covariance (in the units of `FitnessForUse`): each
+        One per stage, over its `RefinementStage` and the same covariance (in the units of `FitnessForUse`): each
         certifies that, on the face that the earlier stages leave, no covariance has a smaller worst cost of the
         neighbours that were still open.
     """
@@ -77,7 +77,7 @@ class Refinement:
 def refine(
     problem: FitnessForUse | PrivacyFirst, directions: Array, solve: StageSolver, *, tol: float, solver: str
 ) -> Refinement:
-    """Solve stage after stage until nothing is open; the layers bring the solver.
+    """Solve stage after stage until nothing is open; the caller supplies the solver.
 
     - `problem`: what is asked;
     - `directions` (k, r): columns that span all B u_i, chosen so that an optimal M on them is not far from the
@@ -119,7 +119,7 @@ def refine(
 
 
 def _proven_in_order(stages: tuple[Solution, ...], finished: bool) -> tuple[Solution, ...]:
-    """Return the stages, those after the first that is not proven called unproven too: their face is in doubt."""
+    """Return the stages, those after the first unproven one marked unproven too: their face is uncertain."""
     proven = list(itertools.takewhile(lambda stage: stage.status is Status.CERTIFIED, stages))
     rest = list(stages[len(proven) :])
     if not rest and not finished:

@@ -1,4 +1,4 @@
-"""Reuse of a release: the least total privacy cost at which a new wish is met, once something is already out."""
+"""Reuse of a release: the least total privacy cost of a new workload, given what is already released."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ReuseDual:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReuseFitness(Problem):
-    """Reuse: the least total squared privacy cost at which every target is met, a release being out already.
+    """Reuse: the least total squared privacy cost at which every target is met, given an earlier release.
 
     What was released is worth as much as ``F x`` with unit noise; its cost matrix is ``F'F``. Whatever is run now,
     the two together cost a matrix ``B' Σ⁻¹ B`` that is at least that. Minimise α over Σ ≻ 0, the covariance on B x
@@ -69,7 +69,7 @@ class ReuseFitness(Problem):
     workload : Workload
         W, the wish: m queries over d cells.
     targets : float or (m,) array
-        Variance targets c > 0, one for all or one a query.
+        Variance targets c > 0, one for all or one per query.
     released : LinearGaussianMechanism
         What is out already, `stack`-ed where it is several; no part of it exact but what no neighbour changes,
         which is left aside: it costs nothing and stays known.
@@ -181,7 +181,7 @@ class ReuseFitness(Problem):
     def least_informative(self, primal: npt.ArrayLike) -> Array:
         """Return Σ with as much of its new information as the targets need: cost ``K'K + t (Σ⁻¹ - K'K)``, t least.
 
-        It costs nobody more: where the release decides α, little of what is free may be needed. A covariance that
+        No neighbours cost more: where the release decides α, little of what is free may be needed. A covariance that
         breaks a constraint, or that would lose digits, stays as it is.
         """
         covariance, count = self.geometry.point(primal), len(self.targets)
@@ -196,7 +196,7 @@ class ReuseFitness(Problem):
         return covariance if dearer or blurred or not sides.excess <= 1 + FEASIBLE else spared
 
     def as_primal(self, answer: Any) -> Array:
-        """Return anybody's covariance on B x, or that of a mechanism that answers it."""
+        """Return a covariance on B x from any source, or that of a mechanism that answers it."""
         return np.asarray(point_on(self.geometry, answer))
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
@@ -215,7 +215,7 @@ class ReuseFitness(Problem):
         covariance = self.geometry.point(primal)
         if not self._sides(covariance).excess <= 1 + FEASIBLE:
             raise InfeasibleAnswerError(
-                "no further mechanism: the covariance breaks a constraint, or is none"
+                "no new mechanism: the covariance breaks a constraint or is indefinite"
             )
         rows, silent = new_information(covariance, self.release_coordinates)
         noise = np.diag(np.repeat([1.0, 0.0], [len(rows), len(silent)]))
@@ -245,7 +245,7 @@ class ReuseFitness(Problem):
     def prices(self, dual: ReuseDual) -> Array:
         """Return ``μ_j c_j / (Σ μ_l c_l + tr Ω)`` (m,): what loosening each target saves of the total cost.
 
-        They sum to less than 1: the rest of the bill was run up by the release, and cannot be taken back.
+        They sum to less than 1: the rest of the cost is due to the release and cannot be recovered.
         """
         bill = np.asarray(dual.query_weights) * self.targets
         total = bill.sum() + np.trace(dual.release_weights)

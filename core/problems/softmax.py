@@ -180,7 +180,7 @@ class SoftmaxFitness(Problem):
         return self.accuracy_first.feasible(primal)
 
     def as_primal(self, answer: Any) -> Array:
-        """Return anybody's covariance on B x, or that of a mechanism that answers it."""
+        """Return a covariance on B x from any source, or that of a mechanism that answers it."""
         return np.asarray(point_on(self.geometry, answer))
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:

@@ -1,4 +1,4 @@
-"""How noise that is split by attribute is found, whoever solves the parts: each attribute alone, then all levels."""
+"""How noise that is split by attribute is found, by any solver of the parts: each attribute alone, then all levels."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def best_split(
 ) -> tuple[SplitPoint, Any, int]:
     """Return the best noise and the best weights of product form that were found, and the steps it took.
 
-    The gap that such forms leave is not closed; the search ends at the tolerance, or once it is late.
+    The gap that such forms leave is not closed; the search ends at the tolerance, or when time is up.
     """
     steps = 0
     points: list[tuple[float, SplitPoint]] = []

@@ -9,7 +9,7 @@ their range, a free block M on its complement, and zero between the two. So the 
 
 and the next entries of the sorted profile come from the same problem, smaller, with what S already costs and
 already adds in variance. Each stage settles at least one direction; the last leaves none, which is why the
-minimum of the ordering is unique. The refined mechanism is a sequence of independent releases, one a stage.
+minimum of the ordering is unique. The refined mechanism is a sequence of independent releases, one per stage.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class RefinementStage:
         geometry = problem.geometry
         if not settled.ndim == open.ndim == 2 or not len(settled) == len(open) == geometry.rank:
             raise InvalidInputError(
-                f"settled and open must have {geometry.rank} rows, one a row of the basis, "
+                f"settled and open must have {geometry.rank} rows, one per row of the basis, "
                 f"got shapes {settled.shape} and {open.shape}"
             )
         directions, count = np.hstack([settled, open]), settled.shape[1]

@@ -46,8 +46,8 @@ class TotalVariance(OnGeometry):
     workload : Workload
         W, m queries over d cells.
     weights : float, array, mapping, pandas Series or ByFactor, optional
-        What a unit of each query's variance counts, in the forms that `FitnessForUse` takes targets; by default 1. One
-        a query may be 0, not all.
+        What a unit of each query's variance counts, in the forms that `FitnessForUse` takes targets; by default 1.
+        Single ones may be 0, not all.
     basis : (k, d) array, optional
         B, of full row rank, spanning the rows of W whose weight is positive, k of them independent. By default
         the identity if these have full column rank, else orthonormal rows. Dense alone.
@@ -113,7 +113,7 @@ class TotalVariance(OnGeometry):
 
     @property
     def asked_weights(self) -> Any:
-        """The weights that the geometry's queries, or tables, have; of a product, one array a factor."""
+        """The weights that the geometry's queries, or tables, have; of a product, one array per factor."""
         if isinstance(self.weights, tuple):
             return tuple(own[own > 0] for own in self.weights)
         return self.weights[self.asked]

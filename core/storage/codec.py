@@ -1,4 +1,4 @@
-"""Objects as the arrays of an ``.npz`` file: their parts by name, a kind beside each, what comes again once."""
+"""Objects as the arrays of an ``.npz`` file: their parts by name, the kind of each, repeated ones stored once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def pack(key: str, value: Any) -> Arrays:
 
 
 def unpack(given: Given, key: str) -> Any:
-    """Return what `_packed` was given, None where there is nothing under the key.
+    """Return the value that `pack` stored, None where there is nothing under the key.
 
     Raises `InvalidInputError` for an unknown kind, and whatever is wrong with an object, by its key.
     """
@@ -92,7 +92,7 @@ def _is_item(name: str) -> bool:
 
 
 def _pack_items(key: str, items: tuple[Any, ...]) -> Arrays:
-    """Return several items, those that come again once, and under `key` which of them each one is."""
+    """Return the arrays of a tuple: each different item once, and under `key` the number of every item."""
     kept = {id(item): item for item in items if item is not None}
     order = {identity: number for number, identity in enumerate(kept)}
     arrays: Arrays = {
@@ -105,7 +105,7 @@ def _pack_items(key: str, items: tuple[Any, ...]) -> Arrays:
 
 
 def _unpack_items(given: Given, key: str) -> tuple[Any, ...]:
-    """Return the items that `_pack_items` was given, one that comes again the same object."""
+    """Return the items that `_pack_items` stored; repeated ones are the same object."""
     numbers = given[key]
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.any(numbers < ABSENT):
         raise InvalidInputError(f"{key} must be a list of whole numbers from {ABSENT}")

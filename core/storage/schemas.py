@@ -78,7 +78,7 @@ def pack_answer(problem: Any, primal: Any, dual: Any) -> Arrays:
 
 
 def unpack_answer(given: Given) -> Answer:
-    """Return what `pack_answer` was given.
+    """Return the problem, primal point and dual weights that `pack_answer` stored.
 
     Raises `InvalidInputError` or `InputTypeError` for a problem of a kind that is not known, a key that is missing,
     or arrays that do not fit together.
@@ -192,7 +192,7 @@ def _union_made(table_names: Any = (), queries: tuple[Any, ...] = (), **parts: A
     if len(names) != len(sets) or len(set(names)) < len(names):
         raise InvalidInputError(f"table_names must be {len(sets)} distinct texts, got {names}")
     if len(queries) != (count := sum(map(len, sets))):
-        raise InvalidInputError(f"queries must be {count}, one an attribute of a table, got {len(queries)}")
+        raise InvalidInputError(f"queries must be {count}, one per attribute of a table, got {len(queries)}")
     own = iter(queries)
     tables = [
         Table(name, tuple((axis, next(own)) for axis in axes)) for name, axes in zip(names, sets, strict=True)
@@ -210,7 +210,7 @@ def _tables_made(tables: Any = None, queries: Any = ()) -> TableWorkload:
         raise InvalidInputError("needs tables that are marginals")
     sizes = tables.domain.shape
     if len(queries) != len(sizes):
-        raise InvalidInputError(f"queries must be {len(sizes)}, one an attribute, got {len(queries)}")
+        raise InvalidInputError(f"queries must be {len(sizes)}, one per attribute, got {len(queries)}")
     for own, size in zip(queries, sizes, strict=True):
         if own is not None and (not isinstance(own, Workload) or own.shape[1] != size):
             raise InvalidInputError(f"queries must be over {size} values")

@@ -16,7 +16,7 @@ SCHEMA, VERSION = "dualmech.solution", 1
 def save_solution(solution: Solution, path: FilePath) -> None:
     """Write a solution and its problem to an ``.npz`` file (schema in ``docs/formats.md``).
 
-    The certificate is not written: whoever reads the file has the judge compute it again.
+    The certificate is not written: it is computed again when the file is read.
     Raises `FileFormatError` where the path cannot be written; nothing is left behind; `InputTypeError` for a
     solution of a problem that has no file schema yet.
 
@@ -48,7 +48,7 @@ def save_solution(solution: Solution, path: FilePath) -> None:
 
 
 def load_solution(path: FilePath) -> Solution:
-    """Read a solution back and judge it anew; a file that lies about its answer is found out here.
+    """Read a solution and judge it anew: a false claim in the file has no effect.
 
     Raises `FileFormatError` where the file cannot be read, follows another schema, lacks an array, or holds an
     impossible problem; `InputTypeError` for a path that is neither a text nor a path.

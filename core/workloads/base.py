@@ -30,14 +30,14 @@ class Workload:
 
     Problems and solvers ask a workload for little: its `shape`, `names` and `groups`, its answers
     (`apply`), its weighted Gram matrix (`gram`) and, where they must, its entries (`dense`). A dense or a
-    sparse matrix is one way to answer these; whoever answers them otherwise needs no matrix.
+    sparse matrix is one way to answer these; subclasses that answer them otherwise need no matrix.
     Raises `InvalidInputError` or `InputTypeError` for empty, not two-dimensional, NaN or infinite entries, names or
     groups of the wrong number, or a domain of another size.
 
     Parameters
     ----------
     matrix : (m, d) array or scipy sparse matrix
-        One query a row. Sparse input stays sparse.
+        One query per row. Sparse input stays sparse.
     names : sequence of m texts, optional
         What each query is called; by default ``q0, q1, …``.
     groups : sequence of m texts, optional
@@ -99,7 +99,7 @@ class Workload:
         """Return the answers ``W x`` (m,) on a data vector x (d,)."""
         data = validate.finite(1, x=x)
         if data.shape != (self.shape[1],):
-            raise InvalidInputError(f"x must have {self.shape[1]} entries, one a cell, got {data.shape[0]}")
+            raise InvalidInputError(f"x must have {self.shape[1]} entries, one per cell, got {data.shape[0]}")
         return np.asarray(self.matrix @ data)
 
     def gram(self, query_weights: npt.ArrayLike | None = None) -> Array:
@@ -165,14 +165,14 @@ class Workload:
         return bool((sp.csr_array(self.matrix) != sp.csr_array(other.matrix)).nnz == 0)
 
     def _check_query_count(self) -> None:
-        """Refuse more queries than are ever named one by one."""
+        """Refuse more queries than can be named one by one."""
         if self.shape[0] > MAX_NAMES:
             raise InvalidInputError(
                 f"names of {count_text(self.shape[0], 12)} queries are too many to write out (limit {MAX_NAMES})"
             )
 
     def _structure(self) -> Any:
-        """What the workload is made of, where that is no matrix."""
+        """What defines the workload, where that is not a matrix."""
         return None
 
     def __len__(self) -> int:
@@ -211,6 +211,6 @@ def _labels(argument: str, given: Sequence[str] | None, default: list[str]) -> t
     labels = tuple(str(label) for label in given)
     if len(labels) != len(default):
         raise InvalidInputError(
-            f"{argument} must have {len(default)} entries, one a query, got {len(labels)}"
+            f"{argument} must have {len(default)} entries, one per query, got {len(labels)}"
         )
     return labels

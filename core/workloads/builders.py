@@ -148,7 +148,7 @@ def random_signs(d: int, m: int, rng: Seed, probability: float = 0.2) -> Workloa
 def predicates(d: int, m: int, rng: Seed, probability: float = 0.5) -> Workload:
     """Count the records that satisfy m random predicates: (m, d), dense.
 
-    Each cell belongs to each predicate with `probability`, independently; at a half, all predicates are alike
+    Each cell belongs to each predicate with `probability`, independently; at a half, all predicates are equally
     likely. (Li and Miklau, PVLDB 5(6), 2012, section 5: "uniformly sampled predicate queries".)
 
     Examples
@@ -195,7 +195,7 @@ def permuted(workload: Workload, rng: Seed) -> Workload:
 
     Nothing changes for a mechanism that looks at the workload alone, everything for one that relies on the order
     of the cells. Names and groups stay; a domain is dropped, as it no longer numbers the cells.
-    Raises `InputTypeError` for a workload that is none, an `rng` that is neither a seed nor a generator.
+    Raises `InputTypeError` for something that is not a workload, an `rng` that is neither a seed nor a generator.
     Source: Li and Miklau, PVLDB 5(6), 2012, section 3, semantic equivalence, and section 5.
 
     Examples
@@ -227,7 +227,7 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     workloads : Workload
         The pieces, in order. Those that state a domain must state the same one, which the stack takes over.
     labels : sequence of texts, optional
-        One a piece: the group that all its queries take. By default queries keep their own groups.
+        One per piece: the group that all its queries take. By default queries keep their own groups.
 
     Examples
     --------
@@ -267,7 +267,7 @@ def _as_labels(labels: Sequence[str] | None, count: int) -> list[str] | None:
     if isinstance(labels, str):
         raise InputTypeError(f"labels must be a sequence of {count} texts, got one text: {labels!r}")
     if len(labels) != count:
-        raise InvalidInputError(f"labels must have {count} entries, one a workload, got {len(labels)}")
+        raise InvalidInputError(f"labels must have {count} entries, one per workload, got {len(labels)}")
     return [str(label) for label in labels]
 
 

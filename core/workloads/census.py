@@ -129,7 +129,7 @@ def census_tables(ages: int = 103) -> UnionWorkload:
 
 
 def per_table(workload: UnionWorkload, numbers: Mapping[str, float]) -> dict[str, float]:
-    """Return one number for every part of a table, from one a published table.
+    """Return one number for every part of a table, from one per published table.
 
     ``P12A`` stands for that table, ``P12`` for it and for its iterations that are not named themselves; a part such as
     ``P2 by race`` may have a number of its own.
@@ -137,7 +137,7 @@ def per_table(workload: UnionWorkload, numbers: Mapping[str, float]) -> dict[str
     Raises
     ------
     InvalidInputError, InputTypeError
-        A name that stands for no table, or a table without a number. What the numbers may be, a problem says.
+        A name that belongs to no table, or a table without a number. What the numbers may be, a problem says.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def per_table(workload: UnionWorkload, numbers: Mapping[str, float]) -> dict[str
     known = {name: (name, *published(name)) for name in workload.table_names}
     for key in numbers:
         if not any(key in each for each in known.values()):
-            raise InvalidInputError(f"numbers must name published tables of the workload, {key!r} is none")
+            raise InvalidInputError(f"numbers must name published tables of the workload, {key!r} is not one")
     found = {}
     for name, names in known.items():
         if not (given := [numbers[each] for each in names if each in numbers]):

@@ -74,7 +74,7 @@ class CircularWorkload(Workload):
         """Return the answers ``W x`` (m,) on a data vector x (n,), without the matrix."""
         data = validate.finite(1, x=x)
         if data.shape != (self.shape[1],):
-            raise InvalidInputError(f"x must have {self.shape[1]} entries, one a cell, got {data.shape[0]}")
+            raise InvalidInputError(f"x must have {self.shape[1]} entries, one per cell, got {data.shape[0]}")
         return self.along(data, 0)
 
     def along(self, array: Array, axis: int) -> Array:
@@ -89,7 +89,7 @@ class CircularWorkload(Workload):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One name a query, such as ``cells 22..3``, ``cell 0 - cell 4`` or ``cells 0, 1, 3``."""
+        """One name per query, such as ``cells 22..3``, ``cell 0 - cell 4`` or ``cells 0, 1, 3``."""
         return tuple(
             name
             for index, (base, period) in enumerate(zip(self.bases, self._periods, strict=True))
@@ -278,6 +278,6 @@ def _period(base: Array) -> int:
 
 
 def _least_translate(members: Index, cells: int) -> bytes:
-    """Return what all translates of a set of values have in common, and no other set: the least that holds 0."""
+    """Return the canonical translate of a set of values: the least that contains 0, the same for all translates."""
     moved = np.sort((members[None, :] - members[:, None]) % cells, axis=1)
     return moved[np.lexsort(moved.T[::-1])[0]].tobytes()

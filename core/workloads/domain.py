@@ -91,7 +91,7 @@ class Domain:
             raise InvalidInputError(f"codes {codes} must lie inside the sizes {dict(self.sizes)}") from error
 
     def codes(self) -> npt.NDArray[np.int64]:
-        """Return the (attributes, d) table of codes, one column a cell."""
+        """Return the (attributes, d) table of codes, one column per cell."""
         if self.cells > MAX_CELLS:
             raise InvalidInputError(f"domain of {count_text(self.cells)} cells is too large to enumerate")
         return np.stack(np.unravel_index(np.arange(self.cells), self.shape)).astype(np.int64)

@@ -23,7 +23,7 @@ MAX_TABLES = 2**20  # largest number of tables of a workload
 class MarginalWorkload(Workload):
     """The cells of chosen marginal tables of a domain, however large: a `Workload` whose matrix is made on demand.
 
-    `dualmech.workloads.marginals` builds it. Everything that a few hundred tables say is at hand without a matrix; the
+    `dualmech.workloads.marginals` builds it. What a few hundred tables need is computed without a matrix; the
     matrix, and what needs it, is refused above 2^26 entries.
 
     Attributes
@@ -104,7 +104,7 @@ class MarginalWorkload(Workload):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One name a query, such as ``age=3, sex=1``, in the order of the rows."""
+        """One name per query, such as ``age=3, sex=1``, in the order of the rows."""
         if self._names is None:
             self._check_query_count()
             names = tuple(name for axes in self.axes for name in tabulations.cell_names(self._domain, axes))
@@ -145,7 +145,7 @@ class MarginalWorkload(Workload):
         return np.asarray(self.lattice.incidence @ (weights / self.table_cells))
 
     def per_table(self, values: Any, name: str) -> Array:
-        """Return one positive number a table; see `dualmech.workloads.numbers.by_table`."""
+        """Return one positive number per table; see `dualmech.workloads.numbers.by_table`."""
         return numbers.by_table(values, name, self._domain, self.axes, self.table_names)
 
     def _structure(self) -> Any:
@@ -176,7 +176,7 @@ def marginals(
     Raises `InvalidInputError` or `InputTypeError` for neither or both of `ways` and `sets`, none asked, one asked
     twice, an unknown attribute, or more than `MAX_TABLES` tables.
     FFU, section 7.7, asks for all one- and two-way marginals.
-    Returns `MarginalWorkload`: one query a marginal cell, in row-major order within its table; they are named like
+    Returns `MarginalWorkload`: one query per marginal cell, in row-major order within its table; they are named like
     ``age=3, sex=1`` and grouped like ``age x sex``. The domain may be of any size: the matrix is written out only when
     it is asked for.
 

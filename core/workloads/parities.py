@@ -25,8 +25,8 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
 
     The answer to a query is the number of records with an even number of ones among the attributes in S, less the
     number of those with an odd one. All ``2^k`` of them are the characters of k attributes, a Hadamard matrix.
-    Raises `InvalidInputError` or `InputTypeError` for more than `MAX_ATTRIBUTES` attributes, an order that is none
-    from 0 to k or is given twice, a matrix too large to write out.
+    Raises `InvalidInputError` or `InputTypeError` for more than `MAX_ATTRIBUTES` attributes, an order outside 0 to k or
+    given twice, a matrix too large to write out.
     Source: Gaboardi, Gallego Arias, Hsu, Roth and Wu, "Dual Query: practical private query release for high dimensional
     data", ICML 2014; the hardest workload of McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020, section 6.
     Returns `Workload`: dense, queries named like ``parity of a0, a2`` and grouped like ``order 2``, by order and then

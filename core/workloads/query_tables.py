@@ -96,7 +96,7 @@ class TableWorkload(Workload):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One name a query: its table and its number there."""
+        """One name per query: its table and its number there."""
         return tuple(f"{label}: {number}" for label, count in self._counts() for number in range(count))
 
     @property

@@ -145,7 +145,7 @@ def range_marginals(
     Returns
     -------
     Workload
-        Sparse, ``Π n (n + 1) / 2`` rows a set, in row-major order; queries are named like
+        Sparse, ``Π n (n + 1) / 2`` rows per set, in row-major order; queries are named like
         ``age=3..7, sex=1``. An interval of all values restricts nothing, so tables on different sets share
         the ranges that this leaves, the total at least; each asks for them anew.
 
@@ -196,7 +196,7 @@ def _intervals(first: Index, last: Index, cells: int, group: str) -> Workload:
 
 
 def _membership(first: Index, last: Index, size: int) -> npt.NDArray[np.bool_]:
-    """Return which of `size` values lie in each interval, one a row."""
+    """Return which of `size` values lie in each interval, one per row."""
     value = np.arange(size)
     return np.asarray((first[:, None] <= value) & (value <= last[:, None]))
 

@@ -110,7 +110,7 @@ class UnionWorkload(Workload):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One name a query: its table, and the names of what it asks along each attribute; in a stack its own."""
+        """One name per query: its table, and the names of what it asks along each attribute; in a stack its own."""
         self._check_query_count()
         if self.pieces:
             return tuple(name for piece, _ in self.pieces for name in piece.names)
@@ -154,7 +154,7 @@ class UnionWorkload(Workload):
         return math.sqrt(float(combined.sum(axis=1).max()))
 
     def per_table(self, values: Any, name: str) -> Array:
-        """Return one positive number a table; see `dualmech.workloads.numbers.by_table`."""
+        """Return one positive number per table; see `dualmech.workloads.numbers.by_table`."""
         axes = [table.axes for table in self.tables]
         return numbers.by_table(values, name, self._domain, axes, self.table_names)
 

@@ -49,7 +49,7 @@ def run(
     folder: Annotated[str, typer.Option("--plots", help="Draw `softmax` into this folder.")] = "",
     one: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
-    """Measure the fast layer and print one line a case; steps are decompositions, of query weighting factorisations."""
+    """Measure the fast layer, one line per case; steps are decompositions, of query weighting factorisations."""
     if one:
         print(json.dumps(_measure(one)))
         return

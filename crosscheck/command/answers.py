@@ -164,7 +164,7 @@ def _by_table(out: Console, problem: Any, prices: Array, forms: Any, terms: Term
 
 
 def privacy_text(mechanism: GaussianPrivacy, delta: float) -> str:
-    """Return the privacy of a mechanism in the three currencies, ε at a δ."""
+    """Return the privacy of a mechanism as ρ, μ and ε at a δ."""
     return (
         f"Privacy: rho = {mechanism.rho:.6g} (zCDP), mu = {mechanism.privacy_cost:.6g} (Gaussian DP), "
         f"epsilon = {mechanism.epsilon(delta):.6g} at delta = {delta:g}."
@@ -186,7 +186,7 @@ def _tables_by_name(asked: Workload, workload: Any) -> list[tuple[str, npt.NDArr
 def _target_table(
     problem: FitnessForUse | PrivacyFirst | SoftmaxFitness, solution: Solution, terms: Terms
 ) -> Table:
-    """Return the table of query groups: target, achieved, how many bind, and their share of the bill."""
+    """Return the table of query groups: target, achieved, how many bind, and their share of the cost."""
     variances, slack = solution.mechanism.variances(problem.workload), max(1e-6, solution.gap**0.5)
     variances[problem.geometry.free_queries] = 0.0  # exact: what is left of them is rounding
     tight = variances >= (1 - slack) * problem.targets * (variances / problem.targets).max()
@@ -238,7 +238,7 @@ def _groups(workload: Workload) -> list[tuple[str, np.ndarray]]:
 
 
 def _privacy(out: Console, solution: Solution, mechanism: LinearGaussianMechanism, terms: Terms) -> None:
-    """Print the privacy of a mechanism in the three currencies, and how many neighbours bind."""
+    """Print the privacy of a mechanism as ρ, μ and (ε, δ), and how many neighbours bind."""
     out.print(privacy_text(mechanism, terms.delta))
     out.print(_binding(solution, len(mechanism.profile)))
 

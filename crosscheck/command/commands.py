@@ -117,14 +117,14 @@ def judge(
         float, typer.Option(help="Distance from the optimum up to which the exit status is 0.")
     ] = 1e-6,
 ) -> None:
-    """Say how far anybody's answer is from the optimum."""
+    """Say how far a given answer is from the optimum."""
     from dualmech.crosscheck.command import report
 
     request = _request(context)
     if problem != "fitness" and (rho is not None or epsilon is not None):
         raise UsageError(
             f"--rho and --epsilon belong to solve; judge takes an answer to --problem {problem} at "
-            f"sensitivity 1, and says what another is worth once scaled to it"
+            f"sensitivity 1, and reports another one scaled to it"
         )
     given = {"covariance": covariance, "strategy": strategy, "query_weights": query_weights}
     request.refuse_foreign(**given)

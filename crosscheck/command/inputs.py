@@ -150,7 +150,7 @@ def _on_basis(problem: OfCovariance, covariance: Array) -> Array:
     cells = problem.workload.shape[1]
     if covariance.shape != (cells, cells):
         raise InvalidInputError(
-            f"covariance must be that of the noise on the {cells} cells, or stand in an .npz file with its rows "
+            f"covariance must be that of the noise on the {cells} cells, or be in an .npz file with its rows "
             f"(the workload has rank {problem.geometry.rank}), got shape {covariance.shape}"
         )
     return problem.basis @ covariance @ problem.basis.T

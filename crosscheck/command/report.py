@@ -1,4 +1,4 @@
-"""What a practitioner reads: answers and verdicts, on a terminal."""
+"""Reports on a terminal: answers and verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``simulate``: from records to noisy tables that agree with each other, one CSV file a table."""
+"""The command ``simulate``: from records to noisy tables that agree with each other, one CSV file per table."""
 
 from __future__ import annotations
 

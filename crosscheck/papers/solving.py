@@ -12,7 +12,7 @@ from dualmech.errors import UncertifiedWarning
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Solve without warnings: what is not certified says so in the table."""
+    """Solve without warnings: the table shows what is not certified."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         yield

@@ -44,7 +44,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class InstanceVerdict:
-    """The outcome for a row on one instance."""
+    """The verdict on a row for one instance."""
 
     finding: Finding
     implied: Interval  # The squared costs that the fitting columns have in common

@@ -75,7 +75,7 @@ class CommonPoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommonState:
-    """Where the fixed point stands."""
+    """The state of the fixed point."""
 
     spectrum: CommonPoint  # what is proven here
     factors: Array  # factors, pulled, last_pulled: (p, r, r) V_i, ``P_i V_i``, and the same one step earlier
@@ -105,7 +105,7 @@ def start(program: CommonProgram, weights: Array | None = None) -> CommonState:
 
 
 def step(program: CommonProgram, state: CommonState) -> CommonState:
-    """Take a round of steps, then look at the gap."""
+    """Take a round of steps, then compute the gap."""
     for _ in range(ROUND):
         state = _momentum_step(program, state)
     return _with_gap(program, state)
@@ -134,7 +134,7 @@ def _momentum_step(program: CommonProgram, state: CommonState) -> CommonState:
 
 
 def _with_gap(program: CommonProgram, state: CommonState) -> CommonState:
-    """Return the state with what is proven there."""
+    """Return the state with both sides of its gap."""
     fitted = (state.pulled @ _transpose(state.factors)).sum(axis=0)
     inner = raise_above_bounds(program.bounds, (fitted + fitted.T) / 2)
     point = CommonPoint(

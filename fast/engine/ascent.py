@@ -51,7 +51,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ascent(Generic[S]):
-    """Where the solver stands: in the fixed point, or in Newton's method once that has begun."""
+    """The state of the solver: in the fixed point, or in Newton's method once that has begun."""
 
     at: S
     decompositions: int
@@ -63,7 +63,7 @@ class Ascent(Generic[S]):
         return self.at.spectrum
 
     def after(self, at: T) -> Ascent[T]:
-        """Return where the solver stands after a step, its decompositions counted."""
+        """Return the state after a step, its decompositions counted."""
         return Ascent(at, self.decompositions + at.decompositions, self.gaps)
 
 
@@ -124,7 +124,7 @@ def _better_solution(first: Solution, second: Solution) -> Solution:
 
 
 def _remaining_limits(limits: loop.Limits, first: Solution) -> loop.Limits | None:
-    """Return what a second run may still use, its news numbered on from the first; None where that is nothing."""
+    """Return the limits of a second run, its progress numbered on from the first; None where nothing is left."""
     steps, tell = limits.max_iterations - first.iterations, limits.callback
     seconds = None if limits.time_limit is None else limits.time_limit - first.seconds
     if steps <= 0 or (seconds is not None and seconds <= 0):
@@ -134,7 +134,7 @@ def _remaining_limits(limits: loop.Limits, first: Solution) -> loop.Limits | Non
 
 
 def _continued_progress(news: Progress, first: Solution) -> Progress:
-    """Number the news of a second run on from the first."""
+    """Number the progress of a second run on from the first."""
     return replace(news, iteration=news.iteration + first.iterations, seconds=news.seconds + first.seconds)
 
 

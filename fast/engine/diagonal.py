@@ -31,7 +31,7 @@ class DiagonalProgram:
 
     @property
     def operations(self) -> tuple[float, float]:
-        """Of a step of the fixed point and of one of Newton's method, about."""
+        """Approximate operations of a step of the fixed point and of one of Newton's method."""
         entries = self.squares.nnz + self.reach.nnz
         return 20.0 * entries, 40.0 * entries * max(1, entries // self.squares.shape[1])
 

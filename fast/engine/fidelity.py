@@ -64,7 +64,7 @@ class FidelityProgram:
 
     @property
     def operations(self) -> tuple[float, float]:
-        """Of a step of the fixed point and of one of Newton's method, about."""
+        """Approximate operations of a step of the fixed point and of one of Newton's method."""
         neighbours, queries, rank = self.sizes
         size = neighbours + queries
         first = 12.0 * rank**3 + 4.0 * size * rank**2

@@ -56,7 +56,7 @@ class WeightingProgram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InteriorPoint:
-    """Where the solver stands: weights x (k,) with slack (s,), dual weights y (s,), and what they prove.
+    """The state of the solver: weights x (k,) with slack (s,), dual weights y (s,), and what they prove.
 
     `answer` (k,) is the better of two weights, scaled to spend exactly 1: x, and those that y asks for.
     """
@@ -87,7 +87,7 @@ def minimise(
 
 
 def _evaluate(program: WeightingProgram, weights: Array, slack: Array, dual: Array) -> InteriorPoint:
-    """Look at both sides from weights strictly inside."""
+    """Evaluate both sides of the gap at strictly feasible weights."""
     p, costs, sensitivities = program.power, program.costs, program.sensitivities
     reach, spent = sensitivities @ dual, sensitivities.T @ weights
     asked = (costs / reach) ** (1 / (p + 1))

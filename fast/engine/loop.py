@@ -23,7 +23,7 @@ MARGIN = 0.5  # share of the tolerance that a solver aims at; the rest is for th
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """What a user asks of a run: the gap, when to give up, and who hears of its progress."""
+    """The limits of a run: the gap to prove, steps, seconds, and a callback for progress."""
 
     tol: float
     max_iterations: int = MOST_STEPS
@@ -39,7 +39,7 @@ class Limits:
         time_limit: float | None = None,
         callback: Callback | None = None,
     ) -> Limits:
-        """Refuse what cannot be meant."""
+        """Return the limits of a user's options; refuse those that are not allowed."""
         if callback is not None and not callable(callback):
             raise InputTypeError(f"callback must be callable, got {type(callback).__name__}")
         return cls(
@@ -90,7 +90,7 @@ class Outcome(Generic[S]):
     history: tuple[Progress, ...]
 
     def solution(self, problem: Any, primal: Any, dual: Any, limits: Limits, **more: Any) -> Solution:
-        """Let the problem judge what the run found; `more` overrules what is said of the run."""
+        """Let the problem judge what the run found; `more` overrides fields of the solution."""
         said: dict[str, Any] = {
             "otherwise": self.reason or Status.STALLED,
             "iterations": self.iterations,

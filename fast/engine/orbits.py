@@ -41,13 +41,13 @@ class Part:
 
     @property
     def operations(self) -> tuple[float, float]:
-        """That the gathered Hessian takes, from that of all weights and from a matrix for each group, about."""
+        """Approximate operations of the Hessian by group: from that of all weights, and from a matrix per group."""
         rank, members, groups = self.program.sizes[2], len(self.groups), len(np.unique(self.groups))
         return 15.0 * members**2 * rank, 2.0 * members * rank**2 + 2.0 * groups**2 * rank**2
 
     @property
     def by_members(self) -> bool:
-        """Whether the first of the two is the way."""
+        """Whether the first of the two takes fewer operations."""
         first, second = self.operations
         return self.distinct or (first <= second and len(self.groups) <= MOST_MEMBERS)
 
@@ -74,7 +74,7 @@ class OrbitProgram:
 
     @property
     def operations(self) -> tuple[float, float]:
-        """Of a step of the fixed point and of one of Newton's method, about."""
+        """Approximate operations of a step of the fixed point and of one of Newton's method."""
         first = sum(part.program.operations[0] for part in self.parts)
         second = sum(part.operations[0 if part.by_members else 1] for part in self.parts)
         if self.diagonal is not None:
@@ -89,7 +89,7 @@ class OrbitProgram:
         )
 
     def gather(self, values: list[Array], diagonal: Array | None) -> Array:
-        """Return sums by group of what each part's weights say."""
+        """Return sums by group of a value for each part's weights."""
         total = np.zeros(self.neighbours + self.queries) if diagonal is None else diagonal.copy()
         for part, own in zip(self.parts, values, strict=True):
             total += np.bincount(part.groups, own, len(total))

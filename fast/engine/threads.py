@@ -1,4 +1,4 @@
-"""How many BLAS threads a solve gets: one for small matrices, where more only wait for each other."""
+"""How many BLAS threads a solve gets: one for small matrices, where more are slower."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class _ActiveSet:
 
 
 def _enter(state: _ActiveSet) -> _ActiveSet:
-    """Let the cell of steepest descent enter, then let leave whoever would turn negative.
+    """Let the cell of steepest descent enter, then remove the cells that would turn negative.
 
     Raises `numpy.linalg.LinAlgError` where no cell lowers the distance by more than rounding.
     """

@@ -58,9 +58,9 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PatternPoint:
-    """Where the method stands: weights and slacks on the patterns of some sets, costs, and the adversary's side."""
+    """The state of the method: weights and slacks on the patterns of some sets, costs, and the adversary's side."""
 
-    sets: Sets  # S, one a row (s, n)
+    sets: Sets  # S, one per row (s, n)
     weights: Array  # weights, slacks: (s,) w and s
     slacks: Array
     costs: Array  # (n,) y

@@ -164,7 +164,7 @@ def _evaluate(
     before: int,
     smoothing: float = 0.0,
 ) -> ReuseState:
-    """Look at both sides from here; a smoothed covariance takes the plain one's place where it is better."""
+    """Evaluate both sides of the gap; a smoothed covariance replaces the plain one where it is better."""
     objective = _objective(task, point)
     if smoothing:
         smooth = point.smoothed(smoothing)

@@ -223,7 +223,7 @@ def _first_covariance(
         queries = np.asarray(strategy)
         if queries.shape[1] != problem.workload.shape[1]:
             raise InvalidInputError(
-                f"strategy must have {problem.workload.shape[1]} columns, one a cell, got {queries.shape[1]}"
+                f"strategy must have {problem.workload.shape[1]} columns, one per cell, got {queries.shape[1]}"
             )
         noise = problem.basis @ np.linalg.pinv(queries)
         missed = np.linalg.norm(problem.basis - noise @ queries, axis=1)

@@ -159,7 +159,7 @@ class Statement:
 
 
 def solve(reading: Readout, request: BackendRequest) -> Solution:
-    """Run a program step by step, and let the judge have the last word."""
+    """Run a program step by step, and let the judge decide."""
     name, tol, options, steps = request.backend, request.tol, request.options, reading.steps
     if steps is None:
         steps = _accuracies(tol, fixed=not backends.accuracy(name, tol).keys() - options.keys())
@@ -233,7 +233,7 @@ def _best(
 ) -> Answer:
     """Take one step after another until the judge grants the tolerance, and return the best answer.
 
-    CVXPY compiles once, and a backend that can starts where it ended. That a later step fails is no loss.
+    CVXPY compiles once, and a backend that can starts where it ended. A later step that fails is ignored.
     """
     answers: list[Answer] = []
     began, left = time.perf_counter(), time_limit

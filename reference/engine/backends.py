@@ -36,7 +36,7 @@ SCS_INTERRUPTED = -5  # the status by which SCS reports that Ctrl-C ended it
 class BackendRun:
     """How a run ended: the backend's own word, whether a limit ended it, and what it took.
 
-    The values themselves stand in the program's variables and constraints.
+    The values themselves are in the program's variables and constraints.
     """
 
     status: str
@@ -64,7 +64,7 @@ def installed(cones: frozenset[str] = SEMIDEFINITE) -> dict[str, str]:
 def backend_name(backend: str, cones: frozenset[str] = SEMIDEFINITE) -> str:
     """Return a backend's name in capitals; refuse one that is not installed or cannot do the cones.
 
-    Raises `BackendError` for the message lists the backends that can; `InputTypeError` where `backend` is not text.
+    Raises `BackendError`, whose message lists the backends that can; `InputTypeError` where `backend` is not text.
     """
     if not isinstance(backend, str):
         raise InputTypeError(f"backend must be a name such as 'CLARABEL', got {backend!r}")
@@ -103,14 +103,14 @@ def run(
     time_limit: float | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> BackendRun:
-    """Solve a program, whatever comes of it; the answer stands in its variables.
+    """Solve a program, whatever the outcome; the answer is left in its variables.
 
     Raises `BackendError` where the backend failed, refused an option, or has no limit on time; `KeyboardInterrupt`
     for ctrl-C.
 
     - `program`: what to solve;
     - `backend`: a name that `backend_name` returned;
-    - `tol`: gap that the judge shall be able to prove;
+    - `tol`: gap that the judge is to prove;
     - `time_limit`: seconds, for the backends that have such a limit;
     - `options`: the backend's own options; they overrule those that `tol` chose.
     """

@@ -100,7 +100,7 @@ class Scaled:
         inner : (r, r) array or None
             What the backend returned.
         spare : float
-            Squared cost, in scaled units, that may be added to take back noise that hardly anyone needs.
+            Squared cost, in scaled units, that may be added to take back noise that no binding constraint needs.
             With ``P = moves moves'``, ``(Σ⁻¹ + spare · P⁻¹)⁻¹ ⪯ Σ`` costs at most `spare` more, since
             ``b_i' P⁻¹ b_i ≤ 1``. A backend leaves large variances where nothing asks for less; they drown the
             small ones in rounding.

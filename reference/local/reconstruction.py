@@ -58,7 +58,7 @@ def reconstruct(
     given, size = validate.finite(2, strategy=strategy), workload.shape[1]
     if given.shape[1] != size or np.any(given < 0):
         raise InvalidInputError(
-            f"strategy must have {size} columns, one a user type, and no negative entry, got shape {given.shape} and "
+            f"strategy must have {size} columns, one per user type, and no negative entry, got shape {given.shape} and "
             f"a least entry of {given.min():g}"
         )
     name = backends.backend_name(backend, CONES)

@@ -192,7 +192,7 @@ class TestArchives:
                 archives.read_npz(path, "example", (1,))
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("schema.npy", b"not an array")
-        with pytest.raises(FileFormatError, match="'schema' is no array"):
+        with pytest.raises(FileFormatError, match="'schema' is not an array"):
             archives.read_npz(path, "example", (1,))
 
     def test_objects_are_neither_read_nor_written(self, tmp_path: Path) -> None:

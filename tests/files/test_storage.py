@@ -241,7 +241,7 @@ class TestComposed:
             (
                 "split",
                 {"workload.queries": [0, 0, 1], "workload.queries.tuple": 3},
-                "queries must be 4, one an attribute",
+                "queries must be 4, one per attribute",
             ),
             ("split", {"workload.queries": [0, 0, 1, -2]}, "must be a list of whole numbers from -1"),
             ("split", {"primal.shapes": [0, 0, 1, -1]}, r"shapes\[3\]"),
@@ -259,7 +259,7 @@ class TestComposed:
             (
                 "union",
                 {"workload.queries": [0, -1, 0, 1], "workload.queries.tuple": 4},
-                "queries must be 5, one an attribute of a table",
+                "queries must be 5, one per attribute of a table",
             ),
             ("union", {"workload.queries": [0, -1, 0, 1, 0]}, "must be over 6 values"),
             ("union", {"workload.queries": [0, -1, 0, 3, 2]}, "needs 'workload.queries#3'"),
@@ -281,7 +281,7 @@ class TestComposed:
             ("union", {"primal.covariances#0": np.eye(2)}, "must have shape"),
             ("union", {"primal.bases#1": np.eye(2)}, "basis and covariance must have shapes"),
             ("union", {"primal.bases#1": np.ones((4, 4))}, "basis must be orthonormal"),
-            ("union", {"dual.neighbour_weights": np.ones(3)}, "neighbour_weights must be 4, one an orbit"),
+            ("union", {"dual.neighbour_weights": np.ones(3)}, "neighbour_weights must be 4, one per orbit"),
             ("union", {"dual.query_weights": np.ones((2, 2))}, "query_weights must have 1 dimension"),
             ("product", {"workload.factors": [0, 0, 7]}, "needs 'workload.factors#7'"),
             ("product", {"targets.tuple": 2}, "targets.tuple must be their number, 3"),

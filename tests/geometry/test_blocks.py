@@ -440,7 +440,7 @@ class TestJudge:
         point = random_point(problem.geometry, np.random.default_rng(0))
         queries = np.ones(len(problem.geometry.tables))
         for dual, message in (
-            (dm.FitnessDual(np.ones(99), queries), "neighbour_weights must be 3, one an orbit, got 99"),
+            (dm.FitnessDual(np.ones(99), queries), "neighbour_weights must be 3, one per orbit, got 99"),
             (dm.FitnessDual(np.ones(3), np.ones(99)), "query_weights must be"),
             (dm.FitnessDual(np.ones(3), np.ones((2, 2))), "query_weights must have 1 dimension"),
             (dm.VarianceDual(np.ones(3)), "must be a dualmech.FitnessDual"),

@@ -33,7 +33,7 @@ def random_tables(seed: int) -> dm.MarginalWorkload:
 
 
 def spread(workload: dm.MarginalWorkload, values: Array) -> Array:
-    """A number a table, repeated for its cells."""
+    """A number per table, repeated for its cells."""
     return np.repeat(values, workload.table_cells.astype(int))
 
 
@@ -317,7 +317,7 @@ class TestRelease:
         ("message", "text"),
         [
             ("must name the attribute 'c'", "a,b\n0,0\n"),
-            ("line 3 is no record of codes: '0,x,0'", "a,b,c\n0,0,0\n0,x,0\n"),
+            ("line 3 is not a record of codes: '0,x,0'", "a,b,c\n0,0,0\n0,x,0\n"),
             ("record 2 has 3 for 'b' of size 3", "a,b,c\n0,0,0\n0,3,0\n"),
             ("record 1 has -1 for 'a'", "a,b,c\n-1,0,0\n"),
             ("names the attribute 'a' more than once", "a,b,c,a\n0,0,0,1\n"),

@@ -291,7 +291,7 @@ class TestMechanism:
                 lambda made: dm.ProductMechanism([made.factors[0], cast(Any, 3)]),
             ),
             ("release nothing exactly", lambda made: dm.ProductMechanism([made.factors[0], EXACT])),
-            ("queries must be 2, one a factor, got 1", lambda made: made.variance_of([1, 0, 0])),
+            ("queries must be 2, one per factor, got 1", lambda made: made.variance_of([1, 0, 0])),
             ("must map attributes", lambda made: made.variance_of([1, 0, 0], [1, 0])),
             ("made by dualmech.workloads.kron", lambda made: made.variances(PREFIXES)),
             ("tables of the mechanism's domain", lambda made: made.variances(TWICE)),

@@ -251,7 +251,7 @@ class TestPopulation:
     def test_files_are_checked(self, tmp_path: Path) -> None:
         np.save(tmp_path / "few.npy", np.ones((2, 7)))
         np.save(tmp_path / "low.npy", -np.ones((2, 206)))
-        with pytest.raises(dm.InvalidInputError, match=r"206 cells a block, .*few\.npy has 7"):
+        with pytest.raises(dm.InvalidInputError, match=r"206 cells per block, .*few\.npy has 7"):
             common_population.read_counts(str(tmp_path / "few.npy"), 206)
         with pytest.raises(dm.InvalidInputError, match="must be counts"):
             common_population.read_counts(str(tmp_path / "low.npy"), 206)
@@ -476,7 +476,7 @@ class TestCommand:
         (row,) = (task() for task in sheets["common/thresholds"].tasks(True)[:1])
         assert isinstance(row, ThresholdRow)
         assert (row.blocks, row.number, row.real) == (path, 30, True)
-        with pytest.raises(dm.InvalidInputError, match=re.escape("128 cells a block")):
+        with pytest.raises(dm.InvalidInputError, match=re.escape("128 cells per block")):
             tables.with_data(tables.select_sheets(["common/hisrace"]), path)
 
     @pytest.mark.parametrize(

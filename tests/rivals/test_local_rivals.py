@@ -241,7 +241,7 @@ class TestResponses:
     def test_what_reports_do_not_tell_is_refused(self) -> None:
         rival = rivals.fourier_response(3, 1.0, order=1)
         assert rival.user_variances(dm.workloads.marginals([2] * 3, ways=1)).shape == (8,)
-        with pytest.raises(dm.InvalidInputError, match="do not tell what the workload asks"):
+        with pytest.raises(dm.InvalidInputError, match="do not determine the workload"):
             rival.user_variances(dm.workloads.identity(8))
 
     @pytest.mark.parametrize(

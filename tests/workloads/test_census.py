@@ -211,7 +211,7 @@ class TestPerTable:
         asked = workloads.sex_by_age(single_years=False)
         with pytest.raises(InvalidInputError, match="'P12' is not"):
             census.per_table(asked, {f"P12{letter}": 1.0 for letter in "ABCDEFGHI"})
-        with pytest.raises(InvalidInputError, match="'PCT12' is none"):
+        with pytest.raises(InvalidInputError, match="'PCT12' is not one"):
             census.per_table(asked, {"P12": 1.0, "PCT12": 2.0})
         with pytest.raises(InputTypeError, match="numbers must map"):
             census.per_table(asked, 1.0)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
 
-Sets = npt.NDArray[np.bool_]  # subsets of the user types, one a row (s, n)
+Sets = npt.NDArray[np.bool_]  # subsets of the user types, one per row (s, n)
 
 EXACT = 32  # user types up to which all 2^n patterns are priced, those of more than 24 in single precision
 DOUBLE = 24  # user types up to which patterns are priced in double precision

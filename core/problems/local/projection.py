@@ -238,7 +238,7 @@ class LocalProjection(Problem):
         given, outputs = validate.finite(1, floor=floor), len(self.matrix)
         if given.shape != (outputs,) or np.any(given < 0):
             raise InvalidInputError(
-                f"floor must hold {outputs} probabilities, one an output and none negative, got {len(given)} numbers "
+                f"floor must hold {outputs} probabilities, one per output and none negative, got {len(given)} numbers "
                 f"down to {given.min():g}"
             )
         total, spare = float(given.sum()), 8 * outputs * EPS

@@ -112,7 +112,7 @@ def read_counts(path: str, cells: int) -> Array:
     """
     counts = _matrix(path)
     if counts.shape[1] != cells:
-        raise InvalidInputError(f"data must have {cells} cells a block, {path} has {counts.shape[1]}")
+        raise InvalidInputError(f"data must have {cells} cells per block, {path} has {counts.shape[1]}")
     if counts.min() < 0:
         raise InvalidInputError(f"data must be counts, {path} has {counts.min():g}")
     return counts

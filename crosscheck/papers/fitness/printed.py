@@ -32,7 +32,7 @@ class RatioTable:
     # By the parameter's value: what the running text says of SM-II's total squared error as a multiple
     # of CA's
     total_error: dict[int | None, str]
-    # By the parameter's value: one text a mechanism, in the order of `MECHANISMS`
+    # By the parameter's value: one text per mechanism, in the order of `MECHANISMS`
     rows: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def with_rows(self, printed: str) -> RatioTable:

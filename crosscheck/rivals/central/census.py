@@ -133,7 +133,7 @@ def _checked(counts: npt.ArrayLike, choices: npt.ArrayLike, options: int) -> tup
     if kinds < 2:
         raise InvalidInputError(f"options must be at least 2, got {kinds}")
     if right.shape != people.shape or np.any(right != np.asarray(choices)):
-        raise InvalidInputError(f"choices must be {len(people)} integers, one a count")
+        raise InvalidInputError(f"choices must be {len(people)} integers, one per count")
     if right.min() < 0 or right.max() >= kinds:
         raise InvalidInputError(
             f"choices must lie between 0 and {kinds - 1}, got {right.min()} to {right.max()}"

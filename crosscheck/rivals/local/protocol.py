@@ -79,7 +79,7 @@ class LocalRival(ABC):
     def _gram_of(self, workload: Workload) -> Array:
         if check_workload(workload).shape[1] != self.user_types:
             raise InvalidInputError(
-                f"workload must have {self.user_types} cells, one a user type, got {workload.shape[1]}"
+                f"workload must have {self.user_types} cells, one per user type, got {workload.shape[1]}"
             )
         return workload.gram()
 
@@ -121,7 +121,7 @@ class FactorisedRival(LocalRival):
         asked = self._gram_of(workload)
         inverse, unseen = self._inverse()
         if float(np.einsum("iu,uv,iv->", unseen, asked, unseen)) > UNSEEN * float(np.trace(asked)):
-            raise InvalidInputError("the reports of the mechanism do not tell what the workload asks")
+            raise InvalidInputError("the mechanism's reports do not determine the workload's answers")
         form = inverse @ asked @ inverse
         return np.asarray(self.second_moments((form + form.T) / 2) - np.diag(asked))
 

@@ -1,4 +1,4 @@
-"""Fixed mechanisms of few outputs: randomised response, Hadamard response, and one Fourier coefficient a user."""
+"""Fixed mechanisms of few outputs: randomised response, Hadamard response, and one Fourier coefficient per user."""
 
 from __future__ import annotations
 
