@@ -41,7 +41,7 @@ def is_identity(matrix: Matrix) -> bool:
     return bool(np.all(np.diagonal(matrix) == 1) and np.count_nonzero(matrix) == rows)
 
 
-def equilibrated(matrix: Array) -> Array:
+def equilibrate(matrix: Array) -> Array:
     """Scale the rows, then the columns, to unit norm (zero ones stay), so that rank ignores units.
 
     Multiplying rows or columns by positive numbers never changes a rank; without it, a query asked in
@@ -64,7 +64,7 @@ def rank(matrix: Array) -> int:
     """Return the numerical rank of a matrix, units ignored."""
     if is_identity(matrix):
         return int(matrix.shape[0])
-    scaled = equilibrated(matrix)
+    scaled = equilibrate(matrix)
     return numerical_rank(singular_values(scaled), scaled.shape)
 
 

@@ -1,8 +1,8 @@
 """The refined privacy ordering: every stage by Newton's method on its dual, as far as doubles reach.
 
 A stage is fitness for use with offsets, smaller with each stage (`dualmech.problems.stages`). The method of
-`dualmech.fast.engine.newton` takes it to a gap near 1e-13, far below any tolerance that is promised, because the next
-stage inherits what is left.
+`dualmech.fast.engine.newton` takes it to a gap near 1e-13, far below any tolerance asked for, because the next stage
+inherits what is left.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def logdet(aim: Aim, moves: Array, queries: Array, sharpness: float) -> cp.Probl
     ``α° − s/t − m/t − k/t``, since every multiplier times its slack is 1/t and ``⟨Σ°⁻¹, Σ°⟩ = k``. At a
     feasible (α, Σ) it is at most α, every other term being ≤ 0. So no feasible α is below that value.
 
-    Problem 2 stands here alike, with κ for α in the objective. The parameter 1/t may be changed in place.
+    Problem 2 is stated likewise, with κ for α in the objective. The parameter 1/t may be changed in place.
     """
     BU, L = cp.Constant(moves, name="BU"), cp.Constant(queries, name="L")
     Sigma = _symmetric("Sigma", moves.shape[0])

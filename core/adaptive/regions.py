@@ -86,7 +86,7 @@ class ConfidenceRegion:
         if total is not None:
             most = min(most, validate.positive_number(total=total))
         if not np.isfinite(most):
-            raise InvalidInputError(_unbounded(whitened))
+            raise InvalidInputError(_unbounded_message(whitened))
         fields = (mechanism, given, level, total, squared, most, whitened, centre)
         for name, value in zip(self.__dataclass_fields__, fields, strict=True):
             object.__setattr__(self, name, value)
@@ -211,7 +211,7 @@ def _most_records(rows: Array, centre: Array, squared_radius: float) -> float:
     return max(float(nearest @ centre + np.linalg.norm(nearest) * squared_radius**0.5) / least, 0.0)
 
 
-def _unbounded(rows: Array) -> str:
+def _unbounded_message(rows: Array) -> str:
     cell = int(np.argmax(_nearest_in_hull(rows)))
     return (
         f"total must be given: the answer does not bound the region, records of cell {cell} "

@@ -130,7 +130,7 @@ def evaluate(blocks: Any, point: BlockPoint) -> BlockForms | None:
         np.add.at(variances, block.rows, own)
         np.add.at(variance_rounding, block.rows, (2 * len(regularised) + depth) * EPS * sizes)
     # What rounding hides of a query may be a part that it needs, which then meets the noise of its block.
-    hidden = (blocks.hidden * blocks.magnitudes) ** 2 * _all_noise(blocks, point)
+    hidden = (blocks.rounding_threshold * blocks.magnitudes) ** 2 * _all_noise(blocks, point)
     return BlockForms(blocks, costs, variances, cost_rounding, variance_rounding + hidden)
 
 
@@ -152,7 +152,7 @@ def trace_norm(blocks: Any, neighbour_weights: Array, query_weights: Array) -> J
         norm, rounding = linalg.trace_norm(factors[:, None] * (block.queries @ block.steps) * moves)
         total, allowance = total + norm, allowance + rounding
         copies += float(np.sqrt(block.copies * len(block.moves)))
-    return total, float(allowance + blocks.hidden * reach * copies)
+    return total, float(allowance + blocks.rounding_threshold * reach * copies)
 
 
 def shares(blocks: Any, neighbour_weights: Array, query_weights: Array) -> Array:

@@ -170,8 +170,8 @@ class Blocks:
         return 4 * longest * (1 + max(len(own) for own in self.parts))
 
     @property
-    def hidden(self) -> float:
-        """Largest part of a query, over its largest entry, that may have been taken for rounding of zero."""
+    def rounding_threshold(self) -> float:
+        """Largest part of a query, over its largest entry, that may have been set to zero as rounding."""
         return 0.0 if self.exact else self.depth * EPS
 
     def point(self, primal: Any) -> BlockPoint:

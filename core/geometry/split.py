@@ -62,7 +62,7 @@ class SplitForms:
     def variances(self) -> Array:
         """The largest variance of a query of each table (tables,)."""
         largest = np.zeros(len(self.split.workload.tables.axes))
-        found, tables = self.split.cases(self.parts)
+        found, tables = self.split.worst_variances(self.parts)
         np.maximum.at(largest, tables, found.T @ self.levels)
         return largest
 
@@ -181,7 +181,7 @@ class Split:
         if not valid_weights(tables):
             return 0.0, 0.0
         weights = tables / tables.max()
-        gains = self.gains(neighbour_weights, query_weights.queries)
+        gains = self.bound_products(neighbour_weights, query_weights.queries)
         return float(np.sqrt(gains @ weights).sum()) ** 2 / float(weights @ targets), 0.0
 
     def total_bound(self, neighbour_weights: Sequence[Array], weights: Array) -> Judged:
@@ -192,7 +192,9 @@ class Split:
         """Return the terms of `total_bound` under its roots (t, tables)."""
         counts = np.array(self.workload.table_counts, dtype=np.float64)
         even = [np.ones(count) for count in self.workload.table_shape(range(len(self.workload.sizes)))]
-        return sp.csr_array(self.gains(neighbour_weights, even).multiply((weights * counts)[None, :]))
+        return sp.csr_array(
+            self.bound_products(neighbour_weights, even).multiply((weights * counts)[None, :])
+        )
 
     def per_query(self, numbers: Array) -> Array:
         """Return one number per query, from one per table; refused where they are too many to write out."""
@@ -220,7 +222,7 @@ class Split:
         worst = np.array([part.residual_cost for part in parts])
         return np.array([worst[list(axes)].prod() for axes in self.workload.tables.lattice.axes])
 
-    def cases(self, parts: Sequence[SplitNoise]) -> tuple[sp.csr_array, Index]:
+    def worst_variances(self, parts: Sequence[SplitNoise]) -> tuple[sp.csr_array, Index]:
         """Return the variances, ``N'τ``, of queries among which each table's worst is, and the table of each.
 
         Raises `InvalidInputError` for more than `MAX_CASES` of them.
@@ -237,7 +239,9 @@ class Split:
         sums = [np.array([[part.residual_variances.sum(), part.total_parts.sum()]]) for part in parts]
         return np.asarray(self._by_table(sums) @ weights)
 
-    def gains(self, neighbour_weights: Sequence[Array], query_weights: Sequence[Array]) -> sp.csr_array:
+    def bound_products(
+        self, neighbour_weights: Sequence[Array], query_weights: Sequence[Array]
+    ) -> sp.csr_array:
         """Return the numbers ``Π_{i in T} a_i² Π_{i in S, not T} b_i²`` (t, tables) of the bound."""
         pairs = []
         for axis, (own, weights) in enumerate(zip(neighbour_weights, query_weights, strict=True)):

@@ -117,7 +117,7 @@ def _best_levels(
     problem: FitnessForUse, shapes: tuple[Array, ...], parts: Any, balanced: Balanced
 ) -> tuple[tuple[float, SplitPoint], int]:
     split = problem.geometry
-    cases, tables = split.cases(parts)
+    cases, tables = split.worst_variances(parts)
     costs = split.costs(parts)
     levels, _, steps = balanced(costs, cases / problem.targets[tables])
     point = problem.feasible(SplitPoint(shapes, levels))
@@ -127,7 +127,7 @@ def _best_levels(
 def _best_weights(
     problem: FitnessForUse, found: Attributes, balanced: Balanced
 ) -> tuple[tuple[float, FitnessDual], int]:
-    gains = problem.geometry.gains(found.neighbour_weights, found.query_weights)
+    gains = problem.geometry.bound_products(found.neighbour_weights, found.query_weights)
     _, shares, steps = balanced(np.ones(gains.shape[0]), gains / problem.targets)
     weights = shares / problem.targets
     dual = FitnessDual(found.neighbour_weights, SplitWeights(found.query_weights, weights))

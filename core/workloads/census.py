@@ -70,7 +70,7 @@ def census_redistricting() -> UnionWorkload:
     ('P1: total', 'P1: White + Asian', 'P2 by race: not Hispanic or Latino, White + Asian')
     """
     sizes = {"voting-age": 2, "hispanic": 2, "race": len(RACE_SETS), "quarters": len(_quarters())}
-    return union(sizes, _redistricting("voting-age", _group_counts(2, {f"{ADULT_AGE} or over": [1]})))
+    return union(sizes, _redistricting_tables("voting-age", _group_counts(2, {f"{ADULT_AGE} or over": [1]})))
 
 
 def sex_by_age(iterations: bool = True, single_years: bool = True, ages: int = 103) -> UnionWorkload:
@@ -125,7 +125,7 @@ def census_tables(ages: int = 103) -> UnionWorkload:
     first = _first_years(ages)
     sizes = {"sex": 2, "age": len(first), "hispanic": 2, "race": len(RACE_SETS), "quarters": len(_quarters())}
     grown = _group_counts(len(first), {f"{ADULT_AGE} or over": np.flatnonzero(first >= ADULT_AGE)})
-    return union(sizes, _redistricting("age", grown) | _sexes_by_age(ages, True, True))
+    return union(sizes, _redistricting_tables("age", grown) | _sexes_by_age(ages, True, True))
 
 
 def per_table(workload: UnionWorkload, numbers: Mapping[str, float]) -> dict[str, float]:
@@ -175,7 +175,7 @@ def published(name: str) -> tuple[str, str]:
     return table, table.rstrip(string.ascii_uppercase)
 
 
-def _redistricting(age: str, adults: Workload) -> Tables:
+def _redistricting_tables(age: str, adults: Workload) -> Tables:
     races = _race_lines()
     origin = _group_counts(2, {"total": [0, 1], "Hispanic or Latino": [1]})
     other = _group_counts(2, {"not Hispanic or Latino": [0]})

@@ -68,10 +68,10 @@ def solve(
     with warnings.catch_warnings(), report.progress("steps") as callback:
         warnings.simplefilter("ignore", UncertifiedWarning)
         if refine:
-            found = _refined(posed, layer, backend, tol)
+            found = _refine(posed, layer, backend, tol)
             answer, stages = found.solution, found.stages
         else:
-            answer, stages = _solved(posed, layer, backend, tol, callback), ()
+            answer, stages = _solve(posed, layer, backend, tol, callback), ()
     if output is not None:
         solutions.save_solution(answer, output)
     out = report.console()
@@ -173,7 +173,7 @@ def _request(context: typer.Context) -> Request:
     return Request(**{name: context.params[name] for name in Request.__slots__ if name in context.params})
 
 
-def _solved(
+def _solve(
     problem: Any, layer: Layer, backend: str | None, tol: float | None, callback: Callback
 ) -> Solution:
     if layer is Layer.FAST:
@@ -183,7 +183,7 @@ def _solved(
     return reference.solve(problem, backend=backend or "CLARABEL", tol=tol)
 
 
-def _refined(problem: Any, layer: Layer, backend: str | None, tol: float | None) -> Refinement:
+def _refine(problem: Any, layer: Layer, backend: str | None, tol: float | None) -> Refinement:
     if layer is Layer.FAST:
         return fast.refine(problem, tol=1e-9 if tol is None else tol)
     from dualmech import reference

@@ -91,7 +91,7 @@ def crosscheck(
     outcomes: set[Agreement] = set()
     batches = sheets.compute(list(chosen.values()), quick, jobs)
     for (name, sheet), rows in zip(chosen.items(), batches, strict=True):
-        sheet.show(out, f"{name}: {sheet.source}", _watched(rows, outcomes))
+        sheet.show(out, f"{name}: {sheet.source}", _with_progress(rows, outcomes))
         if output is not None and sheet.picture:
             for path in plots.save_picture(name.replace("/", "-"), output, sheet.picture):
                 out.print(f"written: {path}", markup=False, soft_wrap=True)
@@ -100,7 +100,7 @@ def crosscheck(
     raise typer.Exit(3 if Agreement.WIDE in outcomes else 0)
 
 
-def _watched(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) -> Iterator[sheets.Computed]:
+def _with_progress(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) -> Iterator[sheets.Computed]:
     """Yield rows as they are computed, with a line of progress in between, and note how each came out."""
     from dualmech.crosscheck.command import report
 

@@ -35,7 +35,7 @@ def dual(frame: Frame, point: PatternPoint, view: View, relaxation: Relaxation |
 
 
 def closed_form_weights(problem: LocalStrategy, given: LocalDual) -> LocalDual:
-    """Return dual weights that take no time to judge: beyond few user types the closed-form bound is what counts."""
+    """Return dual weights that are quick to judge; beyond few user types they leave the closed-form bound to decide."""
     if problem.user_types <= CHEAP:
         return given
     return replace(given, relaxation=Relaxation.of(problem.user_types))

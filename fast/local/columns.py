@@ -27,7 +27,7 @@ so many for each user type, and the gap has just become smaller."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Where the generation stands: a point on some patterns, what it proves, and the patterns to add.
+    """The state of column generation: a point on some patterns, what it proves, and the patterns to add.
 
     `objective` and `lower_bound` are in the units of the frame; in the worst case the sum of the squared lengths of
     the workload's columns is added to n times either, so that they cannot vanish.

@@ -92,7 +92,7 @@ def descend(
     outputs: int | None = None,
     published: bool = False,
 ) -> tuple[Array, list[Progress]]:
-    """Return the best strategy that the descent meets; the length of its steps is found by trial."""
+    """Return the best strategy on the descent's way; its step length is found by trial."""
     gram = problem.root.T @ problem.root
     unit = float(np.trace(gram)) / len(gram)
     growth = float(np.exp(problem.epsilon))

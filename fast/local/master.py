@@ -57,7 +57,7 @@ def progress(frame: Frame, point: PatternPoint, view: View) -> float:
 
 
 def _residual(frame: Frame, point: PatternPoint, view: View) -> float:
-    """Return by how much the slacks miss what they stand for, each times its weight."""
+    """Return how far the slacks are from their definition, each times its weight."""
     total = np.abs(point.weights * (view.rows @ point.costs - point.slacks) - view.forms).sum()
     if frame.adversary:
         limits = frame.lengths + point.level - point.spare

@@ -71,7 +71,7 @@ class PatternPoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """What a point looks like: its objective and the quantities of the Newton equations.
+    """The values at a point: its objective and the quantities of the Newton equations.
 
     `objective` and `matrix`, Z, are in the units of the frame; `forms` is ``w_S ‖Z'p_S‖² / a_S``, `rows` are the
     patterns (s, n), and `coordinates` the same in the frame.
@@ -138,8 +138,8 @@ def replace_patterns(
 ) -> PatternPoint:
     """Keep the chosen patterns and add others; no product falls short of a given one, and sums are at 1.
 
-    A point that was solved further than what is asked next has nothing left to move with: where a product is far too
-    small, the smaller of its factors is raised.
+    A point that was solved further than what is asked next leaves no room for steps: where a product is far too small,
+    the smaller of its factors is raised.
     """
     product = max(product, float(np.mean(point.weights * point.slacks)))
     kept, slacks = point.weights[playing], point.slacks[playing]

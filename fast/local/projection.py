@@ -146,7 +146,7 @@ def _start(problem: LocalProjection) -> _ProjectionState:
 
 
 def _step(problem: LocalProjection, state: _ProjectionState) -> _ProjectionState:
-    """Take one Newton step, damped until the dual function rises by enough of what was promised.
+    """Take one Newton step, damped until the dual function rises by enough of the predicted increase.
 
     Raises `numpy.linalg.LinAlgError` where no step raises it.
     """

@@ -125,9 +125,9 @@ def _by_search(
 
 
 def _by_design(problem: LocalStrategy, limits: loop.Limits, rng: np.random.Generator) -> Solution | None:
-    """Return subset selection by a design where all user types are alike, and it is the best strategy."""
+    """Return subset selection by a design where the workload treats all user types equally: then it is optimal."""
     began = time.perf_counter()
-    known = designs.strategy(problem, rng) if designs.treats_all_alike(problem) else None
+    known = designs.strategy(problem, rng) if designs.treats_all_equally(problem) else None
     if known is None:
         return None
     point = problem.feasible(LocalPoint(known, problem.prior))

@@ -30,7 +30,7 @@ def solve(
 ) -> Solution:
     """Find noise and weights of product form; see `dualmech.fast.solve`.
 
-    The gap that such forms leave is not closed: ask for what is needed, a few percent, or take the interval.
+    The gap that product forms leave is not closed: ask for a few percent, or use the interval.
     """
     if orbits is not None or start is not None:
         raise InvalidInputError("orbits and start are for geometry 'dense'")

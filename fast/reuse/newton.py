@@ -56,7 +56,7 @@ class ReuseProgram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReuseState:
-    """Where the solver stands."""
+    """The state of the solver."""
 
     point: Spectrum  # the decomposition at these weights, its factors ending in rows r_a for the columns of L
     weights: Array  # weights, slacks: (s + m,) λ then μ, and their z

@@ -198,7 +198,7 @@ def _direction(method: str, options: SoftmaxOptions) -> Callable[[Derivatives], 
 
 
 def _progress(point: ObjectivePoint, iteration: int, seconds: float) -> Progress:
-    """Report both sides of Problem 1 where a sub-problem ends."""
+    """Report both sides of Problem 1 at the end of a sub-problem."""
     value = float(point.profile.max() * point.ratios.max())
     bound = point.objective.trace_norm(point.neighbour_shares, point.query_shares) ** 2
     return Progress(iteration, value, bound, (value - bound) / bound if bound > 0 else np.inf, seconds)

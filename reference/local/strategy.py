@@ -128,7 +128,7 @@ class StrategyUnits:
         return self.dual(np.zeros(self.root.T.shape), np.zeros(len(self.share)))
 
 
-def _reading_of_sdp(scaled: StrategyUnits) -> attempts.Readout:
+def _sdp_readout(scaled: StrategyUnits) -> attempts.Readout:
     rows, basis = scaled.patterns, scaled.basis
     program = sdp(rows, rows @ basis / np.sqrt(rows @ scaled.share)[:, None], scaled.root @ basis)
 
@@ -139,10 +139,10 @@ def _reading_of_sdp(scaled: StrategyUnits) -> attempts.Readout:
         size = basis.shape[1]
         return scaled.dual(-basis @ schur[:size, size:], columns)
 
-    return _reading(program, scaled, lambda: program.var_dict["w"].value, multipliers)
+    return _readout(program, scaled, lambda: program.var_dict["w"].value, multipliers)
 
 
-def _reading_of_socp(scaled: StrategyUnits) -> attempts.Readout:
+def _socp_readout(scaled: StrategyUnits) -> attempts.Readout:
     worst, size = scaled.problem.criterion == "worst", len(scaled.share)
     statement = STATEMENTS[scaled.problem.criterion, "socp"]
     program = statement(scaled.patterns, scaled.program_root, scaled.share)
@@ -161,10 +161,10 @@ def _reading_of_socp(scaled: StrategyUnits) -> attempts.Readout:
         # One user's variance is what the program minimises: √n and n undo the units of its root and objective.
         return scaled.dual(-Z.T / 2 * math.sqrt(size), y, _prior(known["users"].dual_value))
 
-    return _reading(program, scaled, weights, multipliers)
+    return _readout(program, scaled, weights, multipliers)
 
 
-def _reading_of_dual(scaled: StrategyUnits) -> attempts.Readout:
+def _dual_readout(scaled: StrategyUnits) -> attempts.Readout:
     worst, size = scaled.problem.criterion == "worst", len(scaled.share)
     statement = STATEMENTS[scaled.problem.criterion, "dual"]
     program = statement(scaled.patterns, scaled.program_root, scaled.share)
@@ -184,19 +184,19 @@ def _reading_of_dual(scaled: StrategyUnits) -> attempts.Readout:
             return scaled.dual(Z, y)
         return scaled.dual(Z / math.sqrt(size), y / size, _prior(program.var_dict["share"].value))
 
-    return _reading(program, scaled, weights, multipliers)
+    return _readout(program, scaled, weights, multipliers)
 
 
 _READINGS = {
-    ("average", "sdp"): _reading_of_sdp,
-    ("average", "socp"): _reading_of_socp,
-    ("average", "dual"): _reading_of_dual,
-    ("worst", "socp"): _reading_of_socp,
-    ("worst", "dual"): _reading_of_dual,
+    ("average", "sdp"): _sdp_readout,
+    ("average", "socp"): _socp_readout,
+    ("average", "dual"): _dual_readout,
+    ("worst", "socp"): _socp_readout,
+    ("worst", "dual"): _dual_readout,
 }
 
 
-def _reading(
+def _readout(
     program: cp.Problem,
     scaled: StrategyUnits,
     weights: Callable[[], Array | None],

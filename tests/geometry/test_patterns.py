@@ -107,8 +107,8 @@ class TestRelaxation:
         )
         sets = patterns.all_sets(size)
         lifted = np.hstack([np.ones((len(sets), 1)), sets])
-        values = np.einsum("su,uv,sv->s", lifted, multipliers.form(), lifted)
-        assert values.min() >= -1e-9 * np.abs(multipliers.form()).sum()
+        values = np.einsum("su,uv,sv->s", lifted, multipliers.matrix(), lifted)
+        assert values.min() >= -1e-9 * np.abs(multipliers.matrix()).sum()
         matrix = rng.standard_normal((size, size))
         matrix = matrix + matrix.T
         divisors = (size + patterns.gain(epsilon) * np.arange(size + 1.0)) ** 2

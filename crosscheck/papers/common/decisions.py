@@ -62,7 +62,7 @@ EDGE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class CensusBlocks:
-    """The blocks to decide on."""
+    """The blocks of data to decide on."""
 
     name: str  # Of the population, or of the file
     counts: Array  # (n, d)
@@ -71,7 +71,7 @@ class CensusBlocks:
 
 @dataclass(frozen=True, slots=True)
 class DecisionOutcome:
-    """What came of one row."""
+    """The outcome of one row."""
 
     first: float  # Percent of blocks for which the first mechanism is right
     accuracy: dict[float, float]  # By margin: percent of right choices
@@ -164,7 +164,7 @@ def near(accuracy: float, printed: float, number: int) -> bool:
 
 
 def percent(holds: npt.NDArray[np.bool_]) -> float:
-    """Return how many of them hold, in percent."""
+    """Return how many of the conditions hold, in percent."""
     return 100 * float(np.mean(holds))
 
 

@@ -1,7 +1,7 @@
 """The worked examples of the common-mechanism paper (CMN, examples 3.3, 3.8 and 3.12), each of its statements checked.
 
-The text at hand has lost a row here and there; a statement is checked as it must have stood, and beside it stands
-whether what is printed holds as it stands.
+The text at hand has lost a row here and there; a statement is checked as it must have stood, and beside it whether what
+is printed holds.
 """
 
 from __future__ import annotations

@@ -87,7 +87,8 @@ def _show_census(out: Console, title: str, rows: Iterator[census.Census]) -> Non
         out.print(_stages(title, found.stages))
         readings = list(found.rows[0].readings)
         drawn = (
-            (row.rho, row.printed.saved, *(_reading(row, name) for name in readings)) for row in found.rows
+            (row.rho, row.printed.saved, *(_reading_text(row, name) for name in readings))
+            for row in found.rows
         )
         headings = ("ρ", "printed", *readings)
         out.print(table(f"{title}: %PLB saved from the shares in the same row", headings, drawn))
@@ -115,7 +116,7 @@ def _stages(title: str, stages: Sequence[census.Stages]) -> Any:
     return table(f"{title}: what a decision would cost otherwise, certified", headings, drawn)
 
 
-def _reading(row: census.SavedRow, name: str) -> str:
+def _reading_text(row: census.SavedRow, name: str) -> str:
     low, high = row.readings[name]
     text = f"{low:.3f} to {high:.3f}"
     if row.fits(name):

@@ -68,7 +68,7 @@ class ThresholdRow:
     def fits(self) -> bool:
         """Whether the shares are the printed ones to their digits, and the chain's accuracy without a margin nearly.
 
-        Thresholds are left out: what regularised the paper's regression is not said.
+        Thresholds are left out: the regularisation of the paper's regression is not stated.
         """
         pairs = zip(self.shares, map(rounded_from, self.printed.shares), strict=True)
         same = all(low <= share <= high for share, (low, high) in pairs)
@@ -76,7 +76,7 @@ class ThresholdRow:
 
 
 def solve(rho: str, blocks: CensusBlocks) -> ThresholdRow:
-    """Compute a row; Total counts everybody, as in the published code, whose numbers Table 7 fits.
+    """Compute a row; Total counts all people, as in the published code, whose numbers Table 7 fits.
 
     Examples
     --------

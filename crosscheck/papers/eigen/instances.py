@@ -179,7 +179,7 @@ def _predicates_of(
 
 
 def _marginals(kind: str, shape: Shape, tables: tuple[tuple[str, ...], ...]) -> EigenInstance:
-    build = partial(_tabulated, shape, tables)
+    build = partial(_tables_workload, shape, tables)
     return EigenInstance(f"{kind}, {shape_text(shape)}", shape, build, (FOURIER, DATACUBE), tables)
 
 
@@ -213,5 +213,5 @@ def _random_ranges(shape: Shape) -> Workload:
     return workloads.random_range(shape, math.prod(shape), SEED)
 
 
-def _tabulated(shape: Shape, tables: tuple[tuple[str, ...], ...]) -> Workload:
+def _tables_workload(shape: Shape, tables: tuple[tuple[str, ...], ...]) -> Workload:
     return workloads.from_gram(workloads.marginals_gram(shape, sets=tables), shape)

@@ -89,7 +89,7 @@ def solve(
 ) -> ReductionRow:
     """Weigh the eigen-queries whole and in every reduced way; `rival` names and builds one at squared cost 1.
 
-    Where `tol` is infinite, the optimum is not solved for: `bound` has to do.
+    Where `tol` is infinite, the optimum is not solved for: `bound` is used.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def solve(
             optimum = least, least
         else:
             optimum = fast.solve(TotalVariance(workload), tol=tol).certificate.interval
-        entries = tuple(_reduced(program, optimum, *way) for way in ways)
+        entries = tuple(_weigh_reduced(program, optimum, *way) for way in ways)
     spent = float(rival[1]().variances(workload).sum())
     best = (rival[0], root_errors((spent, spent), optimum))
     gap = min(entry.error[1] for entry in entries) ** 2 if lower_only else optimum[1] / optimum[0]
@@ -128,7 +128,7 @@ def bound(program: QueryWeighting) -> float:
     return float((norm - rounding) ** 2 / weights.sum())
 
 
-def _reduced(
+def _weigh_reduced(
     program: QueryWeighting, optimum: Interval, method: str, options: dict[str, float]
 ) -> ReductionResult:
     found = fast.eigen_weights(program, method=method, tol=DESIGN_TOLERANCE, **options)  # type: ignore[arg-type]

@@ -61,11 +61,11 @@ def lines(row: WorkloadRow) -> list[str]:
         _line("  printed", row.readings[0].instance.printed),
     ]
     for reading in row.readings:
-        shown += _reading(reading)
+        shown += _instance_lines(reading)
     return shown
 
 
-def _reading(reading: SolvedInstance) -> list[str]:
+def _instance_lines(reading: SolvedInstance) -> list[str]:
     instance = reading.instance
     over = {name: reading.factor(name) for name in (BOUND, *reading.rivals)}
     over[OPTIMUM] = ratio(reading.optimum, reading.design)

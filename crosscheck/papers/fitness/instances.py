@@ -49,10 +49,10 @@ def readings(table: int, row: int) -> tuple[FitnessInstance, ...]:
 
 def random_instance(table: int, row: int, seed: int) -> FitnessInstance:
     """Return a row's random instance as the text describes it, drawn with a seed."""
-    return FitnessInstance(f"as the text, seed {seed}", partial(_described, table, row, seed))
+    return FitnessInstance(f"as the text, seed {seed}", partial(_from_text, table, row, seed))
 
 
-def _described(table: int, cells: int, seed: int) -> tuple[Workload, Array | float]:
+def _from_text(table: int, cells: int, seed: int) -> tuple[Workload, Array | float]:
     rng = np.random.default_rng(seed)
     if table == 11:
         return workloads.related(cells, cells // 2, cells // 2, rng), 1.0

@@ -123,7 +123,7 @@ class _TotalVarianceFamily:
     def _solve(self, power: float, ridge: float) -> Interval:
         weights = self.targets**-power
         plain = TotalVariance(self.workload, weights, geometry="dense")
-        problem = _ridged(self.workload, weights, ridge) if ridge else plain
+        problem = _ridged_problem(self.workload, weights, ridge) if ridge else plain
         answer = fast.solve(problem, tol=VARIANCE_TOLERANCE)
         variances = answer.mechanism.variances(self.workload)
         self.certified &= answer.gap <= COST_TOLERANCE
@@ -132,7 +132,7 @@ class _TotalVarianceFamily:
         return _largest_ratio(variances, self.targets, weights, answer.certificate)
 
 
-def _ridged(workload: Workload, weights: Array, ridge: float) -> TotalVariance:
+def _ridged_problem(workload: Workload, weights: Array, ridge: float) -> TotalVariance:
     """Return the problem with `ridge` times the mean diagonal of the Gram matrix added to its diagonal."""
     cells = workload.shape[1]
     scaled = workload.dense() * np.sqrt(weights)[:, None]

@@ -81,11 +81,11 @@ def lines(row: RatioRow) -> list[str]:
     ]
     shown.append(_line("  printed", row.printed))
     for reading, found in zip(row.readings, row.verdicts, strict=True):
-        shown += _reading(row, reading, found)
+        shown += _reading_lines(row, reading, found)
     return shown + (_spread(row) if row.random else [])
 
 
-def _reading(row: RatioRow, reading: SolvedRatios, found: InstanceVerdict) -> list[str]:
+def _reading_lines(row: RatioRow, reading: SolvedRatios, found: InstanceVerdict) -> list[str]:
     queries, cells = reading.size
     label = f"{reading.label}, " if reading.label else ""
     shown = [
@@ -197,11 +197,11 @@ def _privacy_cost(row: OptimumRow, printed: Sequence[str]) -> tuple[str, ...]:
 
 def _entry(entry: LayerAnswer) -> str:
     low, high = entry.interval
-    ends = f"[{_rounded(low, ROUND_FLOOR)},\n{_rounded(high, ROUND_CEILING)}]"
+    ends = f"[{_rounded_text(low, ROUND_FLOOR)},\n{_rounded_text(high, ROUND_CEILING)}]"
     return f"{ends}{'' if entry.certified else ' wide'}\n{entry.seconds:.3g} s"
 
 
-def _rounded(value: float, rounding: str) -> str:
+def _rounded_text(value: float, rounding: str) -> str:
     return str(Context(prec=DIGITS, rounding=rounding).create_decimal(Decimal(value)))
 
 

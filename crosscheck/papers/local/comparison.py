@@ -48,7 +48,7 @@ class RivalComparison:
     paper_bound: float  # The same by the paper's own bound (its theorem 5.6); at least 0
     # Users that the strategy found needs in the worst case; None where none was searched for
     optimised: float | None
-    average: float | None  # Users that it needs where all types are alike many
+    average: float | None  # Users that it needs where all types are equally many
     rivals: dict[str, float]  # By name: users that the fixed mechanisms need
     # Of what was optimised, proven and wanted, relative; infinity is wanted where nothing was
     gap: float

@@ -47,7 +47,7 @@ class HistogramRow:
     size: int  # n
     epsilon: float
     members: int  # Members of the reported sets, k
-    users: float  # That subset selection needs, average and worst case alike (α = 0.01)
+    users: float  # That subset selection needs, in both the average and the worst case (α = 0.01)
     paper_bound: float  # Users needed by the paper's bound, ``(e^-ε - 1/n) / α``, at least 0
     others: dict[str, float]  # By name: how many times as many users other mechanisms need
     gap: float  # Of the objective of subset selection over the bound, relative
@@ -65,7 +65,7 @@ def solve(size: int, epsilon: float) -> HistogramRow:
     users = best.sample_complexity(histogram)
     problem = LocalStrategy(histogram, epsilon)
     if size <= LISTED:
-        strategy = best.listed().strategy
+        strategy = best.with_listed_sets().strategy
         gap = problem.certify(strategy, problem.dual_at(strategy)).gap
     else:
         gap = best.objective(histogram) / strategies.trace_bound(problem.root, epsilon) - 1

@@ -136,7 +136,7 @@ def of_prefixes(name: str) -> DataSetRow:
         split = Split(workloads.query_tables(domain, queries, ways=ways))
         found = [split_error(split, NUMERICAL[name], total) for total in TOTALS]
         proven = max(proven_error(split, NUMERICAL[name], total, share) for total in TOTALS for share in EVEN)
-        least = certified_error(split.workload) if _followed(name, ways) else (proven, min(found))
+        least = certified_error(split.workload) if _is_small(name, ways) else (proven, min(found))
         printed = PREFIXES[name][position], HDMM[name][position]
         entries.append(PrintedError(asked, *printed, with_allowance(found[0], EARLY), least, None))
     return DataSetRow(f"{name}, prefixes of {len(NUMERICAL[name])} attributes", tuple(entries))
@@ -148,7 +148,7 @@ def certified_error(workload: Workload) -> Interval:
     return math.sqrt(low / workload.shape[0]), math.sqrt(high / workload.shape[0])
 
 
-def _followed(name: str, ways: tuple[int, ...]) -> bool:
+def _is_small(name: str, ways: tuple[int, ...]) -> bool:
     """Whether the values that no symmetry joins are few enough, and no table crosses them."""
     sizes = dict(published(name).sizes)
     return max(ways) == 1 and math.prod(sizes[axis] for axis in NUMERICAL[name]) <= FEW

@@ -106,7 +106,7 @@ def _lists(row: census.SolvedTables) -> tuple[str, ...]:
     )
 
 
-def _published(quick: bool) -> list[Callable[[], published.DataSetRow]]:
+def _published_tasks(quick: bool) -> list[Callable[[], published.DataSetRow]]:
     kinds = (published.of_marginals, published.of_prefixes)
     return [partial(kind, name) for kind in kinds for name in instances.PUBLISHED]
 
@@ -166,7 +166,7 @@ SHEETS = {
     "adult": _sheet("the Adult table's fourteen attributes", instances.adult, CLARABEL),
     "sixty": _sheet("sixty attributes of ten values", instances.sixty, CLARABEL),
     "domains": _sheet("domains of published experiments and of the census", instances.domains, CLARABEL),
-    "published": Sheet(f"{published.PLANNER}, root mean square errors", _published, _show_published),
+    "published": Sheet(f"{published.PLANNER}, root mean square errors", _published_tasks, _show_published),
     "growth": _sheet("two to eighty attributes of ten values", instances.growth, picture=draw_growth),
     "census": Sheet("the census's lists of tables", _census, _show_census),
 }

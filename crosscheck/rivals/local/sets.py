@@ -1,6 +1,6 @@
 """Fixed mechanisms whose reports are sets of user types: subset selection, RAPPOR, unary encoding, randomised response.
 
-All treat user types alike: every set S of one size is reported with the probability ``w_S p_S(u)``, ``p_S`` being the
+All treat user types equally: every set S of one size is reported with the probability ``w_S p_S(u)``, ``p_S`` being the
 extremal pattern ``(1 + c 1_S) / (n + c |S|)``, ``c = e^ε - 1``. So ``G = 11'/n + g Π``, Π the projector off the ones,
 and variances follow from how many sets of a size hold one, two or three given types; no list of 2^n sets is needed.
 """
@@ -23,12 +23,12 @@ from dualmech.mechanisms.local import LocalMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-MAX_OUTPUTS = 2**14  # largest number of sets that `SetRival.listed` writes out
+MAX_OUTPUTS = 2**14  # largest number of sets that `SetRival.with_listed_sets` writes out
 CHUNK = 2**21  # random numbers that are drawn at a time
 
 
 class SetRival(FactorisedRival):
-    """A fixed mechanism that reports sets of user types, all of one size alike.
+    """A fixed mechanism that reports sets of user types, all of one size equally likely.
 
     With `sizes` (n + 1,), probability that the reported set has 0, 1, … n members; the same for every user.
 
@@ -100,7 +100,7 @@ class SetRival(FactorisedRival):
             found += patterns.rows(self._draw(part, generator), self.epsilon).sum(axis=0)
         return found
 
-    def listed(self) -> MatrixRival:
+    def with_listed_sets(self) -> MatrixRival:
         """Return the same mechanism with its sets listed."""
         n = self.user_types
         used = [int(size) for size in np.flatnonzero(self.sizes)]
@@ -117,8 +117,8 @@ class SetRival(FactorisedRival):
         return MatrixRival(np.vstack(blocks), self.epsilon)
 
     def mechanism(self, workload: Workload) -> LocalMechanism:
-        """Return the mechanism with the best reconstruction for a workload, where its sets can be `listed`."""
-        return self.listed().mechanism(workload)
+        """Return the mechanism with the best reconstruction for a workload, where its sets can be listed."""
+        return self.with_listed_sets().mechanism(workload)
 
     def _draw(self, people: npt.NDArray[np.intp], generator: np.random.Generator) -> npt.NDArray[np.bool_]:
         """Draw the sets of users of given types (s, n): a size, whether the own type is in, and random others."""

@@ -292,10 +292,10 @@ class TestManyUserTypes:
         )
 
     def test_only_workloads_that_treat_all_alike_get_one(self) -> None:
-        assert designs.treats_all_alike(dm.LocalStrategy(dm.workloads.identity_total(5), 1.0))
-        assert not designs.treats_all_alike(dm.LocalStrategy(dm.workloads.prefix(5), 1.0))
+        assert designs.treats_all_equally(dm.LocalStrategy(dm.workloads.identity_total(5), 1.0))
+        assert not designs.treats_all_equally(dm.LocalStrategy(dm.workloads.prefix(5), 1.0))
         prior = np.arange(1, 6) / 15
-        assert not designs.treats_all_alike(dm.LocalStrategy(dm.workloads.identity(5), 1.0, prior=prior))
+        assert not designs.treats_all_equally(dm.LocalStrategy(dm.workloads.identity(5), 1.0, prior=prior))
 
     @quick
     @given(seeds)
