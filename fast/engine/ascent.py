@@ -1,6 +1,6 @@
 """The ascent of a dual function: a safeguarded fixed point with a Newton finish, and its certified answer.
 
-Both work on the dual weights of a `Program` at the cost of one k-by-k decomposition a step, k the rank of the
+Both work on the dual weights of a `FidelityProgram` at the cost of one k-by-k decomposition a step, k the rank of the
 workload. The fixed point is cheap; Newton's method converges in a handful of steps whatever the workload, but
 each costs a factorisation of the size of all weights. After a few steps of the first, the solver compares what
 each would still cost, in operations and not in seconds, so that a run can be repeated.

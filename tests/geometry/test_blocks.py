@@ -473,7 +473,7 @@ class TestWords:
 
     def test_records_are_counted_for_the_mechanism(self) -> None:
         asked: Any = workloads.union({"a": 2}, {"t": ["a"]})
-        with pytest.raises(dm.InputTypeError, match="`needed`"):
+        with pytest.raises(dm.InputTypeError, match="`needed_tables`"):
             dm.records.count([[0]], asked)
         assert asked.table_shape("t") == asked.table_shape(asked.tables[0]) == (2,)
 
