@@ -98,7 +98,7 @@ class BlockTables(BlockNoise):
         found[np.ix_(*where)] = (noisy @ piece.moves).reshape((*extents, *found.shape[len(key) :]))
 
     def recombine(self, measured: Tables, table: str | Iterable[str]) -> Array:
-        """Return the unbiased estimate of a table from noisy parts, an axis an attribute.
+        """Return the unbiased estimate of a table from noisy parts, an axis per attribute.
 
         Raises `InvalidInputError` or `InputTypeError` for what `variance` refuses, a table too large to write
         out, parts that are missing or have another shape.

@@ -91,7 +91,7 @@ class SplitMechanism(GaussianPrivacy):
         return float(self.variances(attributes).max())
 
     def variances(self, attributes: Iterable[str]) -> Array:
-        """Return the variance of every query of a table, an axis an attribute in the domain's order."""
+        """Return the variance of every query of a table, an axis per attribute in the domain's order."""
         axes = self._axes(attributes)
         spread = np.zeros(self.workload.table_shape(axes))
         for part in self._measured_subsets(axes):
