@@ -101,8 +101,8 @@ def maximal_sets(chosen: Iterable[Axes]) -> list[Axes]:
 
     Examples
     --------
-    >>> from dualmech.mechanisms.records import largest
-    >>> largest([(), (0,), (1,), (0, 2)])
+    >>> from dualmech.mechanisms.records import maximal_sets
+    >>> maximal_sets([(), (0,), (1,), (0, 2)])
     [(0, 2), (1,)]
     """
     kept: list[Axes] = []

@@ -102,7 +102,7 @@ def count_text(count: int, digits: int = 3) -> str:
 
     Examples
     --------
-    >>> rounded(1_136_640, 6), rounded(17**500)
+    >>> count_text(1_136_640, 6), count_text(17**500)
     ('1.13664e+06', '1.68e+615')
     """
     if count < 10**300:

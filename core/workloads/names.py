@@ -34,8 +34,8 @@ def builtin_workload(text: str) -> Workload:
 
     Examples
     --------
-    >>> from dualmech.workloads.names import named
-    >>> named("prefix:64").shape, named("marginals:2x2x63:1,2").shape
+    >>> from dualmech.workloads.names import builtin_workload
+    >>> builtin_workload("prefix:64").shape, builtin_workload("marginals:2x2x63:1,2").shape
     ((64, 64), (323, 252))
     """
     if not isinstance(text, str):

@@ -80,7 +80,7 @@ def solve(rho: str, blocks: CensusBlocks) -> ThresholdRow:
 
     Examples
     --------
-    >>> found = solve("1/32", drawn(blocks=300))
+    >>> found = solve("1/32", synthetic_blocks(blocks=300))
     >>> found.certified, found.tuned <= found.best, found.chain[0.0] > 90
     (True, True, True)
     """

@@ -103,7 +103,7 @@ def three_decimals(interval: Interval) -> str:
 
     Examples
     --------
-    >>> span((1.01380, 1.01381)), span((9.5554, 9.6431)), span((1.0015, 1.0042))
+    >>> three_decimals((1.01380, 1.01381)), three_decimals((9.5554, 9.6431)), three_decimals((1.0015, 1.0042))
     ('1.014', '9.56-9.64', '1.002-1.004')
     """
     low, high = interval

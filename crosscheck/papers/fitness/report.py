@@ -157,7 +157,7 @@ def agreed_digits(interval: Interval) -> str:
 
     Examples
     --------
-    >>> settled((4.60838, 4.60841)), settled((1.2431, 1.2444)), settled((1.2, 1.3))
+    >>> agreed_digits((4.60838, 4.60841)), agreed_digits((1.2431, 1.2444)), agreed_digits((1.2, 1.3))
     ('4.6084', '1.24', '1.2..1.3')
     """
     low, high = interval

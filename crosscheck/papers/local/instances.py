@@ -60,7 +60,7 @@ class LocalInstance:
 
         Examples
         --------
-        >>> [Instance(name, 16).build().shape[0] for name in WORKLOADS]
+        >>> [LocalInstance(name, 16).build().shape[0] for name in WORKLOADS]
         [16, 16, 16, 81, 32, 16]
         """
         return WORKLOADS[self.name](self.size)
