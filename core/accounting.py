@@ -1,11 +1,11 @@
 """Privacy accounting of the continuous Gaussian mechanism: Δ, α = Δ², ρ, μ and (ε, δ), and margins of error.
 
-The privacy cost Δ, the largest distance between neighbours in units of the noise, decides all: the mechanism
+The privacy cost Δ, the largest distance between neighbours in units of the noise, determines everything: the mechanism
 is ρ-zCDP with ρ = Δ²/2 (Bun and Steinke 2016, Proposition 1.6), μ-GDP with μ = Δ (Dong, Roth and Su 2022,
 section 2.2), and (ε, δ)-private exactly on the curve of Balle and Wang (2018, Theorem 8). All are pure numbers.
 The δ of a discrete or rounded release can be larger: quote ρ and `zcdp_epsilon` for it.
 
-Bad input raises `InvalidInputError` (out of range, NaN, infinite) or `InputTypeError` (no number at all).
+Bad input raises `InvalidInputError` (out of range, NaN, infinite) or `InputTypeError` (not a number).
 """
 
 from __future__ import annotations

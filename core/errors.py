@@ -40,7 +40,7 @@ class ReleaseOrderError(DualmechError, RuntimeError):
 
 
 class SamplingWarning(UserWarning):
-    """A random walk gave too few effectively independent points to say much."""
+    """A random walk gave too few effectively independent points for a reliable estimate."""
 
 
 class UncertifiedWarning(UserWarning):

@@ -27,7 +27,7 @@ CLEARLY = 1e-6  # reciprocal condition above which columns are independent witho
 
 
 def to_dense(matrix: Matrix) -> Array:
-    """Return a matrix written out."""
+    """Return a matrix as a dense array."""
     return np.asarray(matrix.toarray()) if sp.issparse(matrix) else np.asarray(matrix)
 
 
@@ -41,7 +41,7 @@ def is_identity(matrix: Matrix) -> bool:
     return bool(np.all(np.diagonal(matrix) == 1) and np.count_nonzero(matrix) == rows)
 
 
-def equilibrated(matrix: Array) -> Array:
+def equilibrate(matrix: Array) -> Array:
     """Scale the rows, then the columns, to unit norm (zero ones stay), so that rank ignores units.
 
     Multiplying rows or columns by positive numbers never changes a rank; without it, a query asked in
@@ -64,7 +64,7 @@ def rank(matrix: Array) -> int:
     """Return the numerical rank of a matrix, units ignored."""
     if is_identity(matrix):
         return int(matrix.shape[0])
-    scaled = equilibrated(matrix)
+    scaled = equilibrate(matrix)
     return numerical_rank(singular_values(scaled), scaled.shape)
 
 
@@ -104,11 +104,11 @@ def row_space(matrix: Array) -> Array:
         orthonormal, triangle = scipy.linalg.qr(kept.T, mode="economic", check_finite=False)
         kept = triangle.T
     _, values, basis = svd(kept)
-    basis = basis[: _decided_rank(values, matrix)]
+    basis = basis[: _rank_of_singular_values(values, matrix)]
     return np.ascontiguousarray(basis if orthonormal is None else basis @ orthonormal.T)
 
 
-def spanning(matrix: Array) -> Array:
+def row_basis(matrix: Array) -> Array:
     """Return orthonormal rows that span the rows of a matrix: the identity where these span everything."""
     basis = np.eye(matrix.shape[1]) if spans_all(matrix) else row_space(matrix)
     return np.eye(len(basis)) if len(basis) == matrix.shape[1] else basis
@@ -138,17 +138,17 @@ def row_rank(matrix: Array) -> int:
     kept = matrix[norms > 0] / norms[norms > 0, None]
     if kept.shape[0] < kept.shape[1]:
         kept = scipy.linalg.qr(kept.T, mode="r", check_finite=False)[0][: len(kept)]
-    return _decided_rank(singular_values(kept), matrix)
+    return _rank_of_singular_values(singular_values(kept), matrix)
 
 
-def _decided_rank(values: Array, matrix: Array) -> int:
+def _rank_of_singular_values(values: Array, matrix: Array) -> int:
     """Return the rank that singular values of unit rows tell, or the equilibrated matrix where they are unclear."""
     size = numerical_rank(values, matrix.shape)
     return rank(matrix) if np.any(values[:size] < UNCLEAR * values[0]) else size
 
 
 def represent(matrix: Array, basis: Array, names: tuple[str, ...], what: str = "workload") -> Array:
-    """Return L (m, k) with ``L @ basis = matrix``; a row outside the row space is refused by its name."""
+    """Return L (m, k) with ``L @ basis = matrix``; refuse a row outside the row space, naming it."""
     orthonormal, triangle = scipy.linalg.qr(basis.T, mode="economic", check_finite=False)
     coordinates = matrix @ orthonormal
     residual = np.linalg.norm(matrix - coordinates @ orthonormal.T, axis=1)
@@ -170,7 +170,7 @@ def kronecker(factors: Sequence[Array]) -> Array:
     return product
 
 
-def along(matrices: Sequence[Array], tensor: Array) -> Array:
+def apply_along_axes(matrices: Sequence[Array], tensor: Array) -> Array:
     """Return ``(⊗ A_i) vec(tensor)`` as a tensor, a matrix after another along its own axis."""
     for axis, matrix in enumerate(matrices):
         tensor = np.moveaxis(np.tensordot(matrix, tensor, axes=(1, axis)), 0, axis)
@@ -199,8 +199,8 @@ def regularised_covariance(covariance: Array, margin: float = 1.0, singular: boo
 
     A positive definite matrix, as Cholesky finds it, stands for itself. Otherwise coordinates without any noise
     are set aside (their rows must be exactly zero), and the rest, brought to unit diagonal, gets its eigenvalues
-    below ``cut = margin · 8 k eps`` of the largest raised to the cut; one below -cut makes it indefinite. What
-    comes back is a covariance of its own right, within rounding of the one given, so every statement about it is
+    below ``cut = margin · 8 k eps`` of the largest raised to the cut; one below -cut makes it indefinite. The result is
+    itself a covariance, within rounding of the one given, so every statement about it is
     exact: no direction is taken for exactly known, and none for harmless, because it is small.
     """
     if not np.all(np.isfinite(covariance)):

@@ -206,7 +206,7 @@ def _household(group: Iterable[int], cells: int, name: str) -> npt.NDArray[np.in
 
 def _units(d: int, size: int) -> sp.csc_array:
     cells = validate.size(d=d)
-    _limited(cells)
+    _check_entries(cells)
     return sp.csc_array(sp.diags_array(np.full(cells, float(size)), format="csc"))
 
 
@@ -215,13 +215,13 @@ def _swaps(d: int, size: int) -> sp.csc_array:
     if cells < 2:
         raise InvalidInputError(f"d must be at least 2 for a record to be replaced, got {cells}")
     pairs = cells * (cells - 1) // 2
-    _limited(2 * pairs)
+    _check_entries(2 * pairs)
     entries = np.stack(np.triu_indices(cells, k=1), axis=1).ravel()
     signs = np.tile([float(size), -float(size)], pairs)
     return sp.csc_array((signs, entries, 2 * np.arange(pairs + 1)), shape=(cells, pairs))
 
 
-def _limited(entries: int) -> None:
+def _check_entries(entries: int) -> None:
     if entries > MAX_ENTRIES:
         raise InvalidInputError(
             f"neighbours of {entries} non-zero entries are too many (limit {MAX_ENTRIES})"

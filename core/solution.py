@@ -146,7 +146,7 @@ class Solution(Displayed):
             raise InputTypeError(
                 f"solution must be of one of {', '.join(known)} to be written, got that of a {kind}"
             )
-        arrays = codec.described(self.problem, self.primal, self.dual)
+        arrays = codec.pack_answer(self.problem, self.primal, self.dual)
         kept = {key: getattr(self, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
         files.write_npz(path, SCHEMA, VERSION, **arrays, status=self.status.name, **kept)
 
@@ -180,7 +180,7 @@ class Solution(Displayed):
 
     @property
     def prices(self) -> Array:
-        """Share of the bill of each query (m,); sums to 1.
+        """Share of each query in the cost (m,); sums to 1.
 
         To first order, a target loosened by the small fraction t lowers the squared privacy cost by the
         fraction ``prices[j] · t``; a weight raised by it raises the total variance by that fraction.
@@ -199,7 +199,7 @@ class Solution(Displayed):
         return indices
 
 
-def judged(
+def judged_solution(
     problem: Any,
     primal: Any,
     dual: Any,
@@ -237,16 +237,16 @@ def judged(
     )
 
 
-def required(answer: Any, name: str = "answer") -> Solution:
-    """Refuse what is no solution."""
+def require_solution(answer: Any, name: str = "answer") -> Solution:
+    """Return a solution; refuse anything else."""
     if not isinstance(answer, Solution):
         raise InputTypeError(f"{name} must be a dualmech.Solution, got {type(answer).__name__}")
     return answer
 
 
-def restated(answer: Solution, problem: Any, primal: Any, dual: Any) -> Solution:
-    """Return an answer as that of another problem, judged anew; how it was found stays."""
-    return judged(
+def transfer(answer: Solution, problem: Any, primal: Any, dual: Any) -> Solution:
+    """Return an answer as that of another problem, judged anew; iterations, seconds and solver are kept."""
+    return judged_solution(
         problem,
         primal,
         dual,
@@ -260,15 +260,15 @@ def restated(answer: Solution, problem: Any, primal: Any, dual: Any) -> Solution
     )
 
 
-def combined(problem: Any, answers: Sequence[Solution], dual: Any, tol: float) -> Solution:
+def combine_factors(problem: Any, answers: Sequence[Solution], dual: Any, tol: float) -> Solution:
     """Return answers to the factors of a product, from whichever layer, as one to the product, judged anew.
 
-    `dual` is the kind of the answers' dual weights: those of the product are tuples, one item a factor.
+    `dual` is the kind of the answers' dual weights: those of the product are tuples, one item per factor.
     """
     different = {id(each): each for each in answers}.values()  # a factor that comes twice is solved once
     reasons = [each.status for each in answers if each.status is not Status.CERTIFIED]
     parts = (tuple(getattr(each.dual, name) for each in answers) for name in dual.__dataclass_fields__)
-    return judged(
+    return judged_solution(
         problem,
         tuple(each.primal for each in answers),
         dual(*parts),
@@ -280,18 +280,18 @@ def combined(problem: Any, answers: Sequence[Solution], dual: Any, tol: float) -
     )
 
 
-def _up_to(solution: Solution) -> str:
+def _rounding_note(solution: Solution) -> str:
     """Say how much rounding may hide, where that is more than was asked."""
     resolution = solution.certificate.resolution
     return f", up to rounding of {resolution:.1e}," if resolution > solution.tol else ""
 
 
-def warned(solution: Solution, stacklevel: int = 3) -> Solution:
+def warn_if_uncertified(solution: Solution, stacklevel: int = 3) -> Solution:
     """Return a solution, with a warning where the tolerance was not proven."""
     if solution.status is not Status.CERTIFIED:
         warnings.warn(
-            f"{solution.solver}: gap {solution.gap:.1e} proven{_up_to(solution)} where {solution.tol:.1e} was asked "
-            f"({solution.status.name}). {solution.message or solution.status.value}",
+            f"{solution.solver}: gap {solution.gap:.1e} proven{_rounding_note(solution)} where "
+            f"{solution.tol:.1e} was asked ({solution.status.name}). {solution.message or solution.status.value}",
             UncertifiedWarning,
             stacklevel=stacklevel,
         )

@@ -4,6 +4,6 @@ It also holds the ``dualmech`` command (`dualmech.crosscheck.command.main`) and 
 """
 
 from dualmech.crosscheck.agreement import Agreement, Comparison, compare
-from dualmech.crosscheck.judging import Verdict, covariance_of_strategy, judge
+from dualmech.crosscheck.judging import Judgement, covariance_of_strategy, judge
 
-__all__ = ["Agreement", "Comparison", "Verdict", "compare", "covariance_of_strategy", "judge"]
+__all__ = ["Agreement", "Comparison", "Judgement", "compare", "covariance_of_strategy", "judge"]

@@ -67,7 +67,7 @@ def compare(answers: Sequence[Solution]) -> Comparison:
             raise InputTypeError(f"answers must be solutions, got {type(answer).__name__}")
     first = answers[0].problem
     if not all(first.same_as(answer.problem) for answer in answers):
-        raise InvalidInputError("answers must be to the same problem: what theirs are stated with differs")
+        raise InvalidInputError("answers must be to the same problem, got different arguments")
     return meet(answers)
 
 

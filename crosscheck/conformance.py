@@ -1,7 +1,7 @@
 """What every family must do on every geometry that it has: one list of checks, for those who add one.
 
-A `Case` makes a problem, anew each time that it is asked; `CHECKS` are functions of a `Run`, which is a case with its
-answers. A check that fails raises `AssertionError`, with what is missing in its words.
+A `ConformanceCase` makes a problem, a new one at every call; `CHECKS` are functions of a `Run`, which is a case with
+its answers. A check that fails raises `AssertionError`, and its message says what is missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dualmech.storage.store import load, save
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ConformanceCase:
     """A problem of a family on a geometry, and what may be expected of its solvers."""
 
     label: str  # family and geometry
@@ -44,7 +44,7 @@ class Case:
 class Run:
     """A case with the answers of both layers, each found when it is first asked for."""
 
-    case: Case
+    case: ConformanceCase
     problem: Any = field(init=False)
     found: dict[str, Solution] = field(default_factory=dict)
 
@@ -103,7 +103,7 @@ def lies_are_not_certified(run: Run) -> None:
 
 
 def outsiders_are_judged(run: Run) -> None:
-    """The judge finds a bound of its own for anybody's point; mechanisms are judged, or refused by name."""
+    """The judge finds a bound of its own for any point; mechanisms are judged, or refused by name."""
     answer = run.answer("fast")
     verdict = judge(run.problem, answer.primal, tol=run.case.tol)
     assert verdict.feasible and verdict.gap <= 2 * run.case.tol

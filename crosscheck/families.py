@@ -1,4 +1,4 @@
-"""Families of problems: what the command line asks of each, in one record a family.
+"""Families of problems: what the command line asks of each, in one record per family.
 
 To add one, write its problem and its two solvers, and a record here; the conformance suite runs every record through
 all that a user can do with a problem.

@@ -1,4 +1,4 @@
-"""The judge for outsiders: says how far an answer of anybody's making is from the optimum."""
+"""The judge for answers from elsewhere: how far an answer of any origin is from the optimum."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ TIGHT = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(Certificate):
-    """A certificate for an outsider's answer, and where it is loose."""
+class Judgement(Certificate):
+    """A certificate for an answer of any origin, and which targets are loose."""
 
     # queries, or tables, whose variance is more than 1e-6 below their target, relative; none where there are no
     # targets
@@ -49,8 +49,8 @@ class Verdict(Certificate):
     maximality: Maximality | None = None
 
 
-def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Verdict:
-    """Judge anybody's answer to a problem, with a bound that the judge finds for itself.
+def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Judgement:
+    """Judge an answer of any origin to a problem, with a bound that the judge finds for itself.
 
     Raises `InvalidInputError` or `InputTypeError` for what the problem cannot take for an answer.
 
@@ -59,12 +59,12 @@ def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Verdict:
     problem : any of the library's problems
         What the answer is meant to solve.
     primal : array, point or mechanism
-        What `problem.stated` takes: on a dense geometry Σ (k, k), the covariance of noise on the problem's basis, and
+        What `problem.as_primal` takes: on a dense geometry Σ (k, k), the covariance of noise on the problem's basis;
         on others their points (`BlockPoint`, `SplitPoint`, a tuple of the factors'); or any mechanism that answers the
         problem. For `QueryWeighting` the weights u; for `CommonMechanism` also a mechanism that answers what all have
         in common; for local privacy the strategy Q, with whose best reconstruction it is judged.
     tol : float
-        Gap to which the bound is solved; the verdict's gap is honest whatever was reached.
+        Gap to which the bound is solved; the certified gap is valid whatever was reached.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Verdict:
     0.333333
     """
     posed: Any = problem
-    given = posed.stated(primal)
+    given = posed.as_primal(primal)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         dual = fast.solve(posed, tol=tol).dual
@@ -90,20 +90,20 @@ def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Verdict:
         verdict = posed.certify(given, dual)
         scaled = posed.certify(posed.feasible(given), dual)
     common = problem if isinstance(problem, CommonMechanism) and verdict.feasible else None
-    return Verdict(
+    return Judgement(
         verdict.objective,
         verdict.lower_bound,
         verdict.gap,
         verdict.violation,
         verdict.resolution,
-        loose=_listed(posed.loose, given),
-        binding=_listed(posed.binding, given) if np.isfinite(verdict.objective) else NONE,
+        loose=_indices(posed.loose, given),
+        binding=_indices(posed.binding, given) if np.isfinite(verdict.objective) else NONE,
         scaled=scaled,
         maximality=None if common is None else common.maximality(given),
     )
 
 
-def _listed(find: Callable[[Any, float], npt.NDArray[np.intp]], given: Any) -> npt.NDArray[np.intp]:
+def _indices(find: Callable[[Any, float], npt.NDArray[np.intp]], given: Any) -> npt.NDArray[np.intp]:
     """Return the queries or neighbours that are found; none where they are too many to list."""
     try:
         return find(given, TIGHT)
@@ -119,7 +119,7 @@ def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Ar
     queries = to_dense(validate.matrix(strategy=strategy))
     cells = problem.workload.shape[1]
     if queries.shape[1] != cells:
-        raise InvalidInputError(f"strategy must have {cells} columns, one a cell, got {queries.shape[1]}")
+        raise InvalidInputError(f"strategy must have {cells} columns, one per cell, got {queries.shape[1]}")
     solution = np.linalg.pinv(queries)
     answered = problem.basis @ solution
     missed = np.linalg.norm(problem.basis - answered @ queries, axis=1)
@@ -128,4 +128,4 @@ def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Ar
     return np.asarray(answered @ answered.T)
 
 
-__all__ = ["Verdict", "covariance_of_strategy", "judge"]
+__all__ = ["Judgement", "covariance_of_strategy", "judge"]

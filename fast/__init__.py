@@ -28,7 +28,7 @@ from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Callback
-from dualmech.solution import Solution, required, warned
+from dualmech.solution import Solution, require_solution, warn_if_uncertified
 
 __all__ = ["EigenDesign", "SoftmaxOptions", "chain", "eigen_design", "eigen_weights", "refine", "solve"]
 
@@ -74,8 +74,7 @@ def solve(
         ``closed_form`` for two mechanisms, which has nothing to iterate, and ``fixed_point`` for more.
         For `LocalStrategy` it is ``exact`` up to 20 user types, column generation that prices all 2^n patterns, and
         ``restart`` beyond, which searches for patterns and proves less; ``gradient`` is the paper's projected
-        gradient descent, ``published_gradient`` the same with the derivative of its authors' code, which leaves a
-        term out.
+        gradient descent, ``published_gradient`` the same with the derivative of its authors' code, which omits a term.
     rng : numpy.random.Generator or int, default 0
         Of the random starts of ``restart`` and of gradient descent; `LocalStrategy` alone.
     outputs : int, optional
@@ -122,8 +121,8 @@ def solve(
             f"problem must be one that the fast layer solves ({known}), got {type(problem).__name__}"
         )
     _check_options(problem, solver, options)
-    limits = Limits.checked(tol, max_iterations, time_limit, callback)
-    return warned(solver(problem, limits, **options))
+    limits = Limits.validated(tol, max_iterations, time_limit, callback)
+    return warn_if_uncertified(solver(problem, limits, **options))
 
 
 def _check_options(problem: Any, solver: Any, options: dict[str, Any]) -> None:
@@ -141,7 +140,7 @@ def _check_options(problem: Any, solver: Any, options: dict[str, Any]) -> None:
                 f"option {name!r} is not for {type(problem).__name__}, which takes {', '.join(known)}{hint}"
             )
     if (start := options.get("start")) is not None:
-        here, there = _geometry(problem), _geometry(required(start, "start").problem)
+        here, there = _geometry(problem), _geometry(require_solution(start, "start").problem)
         if here and there and here != there:
             raise InvalidInputError(f"start is a point of geometry {there!r}, the problem stands on {here!r}")
 

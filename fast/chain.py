@@ -1,4 +1,4 @@
-"""Chains of common mechanisms with the library's own solver, every stage far below the tolerance that is promised."""
+"""Chains of common mechanisms with the library's own solver, every stage far below the tolerance asked for."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from dualmech.problems.design import least_squares
 from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Status
-from dualmech.solution import Solution, judged, warned
+from dualmech.solution import Solution, judged_solution, warn_if_uncertified
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -121,19 +121,19 @@ def eigen_design(
     ((15, 8), 20.8882, 1.0813)
     """
     find = _finder(method, group_size, share)
-    limits = loop.Limits.checked(tol, MOST_STEPS)
+    limits = loop.Limits.validated(tol, MOST_STEPS)
     if bound_tol is not None:
         bound_tol = validate.positive_number(bound_tol=bound_tol)
     problem = TotalVariance(workload, weights, geometry="dense")
-    program = QueryWeighting(_weighted(problem), designs.eigen_queries(_weighted(problem)))
-    found = _weighed(program, method, find, limits)
+    program = QueryWeighting(_weighted_workload(problem), designs.eigen_queries(_weighted_workload(problem)))
+    found = _weigh(program, method, find, limits)
     strategy = program.strategy(found.primal)
     strategy = strategy[np.any(strategy, axis=1)]
     if complete:
         strategy = strategies.completed(strategy)
     basis, root = least_squares(strategy)
     half = problem.basis @ basis.T @ root
-    judgement = _bounded(problem, half @ half.T, bound_tol)
+    judgement = _judge_covariance(problem, half @ half.T, bound_tol)
     return EigenDesign(problem, found, strategy, judgement.primal, judgement.dual, judgement.certificate)
 
 
@@ -168,18 +168,18 @@ def eigen_weights(
     if not isinstance(program, QueryWeighting):
         raise InputTypeError(f"program must be a dualmech.QueryWeighting, got {type(program).__name__}")
     find = _finder(method, group_size, share)
-    return _weighed(program, method, find, loop.Limits.checked(tol, MOST_STEPS))
+    return _weigh(program, method, find, loop.Limits.validated(tol, MOST_STEPS))
 
 
-def _weighed(program: QueryWeighting, method: str, find: weighting.Finder, limits: loop.Limits) -> Solution:
+def _weigh(program: QueryWeighting, method: str, find: weighting.Finder, limits: loop.Limits) -> Solution:
     """Weigh the queries, with a warning where all at once was not done to the tolerance."""
     if method == "newton":
-        return warned(weighting.run(program, find, limits, "fast:newton"), stacklevel=4)
+        return warn_if_uncertified(weighting.run(program, find, limits, "fast:newton"), stacklevel=4)
     message = f"{method} stops at the best weights of its parts."
     return weighting.run(program, find, limits, f"fast:{method}", message)
 
 
-def _weighted(problem: TotalVariance) -> Workload:
+def _weighted_workload(problem: TotalVariance) -> Workload:
     """Return the queries of positive weight, each times the root of it: a workload of equal total variance."""
     kept, roots = problem.asked, np.sqrt(problem.asked_weights)
     if len(kept) == len(problem.weights) and np.all(roots == 1):
@@ -189,12 +189,12 @@ def _weighted(problem: TotalVariance) -> Workload:
     return Workload(scaled, asked.names, asked.groups, asked.domain)
 
 
-def _bounded(problem: TotalVariance, covariance: Array, tol: float | None) -> Solution:
+def _judge_covariance(problem: TotalVariance, covariance: Array, tol: float | None) -> Solution:
     """Let the problem judge a covariance by weights that follow from it, or by a solution's where these prove more."""
     rows = problem.geometry.representation * np.sqrt(problem.asked_weights)[:, None]
     pull = rows @ covariance @ problem.basis
     shares = np.einsum("ji,ji->i", pull, pull)
-    verdict = partial(judged, problem, tol=tol or 1.0, otherwise=Status.STEPS_EXHAUSTED)
+    verdict = partial(judged_solution, problem, tol=tol or 1.0, otherwise=Status.STEPS_EXHAUSTED)
     start = verdict(covariance, VarianceDual(shares / shares.sum()))
     if not start.certificate.feasible:
         start = verdict(problem.feasible(covariance), start.dual)
@@ -213,21 +213,21 @@ def _finder(method: str, group_size: int | None, share: float) -> weighting.Find
     if part > 1:
         raise InvalidInputError(f"share must be above 0 and at most 1, got {part:g}")
     if method == "separation":
-        return partial(_separated, size)
+        return partial(_by_groups, size)
     return partial(_principal, part) if method == "principal" else weighting.best
 
 
-def _separated(
+def _by_groups(
     size: int | None, costs: Array, sensitivities: Array, power: int, limits: loop.Limits
 ) -> weighting.Found:
     """Weigh the queries of each group, then the groups."""
     width = size or max(round(len(costs) ** (1 / 3)), 1)
     groups = [slice(start, start + width) for start in range(0, len(costs), width)]
-    with threads.suited_to(width):
+    with threads.threads_for_rank(width):
         parts = [
             weighting.best(costs[group], sensitivities[group], power, limits).weights for group in groups
         ]
-    return _merged(list(zip(groups, parts, strict=True)), costs, sensitivities, power, limits)
+    return _weigh_groups(list(zip(groups, parts, strict=True)), costs, sensitivities, power, limits)
 
 
 def _principal(
@@ -238,10 +238,10 @@ def _principal(
     groups = [(slice(i, i + 1), np.ones(1)) for i in range(count)]
     if count < len(costs):
         groups.append((slice(count, len(costs)), np.ones(len(costs) - count)))
-    return _merged(groups, costs, sensitivities, power, limits)
+    return _weigh_groups(groups, costs, sensitivities, power, limits)
 
 
-def _merged(
+def _weigh_groups(
     groups: Sequence[tuple[slice, Array]], costs: Array, sensitivities: Array, power: int, limits: loop.Limits
 ) -> weighting.Found:
     """Find the best common factors of groups of weights: Program 1 again, each group a query."""

@@ -9,7 +9,7 @@ from dualmech.fast import reductions
 from dualmech.fast.engine import ascent, loop
 from dualmech.fast.softmax import published
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.solution import Solution, restated
+from dualmech.solution import Solution, transfer
 
 
 def solve(
@@ -49,4 +49,4 @@ def solve_privacy_first(
     """Solve Problem 2 by its accuracy-first twin: the same dual weights prove both; see `dualmech.fast.solve`."""
     twin = problem.accuracy_first
     answer = solve(twin, limits, method=method, options=options, start=start, orbits=orbits)
-    return restated(answer, problem, problem.feasible(answer.primal), answer.dual)
+    return transfer(answer, problem, problem.feasible(answer.primal), answer.dual)

@@ -1,8 +1,8 @@
 """The refined privacy ordering: every stage by Newton's method on its dual, as far as doubles reach.
 
 A stage is fitness for use with offsets, smaller with each stage (`dualmech.problems.stages`). The method of
-`dualmech.fast.engine.newton` takes it to a gap near 1e-13, far below any tolerance that is promised, because the next
-stage inherits what is left.
+`dualmech.fast.engine.newton` takes it to a gap near 1e-13, far below any tolerance asked for, because the next stage
+inherits what is left.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.fast.engine import loop, newton, threads
 from dualmech.fast.engine.ascent import Ascent
-from dualmech.fast.engine.fidelity import Program, Spectrum, decompose
+from dualmech.fast.engine.fidelity import FidelityProgram, Spectrum, decompose
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.geometry.base import FitnessDual
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -53,7 +53,7 @@ def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refin
     tol, geometry = validate.positive_number(tol=tol), accuracy_first(problem).geometry
     reduction = Reduction.of(geometry, problem.targets)
     directions = np.eye(geometry.rank) if reduction.lift is None else reduction.lift
-    with threads.suited_to(geometry.rank), np.errstate(all="ignore"):
+    with threads.threads_for_rank(geometry.rank), np.errstate(all="ignore"):
         return refine_by_stages(problem, directions, solve_stage, tol=tol, solver="fast:refine")
 
 
@@ -61,7 +61,7 @@ def solve_stage(stage: RefinementStage) -> tuple[Array, FitnessDual, int]:
     """Return an optimal M of a stage, the weights that prove it, and the decompositions it took."""
     queries = stage.rows[stage.queries] / np.sqrt(stage.slack[stage.queries])[:, None]
     moves = np.ascontiguousarray(stage.moves[:, stage.neighbours])
-    program = Program(queries, moves, offsets=stage.costs[stage.neighbours])
+    program = FidelityProgram(queries, moves, offsets=stage.costs[stage.neighbours])
     outcome = _run(program, careful=False)
     if outcome.reason is not None:
         outcome = min(outcome, _run(program, careful=True), key=lambda each: each.history[-1].gap)
@@ -71,16 +71,16 @@ def solve_stage(stage: RefinementStage) -> tuple[Array, FitnessDual, int]:
     return spectrum.covariance() / spectrum.gains[count:].max(), dual, outcome.iterations
 
 
-def _run(program: Program, careful: bool) -> loop.Outcome[Ascent[newton.NewtonState]]:
+def _run(program: FidelityProgram, careful: bool) -> loop.Outcome[Ascent[newton.NewtonState]]:
     def step(state: Ascent[newton.NewtonState]) -> Ascent[newton.NewtonState]:
         return state.after(newton.step(program, state.at, STAGE_GAP, careful))
 
-    begin = newton.start(_balanced(program))
+    begin = newton.start(_uniform_spectrum(program))
     limits = loop.Limits(STAGE_GAP, MOST_STEPS)
     return loop.run(Ascent(begin, begin.decompositions), step, limits, margin=1.0, patience=PATIENCE)
 
 
-def _balanced(program: Program) -> Spectrum:
+def _uniform_spectrum(program: FidelityProgram) -> Spectrum:
     """Evaluate uniform weights, μ scaled to where its dual value is largest along the ray."""
     neighbours, queries, _ = program.sizes
     first, last = np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries)

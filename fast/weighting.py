@@ -12,7 +12,7 @@ from dualmech import validate
 from dualmech.fast.engine import interior_point, loop, threads
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.progress import Progress, Status
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
@@ -47,11 +47,11 @@ def run(
     weighed = problem.geometry.weighed
     neighbours = np.flatnonzero(problem.sensitivities[weighed].any(axis=0))
     rows = problem.sensitivities[np.ix_(weighed, neighbours)]
-    with threads.suited_to(min(rows.shape)), np.errstate(all="ignore"):
+    with threads.threads_for_rank(min(rows.shape)), np.errstate(all="ignore"):
         found = find(problem.costs[weighed], rows, problem.power, limits)
     dual = np.zeros(problem.sensitivities.shape[1])
     dual[neighbours] = found.dual
-    return judged(
+    return judged_solution(
         problem,
         problem.feasible(problem.geometry.spread(found.weights)),
         WeightingDual(dual),
@@ -68,7 +68,7 @@ def run(
 def best(costs: Array, sensitivities: Array, power: int, limits: loop.Limits) -> Found:
     """Find the best weights of all, by the interior-point method."""
     columns = np.flatnonzero(sensitivities.any(axis=0))
-    program = interior_point.Program.of(costs, sensitivities[:, columns], power)
+    program = interior_point.WeightingProgram.of(costs, sensitivities[:, columns], power)
     outcome = interior_point.minimise(program, limits)
     dual = np.zeros(sensitivities.shape[1])
     dual[columns] = outcome.dual.dual / outcome.dual.dual.sum()

@@ -1,7 +1,7 @@
 """dualmech.reference: every problem as a CVXPY program. This folder, `reference/`, imports as `dualmech.reference`.
 
-The programs stand in `statements.py` in the order of the paper's formulas; a backend's answer is repaired to
-exact feasibility and judged by the problem, like anybody else's.
+The programs are in `statements.py` in the order of the paper's formulas; a backend's answer is repaired to exact
+feasibility and judged by the problem, like any other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dualmech.reference.local import estimate, projection, strategy
 from dualmech.reference.local.bound import lower_bound
 from dualmech.reference.local.reconstruction import reconstruct
 from dualmech.reference.refinement import refine
-from dualmech.solution import Solution, warned
+from dualmech.solution import Solution, warn_if_uncertified
 
 __all__ = ["backends", "chain", "formulate", "lower_bound", "reconstruct", "refine", "solve"]
 
@@ -51,7 +51,7 @@ STATEMENTS: dict[type, tuple[Any, Any]] = {
 def formulate(problem: Any, formulation: str | None = None, **options: Any) -> cp.Problem:
     """State a problem as a CVXPY program, over the problem's own arrays: to read, print, change or solve.
 
-    The default comes first; the mathematics of a statement stands with the function of its name.
+    The default comes first; the mathematics of a statement is in the function of its name.
 
     ==================================== =================================== ==========================================
     problem                              formulations                        in `dualmech.reference`
@@ -71,7 +71,7 @@ def formulate(problem: Any, formulation: str | None = None, **options: Any) -> c
     `NonnegativeEstimate`
     ==================================== =================================== ==========================================
 
-    ``logdet`` is the centring problem of sharpness t on the way to Problem 1, ``sum`` is Problem 3, which knows no
+    ``logdet`` is the centring problem of sharpness t on the way to Problem 1, ``sum`` is Problem 3, which has no
     budget. A product is stated factor by factor (``problem.factors``), and split noise has no one program.
     Raises `InvalidInputError` or `InputTypeError` for a problem that has no statement, an unknown formulation, a
     sharpness that is not positive.
@@ -87,7 +87,7 @@ def formulate(problem: Any, formulation: str | None = None, **options: Any) -> c
         Which statement; by default ``schur``, for `TotalVariance` ``gram``, for `QueryWeighting`,
         `CommonMechanism` and the three of local privacy as said.
     orbits : iterable of (d,) arrays, or Orbits, optional
-        Symmetries, as for `dualmech.fast.solve`: one constraint an orbit. `FitnessForUse` and `PrivacyFirst` in
+        Symmetries, as for `dualmech.fast.solve`: one constraint per orbit. `FitnessForUse` and `PrivacyFirst` in
         formulation ``schur``.
     sharpness : float, default 1
         t > 0 of ``logdet``; the parameter 1/t of the program can be changed later.
@@ -165,7 +165,7 @@ def solve(problem: Any, **options: Any) -> Solution:
     stated = STATEMENTS.get(type(problem))
     if stated is None or stated[1] is None:
         raise _unknown(problem, "solves")
-    return warned(stated[1](problem, **options))
+    return warn_if_uncertified(stated[1](problem, **options))
 
 
 def _unknown(problem: Any, verb: str) -> InputTypeError:

@@ -16,8 +16,8 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.block_units import FLOOR, BlockUnits, Stated
-from dualmech.reference.engine.scaling import returned
-from dualmech.reference.statements import named, variances
+from dualmech.reference.engine.scaling import returned_array
+from dualmech.reference.statements import label, variances
 from dualmech.validate import Array
 
 FORMULATIONS = ("schur", "matrix_frac")
@@ -37,18 +37,18 @@ def _write(problem: Any, name: str) -> cp.Problem:
 
 
 def _read(
-    problem: FitnessForUse | TotalVariance, formulation: str, request: attempts.Request
-) -> attempts.Reading:
+    problem: FitnessForUse | TotalVariance, formulation: str, request: attempts.BackendRequest
+) -> attempts.Readout:
     scaled = BlockUnits.of(problem)
     if formulation == "dual":
         return _bound_reading(scaled)
     fitness = not isinstance(problem, TotalVariance)
     state, limits = (accuracy_first, scaled.ones) if fitness else (least_total, scaled.ones / scaled.total)
     program = state(scaled.stated, limits, formulation)
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
-        covariance=lambda: scaled.gathered(program.var_dict),
+        covariance=lambda: scaled.noise_vector(program.var_dict),
         dual=scaled.dual,
         constraints=("privacy", "accuracy") if fitness else ("privacy",),
     )
@@ -66,10 +66,10 @@ def best_bound(sensitivities: sp.csr_array) -> cp.Problem:
     """State the best bound ``√α`` of blocks of one coordinate: with N over targets, maximise ``Σ_t √(N'm)_t``."""
     N = cp.Constant(sensitivities, name="N")
     m = cp.Variable(sensitivities.shape[0], nonneg=True, name="m")
-    return cp.Problem(cp.Maximize(cp.sum(cp.sqrt(N.T @ m))), [named("spent", cp.sum(m) <= 1)])
+    return cp.Problem(cp.Maximize(cp.sum(cp.sqrt(N.T @ m))), [label("spent", cp.sum(m) <= 1)])
 
 
-def _bound_reading(scaled: BlockUnits) -> attempts.Reading:
+def _bound_reading(scaled: BlockUnits) -> attempts.Readout:
     """Read `best_bound`: its weights are the dual's, and ask for the noise ``τ_t ∝ 1/√(N'm)_t``."""
     # A cost of 1/τ there is R/τ here.
     reach = np.asarray(scaled.stated.R.sum(axis=0)).ravel()
@@ -77,10 +77,10 @@ def _bound_reading(scaled: BlockUnits) -> attempts.Reading:
     program = best_bound(sensitivities)
 
     def weights() -> Array:
-        found = returned(program.var_dict["m"].value, "weights")
+        found = returned_array(program.var_dict["m"].value, "weights")
         return np.maximum(found, FLOOR * np.max(found))
 
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: reach / np.sqrt(sensitivities.T @ weights()),
@@ -95,7 +95,7 @@ def accuracy_first(stated: Stated, targets: Array, formulation: str) -> cp.Probl
     alpha, c = cp.Variable(name="alpha"), cp.Constant(targets, name="c")
     costs, seen, bounds = _forms(stated, formulation)
     return cp.Problem(
-        cp.Minimize(alpha), [*bounds, named("privacy", costs <= alpha), named("accuracy", seen <= c)]
+        cp.Minimize(alpha), [*bounds, label("privacy", costs <= alpha), label("accuracy", seen <= c)]
     )
 
 
@@ -104,7 +104,7 @@ def privacy_first(stated: Stated, targets: Array, cost: float, formulation: str)
     kappa, c = cp.Variable(name="kappa"), cp.Constant(targets, name="c")
     costs, seen, bounds = _forms(stated, formulation)
     return cp.Problem(
-        cp.Minimize(kappa), [*bounds, named("privacy", costs <= cost), named("accuracy", seen <= kappa * c)]
+        cp.Minimize(kappa), [*bounds, label("privacy", costs <= cost), label("accuracy", seen <= kappa * c)]
     )
 
 
@@ -112,7 +112,7 @@ def least_total(stated: Stated, weights: Array, formulation: str) -> cp.Problem:
     """State the least total of variances, each orbit of queries with its weight w, of noise that costs at most 1."""
     w = cp.Constant(weights, name="w")
     costs, seen, bounds = _forms(stated, formulation)
-    return cp.Problem(cp.Minimize(w @ seen), [*bounds, named("privacy", costs <= 1)])
+    return cp.Problem(cp.Minimize(w @ seen), [*bounds, label("privacy", costs <= 1)])
 
 
 def _forms(stated: Stated, formulation: str) -> tuple[cp.Expression, cp.Expression, list[cp.Constraint]]:
@@ -130,7 +130,7 @@ def _forms(stated: Stated, formulation: str) -> tuple[cp.Expression, cp.Expressi
         K = cp.Variable((len(M), len(M)), symmetric=True, name=f"K[{index}]")
         if formulation == "schur":
             Z = cp.Variable((M.shape[1], M.shape[1]), symmetric=True, name=f"Z[{index}]")
-            bounds.append(named(f"schur[{index}]", cp.bmat([[K, M], [M.T, Z]]) >> 0))
+            bounds.append(label(f"schur[{index}]", cp.bmat([[K, M], [M.T, Z]]) >> 0))
             paid: cp.Expression = cp.diag(Z)
         else:
             paid = cp.hstack([cp.matrix_frac(column, K) for column in M.T])

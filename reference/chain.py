@@ -53,7 +53,7 @@ def chain(
     >>> chain.certified, [stage.known.rank for stage in chain.stages]
     (True, [1, 2])
     """
-    name = backends.checked(backend, backends.SEMIDEFINITE)
+    name = backends.backend_name(backend, backends.SEMIDEFINITE)
     asked = backends.tolerance(name) if tol is None else validate.positive_number(tol=tol)
     accuracy = min(asked, STAGE_TOLERANCES.get(name, OTHER_STAGE_TOLERANCE))
 

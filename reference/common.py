@@ -16,9 +16,9 @@ from dualmech.errors import InvalidInputError
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.progress import Status
 from dualmech.reference.engine import attempts, backends
-from dualmech.reference.engine.scaling import returned
-from dualmech.reference.statements import named
-from dualmech.solution import Solution, judged
+from dualmech.reference.engine.scaling import returned_array
+from dualmech.reference.statements import label
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 FORMULATIONS = ("primal", "dual")  # the statements by name; both need the semidefinite cone
@@ -33,12 +33,12 @@ def _write(problem: CommonMechanism, formulation: str) -> cp.Problem:
 
 
 def _read(
-    problem: CommonMechanism, formulation: str, request: attempts.Request
-) -> attempts.Reading | Solution:
+    problem: CommonMechanism, formulation: str, request: attempts.BackendRequest
+) -> attempts.Readout | Solution:
     if problem.trivial:
         nothing = np.zeros(problem.bounds.shape)
         solver = f"reference:{request.backend}:{formulation}"
-        return judged(
+        return judged_solution(
             problem,
             nothing[0],
             CommonDual(nothing),
@@ -47,10 +47,10 @@ def _read(
             message=TRIVIAL,
             solver=solver,
         )
-    scaled = _Units.of(problem)
+    scaled = _CommonUnits.of(problem)
     program = STATEMENTS[formulation](scaled.bounds)
     if formulation == "primal":
-        return attempts.Reading(
+        return attempts.Readout(
             program, scaled, lambda: program.var_dict["Sigma"].value, scaled.dual, constraints=("common",)
         )
 
@@ -59,7 +59,7 @@ def _read(
         # Before there is an answer: equal weights, which prove a bound as good as any.
         return CommonDual(np.stack([np.eye(scaled.sizes[1]) if each is None else each for each in known]))
 
-    return attempts.Reading(program, scaled, lambda: program.constraints[-1].dual_value, weights)
+    return attempts.Readout(program, scaled, lambda: program.constraints[-1].dual_value, weights)
 
 
 def primal(bounds: Array) -> cp.Problem:
@@ -67,7 +67,7 @@ def primal(bounds: Array) -> cp.Problem:
     P = [cp.Constant(bound, name=f"P_{i}") for i, bound in enumerate(bounds)]
     Sigma = cp.Variable(bounds.shape[1:], symmetric=True, name="Sigma")
     return cp.Problem(
-        cp.Minimize(cp.trace(Sigma)), [named(f"common[{i}]", Sigma >> P_i) for i, P_i in enumerate(P)]
+        cp.Minimize(cp.trace(Sigma)), [label(f"common[{i}]", Sigma >> P_i) for i, P_i in enumerate(P)]
     )
 
 
@@ -83,8 +83,8 @@ def dual(bounds: Array) -> cp.Problem:
     return cp.Problem(
         cp.Maximize(sum(cp.trace(P_i @ Y_i) for P_i, Y_i in zip(P, Y, strict=True))),
         [
-            *[named(f"positive[{i}]", Y_i >> 0) for i, Y_i in enumerate(Y)],
-            named("complete", total == np.eye(size)),
+            *[label(f"positive[{i}]", Y_i >> 0) for i, Y_i in enumerate(Y)],
+            label("complete", total == np.eye(size)),
         ],
     )
 
@@ -93,7 +93,7 @@ STATEMENTS = {"primal": primal, "dual": dual}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Units:
+class _CommonUnits:
     """A problem with its covariances in units of their mean variance."""
 
     problem: CommonMechanism
@@ -101,7 +101,7 @@ class _Units:
     objective_unit: float  # the variance that is called 1
 
     @classmethod
-    def of(cls, problem: CommonMechanism) -> _Units:
+    def of(cls, problem: CommonMechanism) -> _CommonUnits:
         """Scale by the mean variance."""
         unit = float(np.mean(np.diagonal(problem.bounds, axis1=1, axis2=2)))
         return cls(problem, problem.bounds / unit, unit)
@@ -116,7 +116,7 @@ class _Units:
 
         `spare` is a variance, in scaled units, to add beyond that, should rounding hide whether Σ is above.
         """
-        given = returned(inner)
+        given = returned_array(inner)
         noise = (given + given.T) / 2
         missing = max(float(np.linalg.eigvalsh(bound - noise)[-1]) for bound in self.bounds)
         raised = noise + (max(missing, 0.0) + spare) * np.eye(len(noise))

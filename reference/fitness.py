@@ -49,22 +49,25 @@ def _write(
     if orbits is not None:
         whole = slice(None)
         means = _means(problem, orbits, formulation, whole, whole)
-        return statements.averaged(aim, problem.geometry.moves, problem.geometry.representation, means)
+        return statements.schur_by_orbit(aim, problem.geometry.moves, problem.geometry.representation, means)
     return _state(formulation, aim, problem.geometry.moves, problem.geometry.representation, chosen)
 
 
 def _read(
-    problem: FitnessForUse | PrivacyFirst, formulation: str, request: attempts.Request, orbits: Any = None
-) -> attempts.Reading:
+    problem: FitnessForUse | PrivacyFirst,
+    formulation: str,
+    request: attempts.BackendRequest,
+    orbits: Any = None,
+) -> attempts.Readout:
     scaled = Scaled.of(problem)
     aim = _aim(formulation, np.ones(scaled.sizes[1]), 1.0 if isinstance(problem, PrivacyFirst) else None)
     if orbits is None:
         program, dual = _state(formulation, aim, scaled.moves, scaled.queries, FIRST_SHARPNESS), scaled.dual
     else:
         means = _means(problem, orbits, formulation, scaled.kept_moves, scaled.kept_queries)
-        program = statements.averaged(aim, scaled.moves, scaled.queries, means)
+        program = statements.schur_by_orbit(aim, scaled.moves, scaled.queries, means)
         dual = partial(_spread_dual, scaled, means)
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: program.var_dict["Sigma"].value,

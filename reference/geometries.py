@@ -12,7 +12,7 @@ from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference import blocks, fitness, products, split, variance
 from dualmech.reference.engine.attempts import Statement
-from dualmech.solution import Solution, restated
+from dualmech.solution import Solution, transfer
 
 UNSTATED = {
     "product": "a product has a program for each factor: formulate each of problem.factors",
@@ -35,7 +35,7 @@ def solve(problem: Any, **options: Any) -> Solution:
     check_orbits(problem.geometry, options.get("orbits"))
     if name != "dense" and isinstance(problem, PrivacyFirst):
         answer = solve(problem.accuracy_first, **options)
-        return restated(answer, problem, problem.feasible(answer.primal), answer.dual)
+        return transfer(answer, problem, problem.feasible(answer.primal), answer.dual)
     if name not in UNSTATED:
         return _statement(problem).solve(problem, **options)
     options.pop("orbits", None)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dualmech.problems.base import share_of
-from dualmech.solution import Solution, combined
+from dualmech.solution import Solution, combine_factors
 
 
 def solve(
@@ -20,4 +20,4 @@ def solve(
             known[factor] = solver(factor, tol=share, **options)
     answers = [known[factor] for factor in factors]
     asked = math.expm1(math.fsum(math.log1p(answer.tol) for answer in answers))
-    return combined(problem, answers, type(answers[0].dual), asked)
+    return combine_factors(problem, answers, type(answers[0].dual), asked)

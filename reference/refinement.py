@@ -1,4 +1,4 @@
-"""The refined privacy ordering through CVXPY: one small program a stage, on the face that the stages before left."""
+"""The refined privacy ordering through CVXPY: one small program per stage, on the face that the stages before left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dualmech.problems.refinement import refine as refine_by_stages
 from dualmech.problems.stages import RefinementStage
 from dualmech.reference import statements
 from dualmech.reference.engine import attempts, backends
-from dualmech.reference.engine.scaling import Scaled, definite, shares
+from dualmech.reference.engine.scaling import Scaled, make_definite, shares
 from dualmech.validate import Array
 
 STAGE_TOLERANCES = {"CLARABEL": 1e-10, "SCS": 1e-8}
@@ -66,7 +66,7 @@ def refine(
     >>> answer.profile.round(6), len(answer.stages), answer.certified
     (array([1.333333, 1.333333, 0.25    ]), 2, True)
     """
-    name = backends.checked(backend)
+    name = backends.backend_name(backend)
     if tol is None:
         tol = TOLERANCES.get(name, backends.tolerance(name))
     tol = validate.positive_number(tol=tol)
@@ -82,13 +82,13 @@ def refine(
 def _write(stage: RefinementStage, formulation: str) -> cp.Problem:
     """State one stage over M (r, r), called ``Sigma`` there: costs beyond the offsets, variances within the slack."""
     moves, rows = stage.moves[:, stage.neighbours], stage.rows[stage.queries]
-    return _stated(stage.costs[stage.neighbours], stage.slack[stage.queries], moves, rows)
+    return _stage_program(stage.costs[stage.neighbours], stage.slack[stage.queries], moves, rows)
 
 
 STATEMENT = attempts.Statement(lambda _: {"schur": backends.SEMIDEFINITE}, _write, None)
 
 
-def _stated(offsets: Array, slack: Array, moves: Array, rows: Array) -> cp.Problem:
+def _stage_program(offsets: Array, slack: Array, moves: Array, rows: Array) -> cp.Problem:
     alpha = cp.Variable(name="alpha")
     aim = statements.Aim(alpha, alpha - cp.Constant(offsets, name="o"), cp.Constant(slack, name="c - a"))
     return statements.schur(aim, moves, rows)
@@ -104,7 +104,7 @@ def _solve(
     factor: Array = np.eye(stage.open.shape[1])
     for _ in range(PASSES):
         try:
-            inner, dual, count = _once(stage, factor, backend, accuracy, options)
+            inner, dual, count = _solve_once(stage, factor, backend, accuracy, options)
         except BackendError:
             if not answers:
                 raise
@@ -116,7 +116,7 @@ def _solve(
     return *answers[int(np.argmin(gaps))], iterations
 
 
-def _once(
+def _solve_once(
     stage: RefinementStage, factor: Array, backend: str, accuracy: float, options: dict[str, Any]
 ) -> tuple[Array, FitnessDual, int]:
     """Run a backend on a stage in coordinates in which ``factor factor'`` is I, costs and variances of it near 1."""
@@ -126,12 +126,12 @@ def _once(
     variance = float(np.einsum("jk,jk->j", rows, rows).max())
     unit = float((np.einsum("ki,ki->i", moves, moves) * variance + offsets).max())
     inner_moves, inner_rows = moves * np.sqrt(variance / unit), rows / np.sqrt(variance)
-    program = _stated(offsets / unit, np.ones(len(rows)), inner_moves, inner_rows)
+    program = _stage_program(offsets / unit, np.ones(len(rows)), inner_moves, inner_rows)
     outcome = backends.run(program, backend, tol=accuracy, options=options)
     noise = program.var_dict["Sigma"].value
     if noise is None or not np.all(np.isfinite(noise)):
         raise BackendError(f"the backend {backend} returned no covariance to judge (status {program.status})")
-    noise = definite(np.asarray(noise, dtype=np.float64))
+    noise = make_definite(np.asarray(noise, dtype=np.float64))
     noise = (
         factor @ (noise / np.einsum("jk,jk->j", inner_rows @ noise, inner_rows).max()) @ factor.T / variance
     )

@@ -18,7 +18,7 @@ from dualmech.progress import Status
 from dualmech.reference import statements
 from dualmech.reference.engine import attempts, backends
 from dualmech.reference.engine.scaling import Scaled
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 
@@ -32,17 +32,19 @@ def _write(problem: ReuseFitness, formulation: str) -> cp.Problem:
     )
 
 
-def _read(problem: ReuseFitness, formulation: str, request: attempts.Request) -> attempts.Reading | Solution:
+def _read(
+    problem: ReuseFitness, formulation: str, request: attempts.BackendRequest
+) -> attempts.Readout | Solution:
     known = problem.release_alone()
     if known is not None:
-        return judged(
+        return judged_solution(
             problem, *known, tol=request.tol, otherwise=Status.ROUNDING, solver="reference:released"
         )
     scaled = replace(Scaled.of(problem.row_by_row), problem=problem)
     asked = scaled.kept_queries < len(problem.targets)
     aim = statements.accuracy_first(np.ones(int(asked.sum())))
     program = schur(aim, scaled.moves, scaled.queries[asked], scaled.queries[~asked])
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: program.var_dict["Sigma"].value,
@@ -63,7 +65,7 @@ def schur(aim: statements.Aim, moves: Array, queries: Array, release: Array) -> 
     K, Sigma = cp.Constant(release, name="K"), program.var_dict["Sigma"]
     return cp.Problem(
         program.objective,
-        [*program.constraints, statements.named("released", np.eye(len(release)) - K @ Sigma @ K.T >> 0)],
+        [*program.constraints, statements.label("released", np.eye(len(release)) - K @ Sigma @ K.T >> 0)],
     )
 
 

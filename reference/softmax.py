@@ -13,11 +13,11 @@ import cvxpy as cp
 import numpy as np
 
 from dualmech.errors import BackendError
-from dualmech.geometry.base import proving
+from dualmech.geometry.base import valid_weights
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.scaling import Scaled
-from dualmech.reference.statements import named, variances
+from dualmech.reference.statements import label, variances
 from dualmech.validate import Array
 
 CONES = frozenset({"PSD", "ExpCone"})
@@ -38,9 +38,9 @@ def _write(problem: SoftmaxFitness, formulation: str) -> cp.Problem:
     return STATEMENTS[formulation](problem.geometry.moves, problem.geometry.representation, smoothing)
 
 
-def _read(problem: SoftmaxFitness, formulation: str, request: attempts.Request) -> attempts.Reading:
-    scaled, program = _scaled(problem, formulation)
-    return attempts.Reading(
+def _read(problem: SoftmaxFitness, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
+    scaled, program = _scaled_program(problem, formulation)
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: program.var_dict["Sigma"].value,
@@ -57,8 +57,8 @@ def schur(moves: Array, queries: Array, smoothing: Smoothing) -> cp.Problem:
     BU = cp.Constant(moves, name="BU")
     Sigma = cp.Variable((len(moves), len(moves)), symmetric=True, name="Sigma")
     Z = cp.Variable((moves.shape[1], moves.shape[1]), symmetric=True, name="Z")
-    objective, limits = _smoothed(cp.diag(Z), Sigma, queries, smoothing)
-    return cp.Problem(objective, [named("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0), *limits])
+    objective, limits = _smoothed_objective(cp.diag(Z), Sigma, queries, smoothing)
+    return cp.Problem(objective, [label("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0), *limits])
 
 
 def matrix_frac(moves: Array, queries: Array, smoothing: Smoothing) -> cp.Problem:
@@ -66,11 +66,11 @@ def matrix_frac(moves: Array, queries: Array, smoothing: Smoothing) -> cp.Proble
     BU = cp.Constant(moves, name="BU")
     Sigma = cp.Variable((len(moves), len(moves)), symmetric=True, name="Sigma")
     costs = cp.hstack([cp.matrix_frac(BU[:, i], Sigma) for i in range(moves.shape[1])])
-    objective, limits = _smoothed(costs, Sigma, queries, smoothing)
+    objective, limits = _smoothed_objective(costs, Sigma, queries, smoothing)
     return cp.Problem(objective, limits)
 
 
-def _smoothed(
+def _smoothed_objective(
     costs: cp.Expression, Sigma: cp.Variable, queries: Array, smoothing: Smoothing
 ) -> tuple[cp.Minimize, list[cp.Constraint]]:
     """Return the objective over limits g on the costs and h on the variances, and these limits.
@@ -83,8 +83,8 @@ def _smoothed(
     g, h = cp.Variable(costs.shape, name="g"), cp.Variable(len(queries), name="h")
     objective = cp.log_sum_exp(t1 * g) / t1 + cp.log_sum_exp(t2 * h) / t2 + w * cp.sum(variances(L, Sigma))
     return cp.Minimize(objective), [
-        named("privacy", costs <= g),
-        named("accuracy", variances(L, Sigma) / c <= h),
+        label("privacy", costs <= g),
+        label("accuracy", variances(L, Sigma) / c <= h),
     ]
 
 
@@ -93,7 +93,7 @@ STATEMENTS = {"schur": schur, "matrix_frac": matrix_frac}
 STATEMENT = attempts.Statement(lambda _: dict.fromkeys(STATEMENTS, CONES), _write, _read)
 
 
-def _scaled(problem: SoftmaxFitness, formulation: str) -> tuple[Scaled, cp.Problem]:
+def _scaled_program(problem: SoftmaxFitness, formulation: str) -> tuple[Scaled, cp.Problem]:
     """Return the program in units in which both maxima are near 1, and the units.
 
     With ``unit = α``, roughly, and Σ in units of √α, costs and variances are both in units of √α, and so is F;
@@ -127,7 +127,7 @@ def _dual(scaled: Scaled, program: cp.Problem, privacy: Array, accuracy: Array) 
         return began
     weights: SoftmaxDual = problem.dual_at(covariance)
     first, last = np.maximum(privacy, 0.0), np.maximum(accuracy, 0.0)
-    if not (proving(first) and proving(last)):
+    if not (valid_weights(first) and valid_weights(last)):
         return weights
     multipliers = SoftmaxDual(first / first.sum(), last / last.sum())
     return max(weights, multipliers, key=lambda dual: problem.certify(covariance, dual).lower_bound)

@@ -13,8 +13,8 @@ from dualmech.problems.splitting import LOOSE, best_split
 from dualmech.progress import Status
 from dualmech.reference.engine import attempts, backends
 from dualmech.reference.engine.scaling import shares
-from dualmech.reference.statements import named
-from dualmech.solution import Solution, judged
+from dualmech.reference.statements import label
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array, Matrix
 
 
@@ -22,7 +22,7 @@ def levels(costs: Array, sensitivities: Matrix) -> cp.Problem:
     """State the least ``Σ costs / x`` subject to ``N'x ≤ 1``; reciprocals are second-order cones."""
     c, N = cp.Constant(costs, name="costs"), cp.Constant(sensitivities, name="N")
     x = cp.Variable(len(costs), name="x")
-    return cp.Problem(cp.Minimize(c @ cp.inv_pos(x)), [named("limits", N.T @ x <= 1)])
+    return cp.Problem(cp.Minimize(c @ cp.inv_pos(x)), [label("limits", N.T @ x <= 1)])
 
 
 def solve(
@@ -35,16 +35,16 @@ def solve(
     **options: Any,
 ) -> Solution:
     """Solve the problem; see `dualmech.reference.solve`. `solver` is that of an attribute alone."""
-    request = attempts.Request.of(backend, frozenset({"SOC", "PSD"}), tol, time_limit, options)
+    request = attempts.BackendRequest.of(backend, frozenset({"SOC", "PSD"}), tol, time_limit, options)
     steps = 0
 
-    def alone(own: Any) -> Solution:
+    def solve_attribute(own: Any) -> Solution:
         nonlocal steps
         answer = solver(own, backend=backend, time_limit=time_limit, **options)
         steps += answer.iterations
         return answer
 
-    def balanced(costs: Array, sensitivities: Matrix) -> tuple[Array, Array, int]:
+    def solve_levels(costs: Array, sensitivities: Matrix) -> tuple[Array, Array, int]:
         # In units in which the answer to equal multipliers is all 1.
         unit = np.sqrt(costs / np.asarray(sensitivities.mean(axis=1)).ravel())
         unit = unit / (sensitivities.T @ unit).max()
@@ -57,11 +57,11 @@ def solve(
         weights = shares(attempts.multipliers(program, "limits"))
         return np.maximum(found, 1e-12 * np.max(found)) * unit, weights, outcome.iterations
 
-    def late() -> bool:
+    def out_of_time() -> bool:
         return time_limit is not None and time.perf_counter() - request.began > time_limit
 
-    point, dual, found = best_split(problem, request.tol, alone, balanced, late)
-    return judged(
+    point, dual, found = best_split(problem, request.tol, solve_attribute, solve_levels, out_of_time)
+    return judged_solution(
         problem,
         point,
         dual,

@@ -17,7 +17,7 @@ from dualmech.validate import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aim:
-    """What is minimised, and what the two sides of the trade may not exceed."""
+    """What is minimised, and the limits on cost and variances."""
 
     minimise: cp.Expression  # the objective
     cost_limit: cp.Expression  # upper limit on ``(B u_i)' Σ⁻¹ (B u_i)`` for every pair of neighbours
@@ -66,35 +66,37 @@ def schur(aim: Aim, moves: Array, queries: Array) -> cp.Problem:
     return cp.Problem(
         cp.Minimize(aim.minimise),
         [
-            named("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
-            named("privacy", cp.diag(Z) <= aim.cost_limit),
-            named("accuracy", variances(L, Sigma) <= aim.variance_limits),
+            label("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
+            label("privacy", cp.diag(Z) <= aim.cost_limit),
+            label("accuracy", variances(L, Sigma) <= aim.variance_limits),
         ],
     )
 
 
 def matrix_frac(aim: Aim, moves: Array, queries: Array) -> cp.Problem:
-    """State a problem with one fractional constraint a pair of neighbours, as the paper does."""
+    """State a problem with one fractional constraint per pair of neighbours, as the paper does."""
     BU, L = cp.Constant(moves, name="BU"), cp.Constant(queries, name="L")
     Sigma = _symmetric("Sigma", moves.shape[0])
     return cp.Problem(
         cp.Minimize(aim.minimise),
         [
             *[
-                named(f"privacy[{i}]", cp.matrix_frac(BU[:, i], Sigma) <= aim.cost_limit)
+                label(f"privacy[{i}]", cp.matrix_frac(BU[:, i], Sigma) <= aim.cost_limit)
                 for i in range(moves.shape[1])
             ],
-            named("accuracy", variances(L, Sigma) <= aim.variance_limits),
+            label("accuracy", variances(L, Sigma) <= aim.variance_limits),
         ],
     )
 
 
-def averaged(aim: Aim, moves: Array, queries: Array, orbits: tuple[sp.csr_array, sp.csr_array]) -> cp.Problem:
-    """State `schur` with one constraint an orbit: on the mean cost of its neighbours, on the mean ratio of its queries.
+def schur_by_orbit(
+    aim: Aim, moves: Array, queries: Array, orbits: tuple[sp.csr_array, sp.csr_array]
+) -> cp.Problem:
+    """State `schur` with one constraint per orbit, on its neighbours' mean cost and its queries' mean ratio.
 
     If the orbits are those of a group of symmetries, this is no relaxation. At any Σ that meets the means, the average
     of Σ over the group meets them as well, the costs being convex in Σ; and there all members of an orbit are equal.
-    Targets are equal within orbits, so their limits are averaged alike.
+    Targets are equal within orbits, so their limits are averaged in the same way.
     """
     BU, L = cp.Constant(moves, name="BU"), cp.Constant(queries, name="L")
     mean_cost, mean_variance = orbits
@@ -103,9 +105,9 @@ def averaged(aim: Aim, moves: Array, queries: Array, orbits: tuple[sp.csr_array,
     return cp.Problem(
         cp.Minimize(aim.minimise),
         [
-            named("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
-            named("privacy", mean_cost @ cp.diag(Z) <= aim.cost_limit),
-            named("accuracy", mean_variance @ variances(L, Sigma) <= mean_variance @ aim.variance_limits),
+            label("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
+            label("privacy", mean_cost @ cp.diag(Z) <= aim.cost_limit),
+            label("accuracy", mean_variance @ variances(L, Sigma) <= mean_variance @ aim.variance_limits),
         ],
     )
 
@@ -138,7 +140,7 @@ def logdet(aim: Aim, moves: Array, queries: Array, sharpness: float) -> cp.Probl
     ``α° − s/t − m/t − k/t``, since every multiplier times its slack is 1/t and ``⟨Σ°⁻¹, Σ°⟩ = k``. At a
     feasible (α, Σ) it is at most α, every other term being ≤ 0. So no feasible α is below that value.
 
-    Problem 2 stands here alike, with κ for α in the objective. The parameter 1/t may be changed in place.
+    Problem 2 is stated likewise, with κ for α in the objective. The parameter 1/t may be changed in place.
     """
     BU, L = cp.Constant(moves, name="BU"), cp.Constant(queries, name="L")
     Sigma = _symmetric("Sigma", moves.shape[0])
@@ -150,9 +152,9 @@ def logdet(aim: Aim, moves: Array, queries: Array, sharpness: float) -> cp.Probl
     return cp.Problem(
         cp.Minimize(aim.minimise + inverse_sharpness * barrier),
         [
-            named("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
-            named("privacy", cp.diag(Z) + p <= aim.cost_limit),
-            named("accuracy", variances(L, Sigma) + q <= aim.variance_limits),
+            label("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
+            label("privacy", cp.diag(Z) + p <= aim.cost_limit),
+            label("accuracy", variances(L, Sigma) + q <= aim.variance_limits),
         ],
     )
 
@@ -162,7 +164,7 @@ def variances(L: cp.Expression, Sigma: cp.Expression) -> cp.Expression:
     return cp.sum(cp.multiply(L @ Sigma, L), axis=1)
 
 
-def named(name: str, constraint: cp.Constraint) -> cp.Constraint:
+def label(name: str, constraint: cp.Constraint) -> cp.Constraint:
     """Give a constraint the name under which it is printed (CVXPY before labels keeps it, unprinted)."""
     constraint.label = name
     return constraint

@@ -15,8 +15,8 @@ from dualmech import linalg
 from dualmech.errors import BackendError
 from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.reference.engine import attempts, backends
-from dualmech.reference.engine.scaling import Scaled, definite, returned
-from dualmech.reference.statements import named, variances
+from dualmech.reference.engine.scaling import Scaled, make_definite, returned_array
+from dualmech.reference.statements import label, variances
 from dualmech.validate import Array
 
 FORMULATIONS = ("gram", "schur", "matrix_frac")  # the statements by name; all need the semidefinite cone
@@ -32,10 +32,10 @@ def _write(problem: TotalVariance, formulation: str) -> cp.Problem:
     return STATEMENTS[formulation](moves, queries)
 
 
-def _read(problem: TotalVariance, formulation: str, request: attempts.Request) -> attempts.Reading:
+def _read(problem: TotalVariance, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
     scaled = Scaled.of_sum(problem)
     program = STATEMENTS[formulation](scaled.moves, scaled.queries)
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: _inverse(program.var_dict["X"].value),
@@ -55,7 +55,7 @@ def schur(moves: Array, queries: Array) -> cp.Problem:
     Y = cp.Variable((len(queries), len(queries)), symmetric=True, name="Y")
     return cp.Problem(
         cp.Minimize(cp.trace(Y)),
-        [named("schur", cp.bmat([[X, V.T], [V, Y]]) >> 0), named("privacy", variances(BU.T, X) <= 1)],
+        [label("schur", cp.bmat([[X, V.T], [V, Y]]) >> 0), label("privacy", variances(BU.T, X) <= 1)],
     )
 
 
@@ -72,7 +72,7 @@ def matrix_frac(moves: Array, queries: Array) -> cp.Problem:
     """State the problem with the total variance ``tr(V X⁻¹ V')`` as a matrix fraction."""
     BU, V = cp.Constant(moves, name="BU"), cp.Constant(queries, name="V")
     X = cp.Variable((len(moves), len(moves)), symmetric=True, name="X")
-    return cp.Problem(cp.Minimize(cp.matrix_frac(V.T, X)), [named("privacy", variances(BU.T, X) <= 1)])
+    return cp.Problem(cp.Minimize(cp.matrix_frac(V.T, X)), [label("privacy", variances(BU.T, X) <= 1)])
 
 
 STATEMENTS = {"gram": gram, "schur": schur, "matrix_frac": matrix_frac}
@@ -82,7 +82,7 @@ STATEMENT = attempts.Statement(lambda _: dict.fromkeys(FORMULATIONS, backends.SE
 
 def _inverse(cost: Array | None) -> Array:
     """Return ``Σ = X⁻¹``, X moved towards the identity where a backend left it indefinite."""
-    factor = linalg.cholesky(definite(returned(cost)))
+    factor = linalg.cholesky(make_definite(returned_array(cost)))
     if factor is None:
         raise BackendError("the backend returned no covariance to judge")
     half = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), check_finite=False)

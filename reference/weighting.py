@@ -17,7 +17,7 @@ from dualmech.errors import BackendError
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.scaling import entries, shares
-from dualmech.reference.statements import named
+from dualmech.reference.statements import label
 from dualmech.validate import Array
 
 FORMULATIONS = {
@@ -31,15 +31,15 @@ FLOOR = 1e-9
 
 
 def _write(problem: QueryWeighting, formulation: str) -> cp.Problem:
-    kept = _Units.of(problem)
+    kept = _WeightingUnits.of(problem)
     rows = problem.sensitivities[np.ix_(kept.queries, kept.neighbours)]
     return STATEMENTS[formulation](problem.costs[kept.queries], rows)
 
 
-def _read(problem: QueryWeighting, formulation: str, request: attempts.Request) -> attempts.Reading:
-    scaled = _Units.of(problem)
+def _read(problem: QueryWeighting, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
+    scaled = _WeightingUnits.of(problem)
     program = STATEMENTS[formulation](scaled.costs, scaled.sensitivities)
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: program.var_dict["u"].value,
@@ -52,11 +52,11 @@ def inv_pos(costs: Array, sensitivities: Array) -> cp.Problem:
     """State Program 1 with reciprocals, which are second-order cones: ``1/u ≤ v`` is ``‖(2, u - v)‖ ≤ u + v``."""
     c, N = cp.Constant(costs, name="c"), cp.Constant(sensitivities, name="N")
     u = cp.Variable(len(costs), name="u")
-    return cp.Problem(cp.Minimize(c @ cp.inv_pos(u)), [named("privacy", N.T @ u <= 1)])
+    return cp.Problem(cp.Minimize(c @ cp.inv_pos(u)), [label("privacy", N.T @ u <= 1)])
 
 
 def sdp(costs: Array, sensitivities: Array) -> cp.Problem:
-    """State Program 1 as the paper does, with one small linear matrix inequality a design query.
+    """State Program 1 as the paper does, with one small linear matrix inequality per design query.
 
     ``[[u_i, 1], [1, v_i]] ⪰ 0`` says that ``v_i ≥ 1 / u_i``.
     """
@@ -65,8 +65,8 @@ def sdp(costs: Array, sensitivities: Array) -> cp.Problem:
     return cp.Problem(
         cp.Minimize(c @ v),
         [
-            *[named(f"reciprocal[{i}]", cp.bmat([[u[i], 1], [1, v[i]]]) >> 0) for i in range(len(costs))],
-            named("privacy", N.T @ u <= 1),
+            *[label(f"reciprocal[{i}]", cp.bmat([[u[i], 1], [1, v[i]]]) >> 0) for i in range(len(costs))],
+            label("privacy", N.T @ u <= 1),
         ],
     )
 
@@ -75,7 +75,7 @@ def power(costs: Array, sensitivities: Array) -> cp.Problem:
     """State the problem of pure privacy, with the inverse squares as CVXPY writes them in second-order cones."""
     c, N = cp.Constant(costs, name="c"), cp.Constant(sensitivities, name="N")
     u = cp.Variable(len(costs), name="u")
-    return cp.Problem(cp.Minimize(c @ cp.power(u, -2)), [named("privacy", N.T @ u <= 1)])
+    return cp.Problem(cp.Minimize(c @ cp.power(u, -2)), [label("privacy", N.T @ u <= 1)])
 
 
 def power_cone(costs: Array, sensitivities: Array) -> cp.Problem:
@@ -85,8 +85,8 @@ def power_cone(costs: Array, sensitivities: Array) -> cp.Problem:
     return cp.Problem(
         cp.Minimize(c @ v),
         [
-            named("inverse_square", cp.PowCone3D(v, u, np.ones(len(costs)), 1 / 3)),
-            named("privacy", N.T @ u <= 1),
+            label("inverse_square", cp.PowCone3D(v, u, np.ones(len(costs)), 1 / 3)),
+            label("privacy", N.T @ u <= 1),
         ],
     )
 
@@ -95,7 +95,7 @@ STATEMENTS = {"inv_pos": inv_pos, "sdp": sdp, "power": power, "power_cone": powe
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Units:
+class _WeightingUnits:
     """A problem with the weights in units in which all 1 is feasible, and the best for equal multipliers.
 
     Left out are design queries that are not needed, or that no neighbour changes, and neighbours that change none.
@@ -110,7 +110,7 @@ class _Units:
     neighbours: npt.NDArray[np.intp]
 
     @classmethod
-    def of(cls, problem: QueryWeighting) -> _Units:
+    def of(cls, problem: QueryWeighting) -> _WeightingUnits:
         """Scale by the optimum for equal multipliers."""
         queries = problem.geometry.weighed
         neighbours = np.flatnonzero(problem.sensitivities[queries].any(axis=0))

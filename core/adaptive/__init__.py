@@ -1,4 +1,4 @@
-"""Releases that look before they go on: chains, decisions, and what is still uncertain."""
+"""Adaptive releases: chains of mechanisms, decisions on noisy answers, and what is still uncertain."""
 
 import lazy_loader
 

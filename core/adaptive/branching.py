@@ -1,4 +1,4 @@
-"""What can happen along a chain: decisions and the rules that make them, what they promise, what they end in."""
+"""Branches of a chain: decisions, the rules that make them, the guarantee over all branches, and outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Measure = Callable[[LinearGaussianMechanism, Array, np.random.Generator], Array]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guarantee(GaussianPrivacy):
-    """What an adaptive release promises before anybody has looked: the maximum over its branches.
+    """The guarantee of an adaptive release before any answer is seen: the maximum over its branches.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class ChosenAnswers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChainOutcome:
-    """What became of many blocks.
+    """The outcomes of a chain for many blocks.
 
     Attributes
     ----------
@@ -63,13 +63,13 @@ class ChainOutcome:
     answers: tuple[ChosenAnswers, ...]
 
 
-def simulated(mechanism: LinearGaussianMechanism, x: Array, rng: np.random.Generator) -> Array:
+def simulate_answers(mechanism: LinearGaussianMechanism, x: Array, rng: np.random.Generator) -> Array:
     """Draw noisy answers from a seeded floating-point generator: for study, NOT a private release."""
     return mechanism.simulate(x, rng)
 
 
-def decided(rule: Rule, stage: int, answers: Array, mechanisms: int) -> npt.NDArray[np.intp]:
-    """Return what a rule says of answers (n, k) after a stage, refused where the stage does not offer it.
+def apply_rule(rule: Rule, stage: int, answers: Array, mechanisms: int) -> npt.NDArray[np.intp]:
+    """Return a rule's decisions on answers (n, k) after a stage; refuse those that the stage does not offer.
 
     Stage s offers the mechanisms s to ``mechanisms - 1``, `STOP`, and `GO_ON` unless it is the last.
     """
@@ -89,7 +89,7 @@ def decided(rule: Rule, stage: int, answers: Array, mechanisms: int) -> npt.NDAr
     return said.astype(np.intp)
 
 
-def gathered(
+def gather_answers(
     mechanism: LinearGaussianMechanism, found: list[tuple[npt.NDArray[np.intp], Array]]
 ) -> ChosenAnswers:
     """Return the answers of one mechanism from all stages, in the order of the blocks."""

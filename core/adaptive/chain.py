@@ -17,9 +17,9 @@ from dualmech.adaptive.branching import (
     ChainOutcome,
     Guarantee,
     Rule,
-    decided,
-    gathered,
-    simulated,
+    apply_rule,
+    gather_answers,
+    simulate_answers,
 )
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms.answerability import coordinates
@@ -78,7 +78,7 @@ class ChainStage:
         return CommonMechanism(targets).maximality(self.known)
 
     def decomposition(self, mechanism: int) -> Decomposition:
-        """Return how a mechanism, by its index in the chain, is made up from here."""
+        """Return how the mechanism of this index in the chain is made up of what is known here and its residual."""
         return self.decompositions[mechanism - self.index]
 
 
@@ -120,13 +120,13 @@ class Chain:
     stages: tuple[ChainStage, ...]
 
     @property
-    def nothing(self) -> LinearGaussianMechanism:
+    def no_release(self) -> LinearGaussianMechanism:
         """What is known before the first stage: the mechanism that releases nothing."""
-        return _nothing(self.mechanisms[0])
+        return _empty_mechanism(self.mechanisms[0])
 
     @property
     def guarantee(self) -> Guarantee:
-        """What a release along the chain promises: the largest cost over its branches.
+        """The guarantee of a release along the chain: the largest cost over its branches.
 
         Every branch ends with the cost of one of the mechanisms, or stops with less; what is released next may
         depend on what came before, and zCDP and Gaussian privacy compose under that, neighbour by neighbour.
@@ -149,7 +149,7 @@ class Chain:
         Raises `InvalidInputError` or `InputTypeError` for blocks of other cells, decisions that the stage does
         not offer.
 
-        - `blocks` (n, d): one data vector a row; each is released along the chain with noise of its own;
+        - `blocks` (n, d): one data vector per row; each is released along the chain with noise of its own;
         - `rule`: takes a stage and the answers (n, k) of what is known by then; returns for each the index of a
           mechanism to end with, `GO_ON` (not after the last stage) or `STOP`;
         - `rng`: where the noise comes from.
@@ -157,7 +157,7 @@ class Chain:
         data, generator = validate.finite(2, blocks=blocks), validate.generator(rng=rng)
         count, cells = len(self.mechanisms), self.mechanisms[0].query_matrix.shape[1]
         if data.shape[1] != cells:
-            raise InvalidInputError(f"blocks must have {cells} cells, one a column, got {data.shape[1]}")
+            raise InvalidInputError(f"blocks must have {cells} cells, one per column, got {data.shape[1]}")
         choices, ends = np.full((2, len(data)), STOP, dtype=np.intp)
         found: list[list[tuple[npt.NDArray[np.intp], Array]]] = [[] for _ in self.mechanisms]
         active, answers = np.arange(len(data)), np.zeros((len(data), 0))
@@ -165,25 +165,26 @@ class Chain:
             if not active.size:
                 break
             answers = (
-                np.hstack([answers, simulated(stage.increment, data[active], generator)]) @ stage.update.T
+                np.hstack([answers, simulate_answers(stage.increment, data[active], generator)])
+                @ stage.update.T
             )
-            decisions = decided(rule, stage.index, answers, count)
+            decisions = apply_rule(rule, stage.index, answers, count)
             for index in range(stage.index, count):
                 mine = np.flatnonzero(decisions == index)
                 if mine.size:
                     parts = stage.decomposition(index)
-                    left = simulated(parts.residual, data[active[mine]], generator)
+                    left = simulate_answers(parts.residual, data[active[mine]], generator)
                     found[index].append((active[mine], parts.combine(answers[mine], left, generator)))
             ended = decisions != GO_ON
             choices[active[ended]], ends[active[ended]] = decisions[ended], stage.index
             active, answers = active[~ended], answers[~ended]
-        return ChainOutcome(choices, ends, tuple(map(gathered, self.mechanisms, found)))
+        return ChainOutcome(choices, ends, tuple(map(gather_answers, self.mechanisms, found)))
 
 
 def build(
     mechanisms: Sequence[LinearGaussianMechanism], solve: StageSolver, *, tol: float, solver: str
 ) -> Chain:
-    """Build the chain of two or more mechanisms, stage by stage; the layers bring the solver.
+    """Build the chain of two or more mechanisms, stage by stage; the caller supplies the solver.
 
     A solver's gap leaves tiny shares of what is exactly common in the residuals, all but parallel to one another.
     No stage asks for a direction of which no more is left than the gap of the stage before may explain: what is
@@ -196,18 +197,20 @@ def build(
     """
     tol = validate.positive_number(tol=tol)
     problem = CommonMechanism(mechanisms)
-    given, known = tuple(mechanisms), _nothing(mechanisms[0])
+    given, known = tuple(mechanisms), _empty_mechanism(mechanisms[0])
     explained, span, stages = np.zeros(len(given)), known.query_matrix, []
     for index in range(len(given) - 1):
-        solution = _asked(solve(problem), tol)
-        span = _extended(span, solution.mechanism.query_matrix, given[index:])
-        increment = _within(solution.mechanism, span)
-        known, update = _composed(known, increment, span)
+        solution = _with_tolerance(solve(problem), tol)
+        span = _extend_span(span, solution.mechanism.query_matrix, given[index:])
+        increment = _on_span(solution.mechanism, span)
+        known, update = _compose(known, increment, span)
         parts = tuple(decomposition(each, known) for each in given[index:])
         stages.append(ChainStage(index, increment, known, update, solution, parts))
         if index < len(given) - 2:
-            explained = np.maximum(explained, _explained_by_gap(solution))[1:]
-            problem = CommonMechanism([_asking(*each) for each in zip(parts[1:], explained, strict=True)])
+            explained = np.maximum(explained, _shares_within_gap(solution))[1:]
+            problem = CommonMechanism(
+                [_without_negligible(*each) for each in zip(parts[1:], explained, strict=True)]
+            )
     chain = Chain(given, tuple(stages))
     if not chain.certified:
         warnings.warn(
@@ -218,21 +221,21 @@ def build(
     return chain
 
 
-def _asked(solution: Solution, tol: float) -> Solution:
-    """Return a solution with the tolerance that was promised in place of the one that was tried for."""
+def _with_tolerance(solution: Solution, tol: float) -> Solution:
+    """Return a solution with the tolerance that was asked for in place of the stricter one that was tried."""
     status = Status.CERTIFIED if solution.certificate.certifies(tol) else solution.status
     return replace(solution, tol=tol, status=status)
 
 
-def _nothing(like: LinearGaussianMechanism) -> LinearGaussianMechanism:
+def _empty_mechanism(like: LinearGaussianMechanism) -> LinearGaussianMechanism:
     """Return the mechanism that releases nothing, on the same cells and neighbours."""
     return LinearGaussianMechanism(
         np.zeros((0, like.query_matrix.shape[1])), np.zeros((0, 0)), like.neighbours
     )
 
 
-def _extended(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMechanism, ...]) -> Array:
-    """Return the orthonormal rows of a span with those that more rows need besides, if they leave it clearly enough.
+def _extend_span(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMechanism, ...]) -> Array:
+    """Extend the orthonormal rows of a span by the directions of more rows that lie clearly outside it.
 
     What lies within `MEETING` of the span belongs to it, as in the intersection from which the rows came: a rank
     decided to the last digit would take their rounding for new queries. Cells that one of the mechanisms does not
@@ -250,13 +253,13 @@ def _extended(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMechanis
     return np.vstack([span, further])
 
 
-def _within(mechanism: LinearGaussianMechanism, span: Array) -> LinearGaussianMechanism:
-    """Return a mechanism with its rows put into a span that holds them but for rounding."""
+def _on_span(mechanism: LinearGaussianMechanism, span: Array) -> LinearGaussianMechanism:
+    """Project a mechanism's rows onto a span that contains them up to rounding."""
     rows = (mechanism.query_matrix @ span.T) @ span
     return LinearGaussianMechanism(rows, mechanism.covariance(), mechanism.neighbours)
 
 
-def _composed(
+def _compose(
     known: LinearGaussianMechanism, increment: LinearGaussianMechanism, span: Array
 ) -> tuple[LinearGaussianMechanism, Array]:
     """Return what both reveal together on independent rows with unit noise, and its answers from both answers.
@@ -272,7 +275,7 @@ def _composed(
     return together, orthogonal.T @ said
 
 
-def _asking(parts: Decomposition, allowed: float) -> LinearGaussianMechanism:
+def _without_negligible(parts: Decomposition, allowed: float) -> LinearGaussianMechanism:
     """Return the residual without the directions of which at most this share is left."""
     rows = parts.residual.query_matrix
     shares = coordinates(rows, parts.target.standard_form.queries)
@@ -280,7 +283,7 @@ def _asking(parts: Decomposition, allowed: float) -> LinearGaussianMechanism:
     return LinearGaussianMechanism(rows[kept], np.eye(int(kept.sum())), parts.residual.neighbours)
 
 
-def _explained_by_gap(solution: Solution) -> Array:
+def _shares_within_gap(solution: Solution) -> Array:
     """Return, of each mechanism, what share of a direction it may keep because Σ is not exactly optimal.
 
     Σ exceeds an optimum by a matrix of trace ``gap · tr Σ`` at most, so no more, relative, than that over the

@@ -1,4 +1,4 @@
-"""Which analysis the data can bear: decisions from the answers of a common mechanism, by signal-to-noise ratio.
+"""Which analysis is accurate enough on the data: decided by signal-to-noise ratio from a common mechanism's answers.
 
 A choice between analyses one of which is nested in the other; for the general case, see `dualmech.uncertainty`.
 """
@@ -25,12 +25,12 @@ ROUNDING = 1e-9
 
 
 class Verdict(IntEnum):
-    """What the answer of a common mechanism says of two nested analyses."""
+    """The decision between two nested analyses, from the answer of a common mechanism."""
 
     PRIMARY = 0
     """The secondary mechanism is surely too noisy for the primary analysis, the primary one perhaps not."""
     SECONDARY = 1
-    """The secondary mechanism is accurate enough for the primary analysis, and allows its own besides."""
+    """The secondary mechanism is accurate enough for the primary analysis, and also allows its own."""
     UNDECIDED = 2
     """The level lies between the bounds of too many queries to say; the primary mechanism is the safe choice."""
     INFEASIBLE = 3
@@ -65,9 +65,8 @@ class SignalToNoise:
     - PRIMARY: they say that the secondary one is not;
     - UNDECIDED: neither.
 
-    Raises `InvalidInputError` or `InputTypeError` for analyses that are not nested, the first query that the
-    secondary mechanism or the common one does not answer by its name; mechanisms on other cells; numbers out of
-    range.
+    Raises `InvalidInputError` or `InputTypeError` for analyses that are not nested (the first query that the secondary
+    or the common mechanism does not answer is named); mechanisms on other cells; numbers out of range.
     Source: section 6.1 of Xiao, Wang, Zhang and Kifer, "Answering private linear queries adaptively using the common
     mechanism", PVLDB 16(8), 2023. Where rows of the secondary or the common mechanism depend on one another, A and A_*
     are those of generalised least squares; the primary mechanism's variances are those of its own answers. The
@@ -77,7 +76,7 @@ class SignalToNoise:
       answers are known;
     - `share`: x, more than 0 and at most 1;
     - `level`: y > 0, a pure number: counts per standard deviation of the noise;
-    - `confidence`: standard deviations on either side; 3 for 99.7 % a query.
+    - `confidence`: standard deviations on either side; 3 for 99.7 % per query.
 
     Examples
     --------
@@ -119,8 +118,8 @@ class SignalToNoise:
             if not isinstance(each, LinearGaussianMechanism):
                 raise InputTypeError(f"{name} must be a LinearGaussianMechanism, got {type(each).__name__}")
         queries = Workload(primary.query_matrix)
-        nested = _answering("secondary", secondary, queries)
-        estimator = _answering("common", common, queries)
+        nested = _estimation_matrix("secondary", secondary, queries)
+        estimator = _estimation_matrix("common", common, queries)
         fields = (
             *(primary, secondary, common, fraction),
             validate.positive_number(level=level),
@@ -171,12 +170,12 @@ class SignalToNoise:
         verdicts = np.where(sure, Verdict.SECONDARY, np.where(secondary, Verdict.UNDECIDED, otherwise))
         return verdicts if verdicts.ndim else Verdict(int(verdicts))
 
-    def truth(self, x: npt.ArrayLike) -> Any:
+    def true_verdict(self, x: npt.ArrayLike) -> Any:
         """Return the verdict on true data (d,) or (n, d), for study: its bounds are exact, so it is never UNDECIDED."""
         data, cells = validate.finite(x=x), self.primary.query_matrix.shape[1]
         if data.ndim not in (1, 2) or data.shape[-1] != cells:
             raise InvalidInputError(
-                f"x must have {cells} entries in each row, one a cell, got shape {data.shape}"
+                f"x must have {cells} entries in each row, one per cell, got shape {data.shape}"
             )
         counts = data @ self.primary.query_matrix.T
         secondary = self._enough(counts, self.secondary_noise)
@@ -197,7 +196,7 @@ class SignalToNoiseRule:
 
     After stage s, mechanism s is the primary analysis and s + 1 the secondary one. Where that is good enough, the
     rule goes on, and after the last stage it chooses the last mechanism; else it chooses s. Where even the first
-    mechanism is hopeless it can stop.
+    mechanism is INFEASIBLE it can stop.
     Raises `InvalidInputError` or `InputTypeError` for what `SignalToNoise` refuses, of the stage that is named.
     Source: section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
@@ -250,7 +249,7 @@ class SignalToNoiseRule:
         return decisions.astype(np.intp)
 
 
-def _answering(name: str, mechanism: LinearGaussianMechanism, queries: Workload) -> Array:
+def _estimation_matrix(name: str, mechanism: LinearGaussianMechanism, queries: Workload) -> Array:
     """Return the matrix that estimates queries from a mechanism's answers; refused by name where it cannot."""
     cells = mechanism.query_matrix.shape[1]
     if queries.shape[1] != cells:

@@ -77,16 +77,16 @@ class ConfidenceRegion:
         rows = len(mechanism.query_matrix)
         given = validate.finite(1, answer=answer) if rows else np.zeros(0)
         if given.shape != (rows,):
-            raise InvalidInputError(f"answer must have {rows} entries, one a query, got {len(given)}")
+            raise InvalidInputError(f"answer must have {rows} entries, one per query, got {len(given)}")
         level = validate.probability(confidence=confidence)
-        whitened, centre = _whitened(mechanism, given)
+        whitened, centre = _whiten(mechanism, given)
         # Without any query there is no ellipsoid; a radius of 1 around the only point there is says the same.
         squared = float(chdtri(rows, 1 - level)) if rows else 1.0
         most = _most_records(whitened, centre, squared)
         if total is not None:
             most = min(most, validate.positive_number(total=total))
         if not np.isfinite(most):
-            raise InvalidInputError(_unbounded(whitened))
+            raise InvalidInputError(_unbounded_message(whitened))
         fields = (mechanism, given, level, total, squared, most, whitened, centre)
         for name, value in zip(self.__dataclass_fields__, fields, strict=True):
             object.__setattr__(self, name, value)
@@ -96,7 +96,9 @@ class ConfidenceRegion:
         """Whether data x (d,) lie in the region."""
         data = validate.finite(1, x=x)
         if data.shape != (self.rows.shape[1],):
-            raise InvalidInputError(f"x must have {self.rows.shape[1]} entries, one a cell, got {len(data)}")
+            raise InvalidInputError(
+                f"x must have {self.rows.shape[1]} entries, one per cell, got {len(data)}"
+            )
         distance = self.rows @ data - self.centre
         within = float(distance @ distance) <= self.squared_radius
         return bool(within and np.all(data >= 0) and data.sum() <= self.most_records)
@@ -172,7 +174,7 @@ class ConfidenceRegion:
         return slope, factor
 
 
-def _whitened(mechanism: LinearGaussianMechanism, answer: Array) -> tuple[Array, Array]:
+def _whiten(mechanism: LinearGaussianMechanism, answer: Array) -> tuple[Array, Array]:
     """Return ``R'⁻¹ B`` and ``R'⁻¹ ω`` with ``R'R = Σ``, over all rows of B, dependent or not."""
     if not len(answer):
         return np.zeros((0, mechanism.query_matrix.shape[1])), np.zeros(0)
@@ -209,7 +211,7 @@ def _most_records(rows: Array, centre: Array, squared_radius: float) -> float:
     return max(float(nearest @ centre + np.linalg.norm(nearest) * squared_radius**0.5) / least, 0.0)
 
 
-def _unbounded(rows: Array) -> str:
+def _unbounded_message(rows: Array) -> str:
     cell = int(np.argmax(_nearest_in_hull(rows)))
     return (
         f"total must be given: the answer does not bound the region, records of cell {cell} "

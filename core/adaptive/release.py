@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.adaptive.branching import GO_ON, STOP, Guarantee, Measure, Rule, decided, simulated
+from dualmech.adaptive.branching import GO_ON, STOP, Guarantee, Measure, Rule, apply_rule, simulate_answers
 from dualmech.adaptive.chain import Chain
 from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -83,13 +83,17 @@ class AdaptiveRelease:
     chain: Chain
 
     def __init__(
-        self, chain: Chain, x: npt.ArrayLike, rng: np.random.Generator | int = 0, measure: Measure = simulated
+        self,
+        chain: Chain,
+        x: npt.ArrayLike,
+        rng: np.random.Generator | int = 0,
+        measure: Measure = simulate_answers,
     ) -> None:
         if not isinstance(chain, Chain):
             raise InputTypeError(f"chain must be a dualmech.Chain, got {type(chain).__name__}")
         data, cells = validate.finite(1, x=x), chain.mechanisms[0].query_matrix.shape[1]
         if data.shape != (cells,):
-            raise InvalidInputError(f"x must have {cells} entries, one a cell, got {len(data)}")
+            raise InvalidInputError(f"x must have {cells} entries, one per cell, got {len(data)}")
         if not callable(measure):
             raise InputTypeError(f"measure must be callable, got {type(measure).__name__}")
         self.chain = chain
@@ -118,7 +122,7 @@ class AdaptiveRelease:
     @property
     def known(self) -> LinearGaussianMechanism:
         """The mechanism that all stages so far amount to; one that releases nothing before the first."""
-        return self.chain.stages[self._ran - 1].known if self._ran else self.chain.nothing
+        return self.chain.stages[self._ran - 1].known if self._ran else self.chain.no_release
 
     @property
     def answers(self) -> Array:
@@ -135,7 +139,7 @@ class AdaptiveRelease:
         stage = self.chain.stages[self._ran]
         # Should the measurement fail half-way, nobody may run it again: it may have told something already.
         self._finished = f"stage {self._ran} failed"
-        increment = self._measured(stage.increment)
+        increment = self._draw_answers(stage.increment)
         self._answers = stage.update @ np.concatenate([self._answers, increment])
         self._ran, self._finished = self._ran + 1, ""
         return self.answers
@@ -160,7 +164,7 @@ class AdaptiveRelease:
             )
         parts = self.chain.stages[self._ran - 1].decomposition(int(index))
         self._finished = f"mechanism {index} was chosen"
-        residual = self._measured(parts.residual)
+        residual = self._draw_answers(parts.residual)
         values = parts.combine(self._answers, residual, self._generator)
         return ReleasedAnswer(int(index), parts.target, values)
 
@@ -184,20 +188,20 @@ class AdaptiveRelease:
         decision = GO_ON
         while decision == GO_ON:
             answers = self.advance()
-            decision = int(decided(rule, self._ran - 1, answers[None], len(self.chain.mechanisms))[0])
+            decision = int(apply_rule(rule, self._ran - 1, answers[None], len(self.chain.mechanisms))[0])
         if decision == STOP:
             self.stop()
             return None
         return self.choose(decision)
 
-    def _measured(self, mechanism: LinearGaussianMechanism) -> Array:
+    def _draw_answers(self, mechanism: LinearGaussianMechanism) -> Array:
         """Return noisy answers: the one place where data are seen."""
         count = len(mechanism.query_matrix)
         if not count:
             return np.zeros(0)
         answers = validate.finite(1, measure=self._measure(mechanism, self._data, self._generator))
         if len(answers) != count:
-            raise InvalidInputError(f"measure must return {count} answers, one a query, got {len(answers)}")
+            raise InvalidInputError(f"measure must return {count} answers, one per query, got {len(answers)}")
         return answers
 
     def _check_open(self, step: str) -> None:

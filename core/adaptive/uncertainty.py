@@ -42,7 +42,7 @@ class VarianceReduction:
 
     @property
     def unbounded(self) -> tuple[npt.NDArray[np.intp], ...]:
-        """Indices of the queries about which what is known says nothing at all, an array a mechanism."""
+        """Indices of the queries about which what is known says nothing at all, an array per mechanism."""
         return tuple(np.flatnonzero(np.isinf(before)) for before in self.before)
 
     @property
@@ -55,7 +55,7 @@ class VarianceReduction:
         infinite = np.flatnonzero(np.isinf(self.totals))
         if len(infinite) > 1:
             raise InvalidInputError(
-                f"best needs finite variances, but mechanisms {infinite.tolist()} ask what nothing bounds yet; "
+                f"best needs finite variances, but mechanisms {infinite.tolist()} have infinite ones; "
                 f"state a prior, or sample a confidence region"
             )
         return int(np.argmax(self.totals))
@@ -196,7 +196,7 @@ def _prior_factor(prior: npt.ArrayLike, cells: int) -> Array:
         return np.diag(np.sqrt(validate.per_item(cells, prior=prior)))
     covariance = validate.symmetric(prior=prior)
     if len(covariance) != cells:
-        raise InvalidInputError(f"prior must have {cells} rows, one a cell, got {len(covariance)}")
+        raise InvalidInputError(f"prior must have {cells} rows, one per cell, got {len(covariance)}")
     values, vectors = np.linalg.eigh(covariance)
     if values[0] < -8 * cells * linalg.EPS * abs(values[-1]):
         raise InvalidInputError(

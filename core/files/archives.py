@@ -35,7 +35,7 @@ _BROKEN = (
 
 @contextlib.contextmanager
 def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
-    """Open a binary file that takes the place of `path` when the block ends well, and vanishes otherwise.
+    """Open a binary file that replaces `path` when the block ends without an error, and is deleted otherwise.
 
     The bytes go to a temporary file in the same folder, reach the disk, and are renamed. An exception, or
     an interruption from the keyboard, leaves `path` as it was and nothing beside it. A link is followed; an
@@ -72,7 +72,7 @@ def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def atomic_folder(path: FilePath) -> Iterator[Path]:
-    """Make a folder to write files into, which appears at `path` when the block ends well, and not at all otherwise.
+    """Make a folder to write files into, which appears at `path` only if the block ends without an error.
 
     It has a temporary name beside `path` until then; write its files with `atomic_write`, so that they reach the disk.
     Raises `FileFormatError` where something of this name exists already, or the folder that it is to lie in is
@@ -127,8 +127,8 @@ def check_writable(path: FilePath) -> None:
 
 
 @contextlib.contextmanager
-def reading(path: FilePath) -> Iterator[None]:
-    """Name the file in whatever goes wrong inside the block: a failing system call, contents refused.
+def errors_naming(path: FilePath) -> Iterator[None]:
+    """Name the file in any error raised inside the block: a failed system call, or contents that are refused.
 
     Raises `FileFormatError` in place of any `OSError` or `DualmechError`.
     """
@@ -143,7 +143,7 @@ def reading(path: FilePath) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def decoding(path: FilePath, kind: str) -> Iterator[None]:
+def decoding_errors(path: FilePath, kind: str) -> Iterator[None]:
     """Turn what numpy and scipy raise on broken contents into one line that names the file."""
     try:
         yield
@@ -218,17 +218,17 @@ def read_archive(path: FilePath, keys: Collection[str] | None = None) -> Arrays:
     Raises `FileFormatError`; and `InputTypeError` for a path of another kind, such as the number of an open file.
     """
     _check_path(path)
-    with reading(path), open(path, "rb") as handle, decoding(path, ".npz"):
+    with errors_naming(path), open(path, "rb") as handle, decoding_errors(path, ".npz"):
         # np.load takes anything that is neither .npy nor a zip for a pickle, and says so.
         if handle.read(4) not in (b"PK\3\4", b"PK\5\6"):
-            raise FileFormatError(f"{path}: is not a readable .npz file: no zip archive")
+            raise FileFormatError(f"{path}: is not a readable .npz file: not a zip archive")
         handle.seek(0)
         with np.load(handle, allow_pickle=False) as archive:
             wanted = [key for key in archive.files if keys is None or key in keys]
             arrays = {key: archive[key] for key in wanted}
     for key, array in arrays.items():
         if not isinstance(array, np.ndarray):
-            raise FileFormatError(f"{path}: is not a readable .npz file: {key!r} is no array")
+            raise FileFormatError(f"{path}: is not a readable .npz file: {key!r} is not an array")
     return arrays
 
 
@@ -240,8 +240,8 @@ def require(path: FilePath, arrays: Mapping[str, object], *keys: str) -> None:
         raise FileFormatError(f"{path}: needs the array {missing[0]!r}, has {held}")
 
 
-def texts(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
-    """Return texts as an array; refuse those that it would not give back."""
+def as_text_array(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
+    """Return texts as an array; refuse those that an array does not keep unchanged."""
     for label in labels:
         # numpy pads texts with NUL characters and takes them off again.
         if label.endswith("\0"):

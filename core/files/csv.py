@@ -1,6 +1,6 @@
-"""Matrices as CSV text: numbers, one query a row, with an optional header and optional names and groups.
+"""Matrices as CSV text: numbers, one query per row, with an optional header and optional names and groups.
 
-The schema stands in ``docs/formats.md``; `dualmech.files` reads and writes whole files with it.
+The schema is in ``docs/formats.md``; `dualmech.files` reads and writes whole files with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HINT = "a first line is a header if it starts with 'query' or holds no number at
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class CsvTable:
     """The numbers of a CSV file (rows, columns), and the texts of its `query` and `group` columns, if any."""
 
     values: Array
@@ -29,7 +29,7 @@ class Table:
     groups: tuple[str, ...] | None
 
 
-def read_table(path: str | PathLike[str]) -> Table:
+def read_table(path: str | PathLike[str]) -> CsvTable:
     """Read a CSV file in UTF-8; a fault raises `FileFormatError` with its line, `OSError` is passed on."""
     labels: list[list[str]] = []
     rows: list[Array] = []
@@ -57,7 +57,7 @@ def read_table(path: str | PathLike[str]) -> Table:
     if not rows:
         raise FileFormatError(f"{path}: holds no row of numbers")
     columns = [tuple(column) for column in zip(*labels, strict=True)]
-    return Table(np.stack(rows), *(columns + [None, None])[:2])
+    return CsvTable(np.stack(rows), *(columns + [None, None])[:2])
 
 
 def format_table(values: Array, names: Sequence[str], groups: Sequence[str]) -> bytes:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.errors import InvalidInputError
-from dualmech.files.archives import Arrays, texts
+from dualmech.files.archives import Arrays, as_text_array
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.lattice import Axes
 
@@ -19,7 +19,7 @@ KEYS = ("domain_names", "domain_sizes", "set_axes", "set_sizes")
 def domain_arrays(domain: Domain) -> Arrays:
     """Return the arrays that describe a domain."""
     return {
-        "domain_names": texts("domain names", domain.names),
+        "domain_names": as_text_array("domain names", domain.names),
         "domain_sizes": np.array(domain.shape, dtype=np.int64),
     }
 

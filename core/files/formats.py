@@ -1,4 +1,4 @@
-"""Reading and writing files; every schema stands in ``docs/formats.md``.
+"""Reading and writing files; every schema is in ``docs/formats.md``.
 
 A file appears whole or not at all, nothing is ever pickled or unpickled, and whatever is wrong with a file
 raises `FileFormatError`, one line that names the file.
@@ -21,15 +21,15 @@ from dualmech.files import csv
 from dualmech.files.archives import (
     Arrays,
     FilePath,
+    as_text_array,
     atomic_folder,
     atomic_write,
     check_writable,
-    decoding,
+    decoding_errors,
+    errors_naming,
     read_archive,
     read_npz,
-    reading,
     require,
-    texts,
     write_npz,
 )
 from dualmech.files.domains import domain_arrays, domain_from_arrays
@@ -49,9 +49,9 @@ __all__ = [
     "read_npz",
     "read_vector",
     "read_workload",
-    "reading",
+    "errors_naming",
     "require",
-    "texts",
+    "as_text_array",
     "workload_arrays",
     "workload_from_arrays",
     "write_npz",
@@ -82,7 +82,7 @@ def read_workload(path: FilePath) -> Workload:
     ('cell 0', 'cells 0..1', 'cells 0..2')
     """
     suffix = _suffix(path)
-    with reading(path):
+    with errors_naming(path):
         if suffix == ".csv":
             table = csv.read_table(path)
             return Workload(table.values, table.names, table.groups)
@@ -125,7 +125,7 @@ def read_vector(path: FilePath, name: str) -> Array:
     of finite numbers.
     Returns an array (n,): finite numbers. A ``.npy`` or ``.npz`` array of shape (n, 1) is taken as a column.
     """
-    with reading(path):
+    with errors_naming(path):
         suffix = _suffix(path, SUFFIXES[:3])
         table = csv.read_table(path) if suffix == ".csv" else None
         if table is not None and table.names is not None:
@@ -147,7 +147,7 @@ def read_matrix(path: FilePath, name: str) -> Array:
     finite numbers.
     Returns an array (rows, columns): finite numbers.
     """
-    with reading(path):
+    with errors_naming(path):
         return validate.finite(2, **{name: _read_array(path, name, _suffix(path))})
 
 
@@ -166,7 +166,10 @@ def workload_arrays(workload: Workload) -> Arrays:
         arrays |= {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
     else:
         arrays["matrix"] = matrix
-    arrays |= {"names": texts("names", workload.names), "groups": texts("groups", workload.groups)}
+    arrays |= {
+        "names": as_text_array("names", workload.names),
+        "groups": as_text_array("groups", workload.groups),
+    }
     if workload.domain is not None:
         arrays |= domain_arrays(workload.domain)
     return {f"workload_{key}": value for key, value in arrays.items()}
@@ -194,7 +197,7 @@ def workload_from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Workload:
         matrix = parts.get("matrix")
         if matrix is None:
             rows = (parts["data"], parts["indices"], parts["indptr"])
-            matrix = _checked(sp.csr_array(rows, shape=shape))
+            matrix = _check_indices(sp.csr_array(rows, shape=shape))
         names, groups = parts["names"].tolist(), parts["groups"].tolist()
         workload = Workload(matrix, names, groups, domain_from_arrays(parts))
     except DualmechError:
@@ -206,7 +209,7 @@ def workload_from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Workload:
     return workload
 
 
-def _checked(matrix: Any) -> Any:
+def _check_indices(matrix: Any) -> Any:
     """Return a sparse matrix whose indices all lie inside it; scipy checks the others only when asked."""
     if hasattr(matrix, "check_format"):
         matrix.check_format(full_check=True)
@@ -222,17 +225,17 @@ def _unpack(path: FilePath) -> Workload:
         raise FileFormatError(
             f"{path}: holds neither a {SCHEMA!r} nor a scipy sparse matrix, but arrays {held}"
         )
-    with open(path, "rb") as handle, decoding(path, ".npz"):
-        return Workload(_checked(sp.load_npz(handle)))
+    with open(path, "rb") as handle, decoding_errors(path, ".npz"):
+        return Workload(_check_indices(sp.load_npz(handle)))
 
 
 def _read_npy(path: FilePath) -> npt.NDArray[Any]:
-    with open(path, "rb") as handle, decoding(path, ".npy"):
+    with open(path, "rb") as handle, decoding_errors(path, ".npy"):
         return np.lib.format.read_array(handle, allow_pickle=False)
 
 
 def _read_mtx(path: FilePath) -> Array | sp.csr_array:
-    with decoding(path, ".mtx"):
+    with decoding_errors(path, ".mtx"):
         return read_matrix_market(path)
 
 

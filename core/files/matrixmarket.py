@@ -34,7 +34,7 @@ Listed = tuple[Array, npt.NDArray[np.int64], tuple[int, int]]
 def read_matrix_market(path: str | PathLike[str]) -> Array | sp.csr_array:
     """Read a real Matrix Market file: sparse if it lists coordinates, dense if it lists an array.
 
-    Raises `InvalidInputError` or `ValueError` for another kind of file or of matrix, text that is no number,
+    Raises `InvalidInputError` or `ValueError` for another kind of file or of matrix, text that is not a number,
     another number of entries than is announced.
     """
     with open(path, encoding="utf-8") as handle:
@@ -53,7 +53,7 @@ def read_matrix_market(path: str | PathLike[str]) -> Array | sp.csr_array:
         raise InvalidInputError(f"a {symmetry} matrix must be square, got {sizes[0]} x {sizes[1]}")
     width, mirror = KINDS[layout, field], MIRRORS[symmetry]
     numbers = np.loadtxt(lines[1:], ndmin=2) if len(lines) > 1 else np.zeros((0, width))
-    matrix = _assembled(
+    matrix = _sparse_matrix(
         *(_array if layout == "array" else _coordinates)(numbers, sizes, width, mirror), mirror
     )
     return matrix.toarray() if layout == "array" else matrix
@@ -88,7 +88,7 @@ def _array(numbers: Array, sizes: list[int], width: int, mirror: int) -> Listed:
     return numbers.ravel(), np.stack(np.nonzero(written.T))[::-1], (rows, columns)
 
 
-def _assembled(
+def _sparse_matrix(
     data: Array, index: npt.NDArray[np.int64], shape: tuple[int, int], mirror: int
 ) -> sp.csr_array:
     if mirror:

@@ -36,7 +36,7 @@ MAX_ENTRIES = 2**25  # largest number of entries of an attribute's queries that 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """What a query set looks like from the components, one row for each orbit of its queries."""
+    """The parts of a query set in the components, one row for each orbit of its queries."""
 
     orbits: Index  # (m,) the orbit of each query
     means: Array  # (orbits, classes) mean of a query over each class
@@ -81,18 +81,18 @@ class AttributeSymmetry:
             )
         circular = any(isinstance(each, CircularWorkload) for each in queries)
         sets = [each.dense() + 0.0 for each in stored]
-        if circular and size > 3 and all(_turns(each) for each in sets):
-            return cls._turned(size)
+        if circular and size > 3 and all(_rotation_invariant(each) for each in sets):
+            return cls._cyclic(size)
         sets += [each.dense() + 0.0 for each in queries if isinstance(each, CircularWorkload)]
         labels = _exchangeable(sets, size)
-        if 3 < size == labels.max() + 1 and all(_turns(each) for each in sets):
-            return cls._turned(size)
+        if 3 < size == labels.max() + 1 and all(_rotation_invariant(each) for each in sets):
+            return cls._cyclic(size)
         counts = np.bincount(labels)
         classes = np.flatnonzero(counts > 1)
         return cls(labels, classes, np.asarray(counts[classes], dtype=np.float64) - 1, False)
 
     @classmethod
-    def _turned(cls, size: int) -> AttributeSymmetry:
+    def _cyclic(cls, size: int) -> AttributeSymmetry:
         frequencies = np.arange(1, size // 2 + 1)
         dimensions = np.where(2 * frequencies == size, 1.0, 2.0)
         return cls(np.zeros(size, dtype=np.intp), np.zeros(len(frequencies), dtype=np.intp), dimensions, True)
@@ -104,15 +104,15 @@ class AttributeSymmetry:
         return 8 * largest.bit_length() if self.turning else largest + 2
 
     def parts(self, queries: Workload | None) -> Parts:
-        """Return what a query set looks like from here."""
+        """Return the parts of a query set in the components."""
         if self.turning:
-            return self._waves(queries)
+            return self._fourier_parts(queries)
         if queries is None:
-            return self._values()
+            return self._value_parts()
         matrix = queries.dense() + 0.0
         sizes = self.sizes
         _, first, orbits = np.unique(
-            _sorted_within(matrix, self.labels), axis=0, return_index=True, return_inverse=True
+            _canonical_rows(matrix, self.labels), axis=0, return_index=True, return_inverse=True
         )
         rows = matrix[first]
         members = self.labels == np.arange(len(sizes))[:, None]
@@ -136,8 +136,8 @@ class AttributeSymmetry:
         found[self.labels == self.classes[component]] = scipy.linalg.helmert(count + 1).T
         return found
 
-    def _values(self) -> Parts:
-        """Return the parts of the values themselves, one orbit a class, without writing a matrix."""
+    def _value_parts(self) -> Parts:
+        """Return the parts of the values themselves, one orbit per class, without writing a matrix."""
         sizes = self.sizes
         own = self.classes == np.arange(len(sizes))[:, None]
         return Parts(
@@ -147,7 +147,7 @@ class AttributeSymmetry:
             np.ones(len(sizes)),
         )
 
-    def _waves(self, queries: Workload | None) -> Parts:
+    def _fourier_parts(self, queries: Workload | None) -> Parts:
         """Return the parts on a circle: the absolute values of each orbit's Fourier coefficients."""
         size = len(self.labels)
         if queries is None:
@@ -156,7 +156,7 @@ class AttributeSymmetry:
             rows, orbits = queries.bases, np.repeat(np.arange(len(queries.bases)), queries.periods)
         else:
             written = queries.dense() + 0.0
-            orbits, first = _turning_orbits(written)
+            orbits, first = _rotation_orbits(written)
             rows = written[first]
         waves = np.abs(np.fft.rfft(rows, axis=1))
         largest = np.abs(rows).max(axis=1)
@@ -175,7 +175,7 @@ def _exchangeable(sets: Sequence[Array], size: int) -> Index:
     labels, representatives = np.zeros(size, dtype=np.intp), [0]
     if not sets:
         return labels
-    looks = _looks(sets, size)
+    looks = _value_labels(sets, size)
     known: dict[int, list[int]] = {int(looks[0]): [0]}
     for value in range(1, size):
         alike = known.setdefault(int(looks[value]), [])
@@ -188,7 +188,7 @@ def _exchangeable(sets: Sequence[Array], size: int) -> Index:
     return labels
 
 
-def _looks(sets: Sequence[Array], size: int) -> Index:
+def _value_labels(sets: Sequence[Array], size: int) -> Index:
     """Return a number for each value that swappable values share: its entries in all sets, order and signs left out."""
     columns = [np.sort(np.abs(each), axis=0) for each in sets]
     return np.unique(np.vstack(columns), axis=1, return_inverse=True)[1].ravel()
@@ -204,25 +204,25 @@ def _swappable(sets: Sequence[Array], one: int, two: int) -> bool:
     return True
 
 
-def _turns(queries: Array) -> bool:
+def _rotation_invariant(queries: Array) -> bool:
     return _same_queries(queries, np.roll(queries, 1, axis=1))
 
 
 def _same_queries(one: Array, two: Array) -> bool:
     """Whether two matrices hold the same rows, as often, up to their order and signs."""
-    first, second = (Counter(row.tobytes() for row in unsigned(each)) for each in (one, two))
+    first, second = (Counter(row.tobytes() for row in with_positive_lead(each)) for each in (one, two))
     return first == second
 
 
-def unsigned(rows: Array) -> Array:
+def with_positive_lead(rows: Array) -> Array:
     """Return rows with their first entry that is not zero positive."""
     first = np.argmax(rows != 0, axis=1)
     signs = np.sign(rows[np.arange(len(rows)), first])
     return np.asarray(rows * np.where(signs == 0, 1.0, signs)[:, None] + 0.0)
 
 
-def _sorted_within(rows: Array, labels: Index) -> Array:
-    """Return what queries that the exchanges take to each other, or to their negatives, have in common."""
+def _canonical_rows(rows: Array, labels: Index) -> Array:
+    """Return a canonical form of each query, the same for all that exchanges and signs take to each other."""
     order = np.argsort(labels, kind="stable")
     starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
     both = []
@@ -237,22 +237,24 @@ def _sorted_within(rows: Array, labels: Index) -> Array:
     return np.where(larger[:, None], both[0], both[1])
 
 
-def _turning_orbits(queries: Array) -> tuple[Index, Index]:
-    """Return the orbit of each query under turning, and a query of each."""
-    distinct, first, labels = np.unique(unsigned(queries), axis=0, return_index=True, return_inverse=True)
+def _rotation_orbits(queries: Array) -> tuple[Index, Index]:
+    """Return the orbit of each query under rotation, and a query of each."""
+    distinct, first, labels = np.unique(
+        with_positive_lead(queries), axis=0, return_index=True, return_inverse=True
+    )
     count = len(distinct)
     turned = np.unique(
-        np.vstack([distinct, unsigned(np.roll(distinct, 1, axis=1))]), axis=0, return_inverse=True
+        np.vstack([distinct, with_positive_lead(np.roll(distinct, 1, axis=1))]), axis=0, return_inverse=True
     )[1]
     number = turned.ravel()
     origin = np.empty(count, dtype=np.intp)
     origin[number[:count]] = np.arange(count)
-    orbits = joined([origin[number[count:]]], count)
+    orbits = orbit_labels([origin[number[count:]]], count)
     chosen = np.unique(orbits, return_index=True)[1]
     return orbits[labels.ravel()], first[chosen]
 
 
-def joined(images: Sequence[Index], count: int) -> Index:
+def orbit_labels(images: Sequence[Index], count: int) -> Index:
     """Return the orbit of each item, numbered as they appear, under maps that take items to items."""
     rows = np.concatenate([np.zeros(0, dtype=np.intp), *[np.arange(count)] * len(images)])
     columns = np.concatenate([np.zeros(0, dtype=np.intp), *images])

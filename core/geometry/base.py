@@ -30,7 +30,7 @@ class FitnessDual:
 
     Any such weights prove a bound, whatever their scale; solvers return them with ``Σ λ_i = 1`` and
     ``Σ μ_j c_j = 1``. On a dense geometry they are arrays (s,) and (m,), on blocks one number an orbit, on a product
-    a tuple of such arrays, one a factor, and where noise is split λ is one array an attribute and μ a `SplitWeights`.
+    a tuple of such arrays, one per factor, and where noise is split λ is one array an attribute and μ a `SplitWeights`.
     """
 
     neighbour_weights: Any
@@ -78,7 +78,7 @@ class Forms(Protocol):
 class Geometry(Protocol):
     """The structure of a workload, and how to evaluate noise on it.
 
-    Numbers that come with the queries, targets or weights, are one an *item*: a query of a dense geometry, a table of
+    Numbers that come with the queries, targets or weights, are one per *item*: a query of a dense geometry, a table of
     blocks and of split noise, and on a product a tuple of what each factor takes.
     """
 
@@ -97,7 +97,7 @@ class Geometry(Protocol):
     def point(self, primal: Any) -> Any:
         """Return a primal point of the right form and shapes, its entries unseen; refuse any other."""
 
-    def scaled(self, point: Any, divisor: float) -> Any:
+    def divide(self, point: Any, divisor: float) -> Any:
         """Return noise over a positive number; by nothing else: the judge refuses the rest."""
 
     def statement(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Geometry(Protocol):
         """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i``; 0 from weights that prove nothing."""
 
     def per_query(self, workload: Workload, numbers: Any) -> Array:
-        """Return one number a query of the workload that was asked, from one an item; refused for too many queries."""
+        """Return one number a query of the workload that was asked, from one per item; refused for too many queries."""
 
     def prices(self, query_weights: Any, targets: Any) -> Array:
         """Return each item's share of ``Σ μ_j c_j``."""
@@ -134,7 +134,7 @@ class Geometry(Protocol):
         """Return each item's share of the trace norm that `total_bound` squares."""
 
 
-def scaled_until(
+def scale_to_limit(
     noise: T, excess: Callable[[T], float], power: int, divided: Callable[[T, float], T], slack: float
 ) -> T:
     """Return noise divided until `excess`, proportional to a power of it, is 1 at most, or by `slack` more."""
@@ -148,7 +148,7 @@ def scaled_until(
     return noise
 
 
-def proving(weights: Array) -> bool:
+def valid_weights(weights: Array) -> bool:
     """Whether weights prove anything: finite, none negative, not all zero."""
     return bool(np.all(np.isfinite(weights)) and np.all(weights >= 0) and np.any(weights))
 

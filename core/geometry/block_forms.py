@@ -50,7 +50,7 @@ class BasedPoint:
                 given = len(own) if isinstance(own, tuple) else type(own).__name__
                 raise InvalidInputError(f"{name} must be {len(blocks)} items, got {given}")
         found = zip(blocks, self.covariances, self.bases, strict=True)
-        return BlockPoint(self.levels, tuple(block.restated(own, basis) for block, own, basis in found))
+        return BlockPoint(self.levels, tuple(block.covariance_from_basis(own, basis) for block, own, basis in found))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +97,7 @@ class BlockForms:
         return np.flatnonzero(largest / targets < 1 - slack)
 
 
-def checked_point(blocks: Any, primal: Any) -> BlockPoint:
+def as_block_point(blocks: Any, primal: Any) -> BlockPoint:
     """Return a primal point of the right shapes, its entries unseen; levels alone where no block has a covariance."""
     if not isinstance(primal, BlockPoint):
         if blocks.matrix_blocks or isinstance(primal, str):
@@ -111,7 +111,7 @@ def checked_point(blocks: Any, primal: Any) -> BlockPoint:
     levels = np.zeros(0) if none else validate.numeric(1, levels=primal.levels)
     if len(levels) != len(blocks.keys):
         raise InvalidInputError(
-            f"levels must be {len(blocks.keys)}, one a block of one coordinate, got {len(levels)}"
+            f"levels must be {len(blocks.keys)}, one per block of one coordinate, got {len(levels)}"
         )
     expected = len(blocks.matrix_blocks)
     if len(primal.covariances) != expected:
@@ -148,7 +148,7 @@ def evaluate(blocks: Any, point: BlockPoint) -> BlockForms | None:
         np.add.at(variances, block.rows, own)
         np.add.at(variance_rounding, block.rows, (2 * len(regularised) + depth) * EPS * sizes)
     # What rounding hides of a query may be a part that it needs, which then meets the noise of its block.
-    hidden = (blocks.hidden * blocks.magnitudes) ** 2 * _all_noise(blocks, point)
+    hidden = (blocks.rounding_threshold * blocks.magnitudes) ** 2 * _all_noise(blocks, point)
     return BlockForms(blocks, costs, variances, cost_rounding, variance_rounding + hidden)
 
 
@@ -170,7 +170,7 @@ def trace_norm(blocks: Any, neighbour_weights: Array, query_weights: Array) -> J
         norm, rounding = linalg.trace_norm(factors[:, None] * (block.queries @ block.steps) * moves)
         total, allowance = total + norm, allowance + rounding
         copies += float(np.sqrt(block.copies * len(block.moves)))
-    return total, float(allowance + blocks.hidden * reach * copies)
+    return total, float(allowance + blocks.rounding_threshold * reach * copies)
 
 
 def shares(blocks: Any, neighbour_weights: Array, query_weights: Array) -> Array:

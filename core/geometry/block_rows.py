@@ -1,4 +1,4 @@
-"""One block of a union of tables, and the rows that tables bring to each (see `dualmech.geometry.blocks`)."""
+"""One block of a union of tables, and the rows that tables have in each (see `dualmech.geometry.blocks`)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Block:
     @classmethod
     def of(cls, key: Key, rows: Index, cells: Index, values: Array, copies: float) -> Block:
         """Find the basis of rows that are given by coordinates."""
-        basis = linalg.spanning(values)
+        basis = linalg.row_basis(values)
         queries = values if linalg.is_identity(basis) else values @ basis.T
         return cls(key, rows, cells, queries, basis, copies, basis, cells)
 
@@ -57,7 +57,7 @@ class Block:
         rank = linalg.numerical_rank(values, self.steps.shape)
         return None if rank == len(self.moves) else directions[:, :rank]
 
-    def restated(self, covariance: Array, basis: Array) -> Array:
+    def covariance_from_basis(self, covariance: Array, basis: Array) -> Array:
         """Return a covariance on this block's basis, from that on another orthonormal basis of the same rows.
 
         Raises `InvalidInputError` or `InputTypeError` for a basis of other rows, a covariance of another shape.
@@ -89,7 +89,7 @@ def with_still(noise: Array | None, moved: Array | None) -> Array:
 
 
 class BlockRows:
-    """Rows of blocks as tables bring them."""
+    """Rows of blocks, collected table by table."""
 
     def __init__(self, symmetries: tuple[AttributeSymmetry, ...], wide: tuple[int, ...]) -> None:
         self.symmetries, self.wide = symmetries, wide
@@ -121,7 +121,7 @@ class BlockRows:
                 self.rows.setdefault(key, []).append(orbits[seen])
                 self.values.setdefault(key, []).append(values[seen])
 
-    def single(self, orbits: int) -> tuple[tuple[Key, ...], sp.csr_array, Index]:
+    def scalar_block_arrays(self, orbits: int) -> tuple[tuple[Key, ...], sp.csr_array, Index]:
         """Return the blocks of one coordinate: their keys, squared entries, and orbits of cells."""
         keys = tuple(key for key, values in self.values.items() if values[0].shape[1] == 1)
         rows = [np.concatenate(self.rows[key]) for key in keys]
@@ -134,7 +134,7 @@ class BlockRows:
         matrix = sp.csr_array(entries, shape=(orbits, len(keys)))
         return keys, matrix, np.array([self.cells_of(key)[0] for key in keys], dtype=np.intp)
 
-    def several(self) -> tuple[Block, ...]:
+    def matrix_blocks(self) -> tuple[Block, ...]:
         """Return the other blocks."""
         return tuple(
             Block.of(
@@ -184,11 +184,11 @@ def symmetries_of(workload: UnionWorkload) -> tuple[tuple[AttributeSymmetry, ...
 
 
 def key_of(asked: Queries) -> object:
-    """Return what tells query sets apart: the values themselves are one, whoever asks them."""
+    """Return a key that tells query sets apart; the values themselves are one set in all tables."""
     return None if asked is None else id(asked)
 
 
-def affordable(
+def check_size(
     workload: UnionWorkload,
     symmetries: tuple[AttributeSymmetry, ...],
     wide: tuple[int, ...],
@@ -196,7 +196,7 @@ def affordable(
     cells: int,
     most_cells: int,
 ) -> None:
-    """Refuse what would take too much room before it is built."""
+    """Refuse blocks that would take too much memory, before they are built."""
     assert workload.domain is not None
     classes = ", ".join(f"{workload.domain.names[axis]} {len(symmetries[axis].sizes)}" for axis in wide)
     if cells > most_cells or sum(counts) > MAX_ORBITS:

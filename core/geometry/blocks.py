@@ -25,7 +25,7 @@ from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry import block_forms
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
-from dualmech.geometry.base import FitnessDual, Index, Judged, proving, shares
+from dualmech.geometry.base import FitnessDual, Index, Judged, shares, valid_weights
 from dualmech.geometry.block_forms import BasedPoint, BlockForms, BlockPoint
 from dualmech.geometry.block_neighbours import moved_by
 from dualmech.geometry.block_rows import (
@@ -34,7 +34,7 @@ from dualmech.geometry.block_rows import (
     Block,
     BlockRows,
     Key,
-    affordable,
+    check_size,
     key_of,
     symmetries_of,
 )
@@ -89,17 +89,17 @@ class Blocks:
         )
         counts = [math.prod(len(each.means) for each in own) for own in parts]
         cells = math.prod(len(symmetries[axis].sizes) for axis in wide)
-        affordable(workload, symmetries, wide, counts, cells, most_cells)
+        check_size(workload, symmetries, wide, counts, cells, most_cells)
         found = BlockRows(symmetries, wide)
         start = 0
         for table, own, count in zip(workload.tables, parts, counts, strict=True):
             found.add(table.axes, own, np.arange(start, start + count))
             start += count
-        keys, squares, columns = found.single(start)
+        keys, squares, columns = found.scalar_block_arrays(start)
         if not found.values:
             raise InvalidInputError("workload must have at least one query that is not all zero")
         ones = (np.ones(len(keys)), (columns, np.arange(len(keys))))
-        reach, several = sp.csr_array(ones, shape=(cells, len(keys))), found.several()
+        reach, several = sp.csr_array(ones, shape=(cells, len(keys))), found.matrix_blocks()
         if neighbours is not None:
             reach, several = moved_by(neighbours, symmetries, found, keys, reach, several)
         return cls(
@@ -121,7 +121,7 @@ class Blocks:
 
     @classmethod
     def of_marginals(cls, workload: MarginalWorkload) -> Blocks:
-        """Split marginal tables, whose blocks are the residual subspaces: no query need be looked at.
+        """Split marginal tables, whose blocks are the residual subspaces: no query is looked at.
 
         A cell of table S meets each of the mult_T copies of ``T ⊆ S`` with a squared entry of ``mult_T / cells_S²``;
         all copies together have the square of ``mult_T / cells_S``.
@@ -171,13 +171,13 @@ class Blocks:
         return 4 * longest * (1 + max(len(own) for own in self.parts))
 
     @property
-    def hidden(self) -> float:
-        """Largest part of a query, over its largest entry, that may have been taken for rounding of zero."""
+    def rounding_threshold(self) -> float:
+        """Largest part of a query, over its largest entry, that may have been set to zero as rounding."""
         return 0.0 if self.exact else self.depth * EPS
 
     def point(self, primal: Any) -> BlockPoint:
         """Return a primal point of the right shapes, its entries unseen."""
-        return block_forms.checked_point(self, primal)
+        return block_forms.as_block_point(self, primal)
 
     def statement(self) -> dict[str, Any]:
         """Return the neighbours, where they are others than by default."""
@@ -192,7 +192,7 @@ class Blocks:
         """Return noise on these blocks' bases; anything else is left to the judge."""
         return point.on(self.matrix_blocks) if isinstance(point, BasedPoint) else point
 
-    def scaled(self, point: BlockPoint, divisor: float) -> BlockPoint:
+    def divide(self, point: BlockPoint, divisor: float) -> BlockPoint:
         """Return noise over a positive number."""
         with np.errstate(all="ignore"):
             return point.scaled(1 / np.float64(divisor))
@@ -210,14 +210,16 @@ class Blocks:
         """Return weights of orbits of neighbours and, if asked for, of queries, their entries unseen."""
         if queries and not isinstance(dual, FitnessDual):
             raise InputTypeError(f"dual must be a dualmech.FitnessDual, got {type(dual).__name__}")
-        first = _checked("neighbour_weights", getattr(dual, "neighbour_weights", dual), self.reach.shape[0])
+        first = _as_orbit_weights(
+            "neighbour_weights", getattr(dual, "neighbour_weights", dual), self.reach.shape[0]
+        )
         if not queries:
             return first, np.zeros(0)
-        return first, _checked("query_weights", dual.query_weights, len(self.tables))
+        return first, _as_orbit_weights("query_weights", dual.query_weights, len(self.tables))
 
     def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
         """Return ``(Σ_b ‖diag(√μ) V_b diag(√λ)‖_*)² / (Σ λ_o Σ μ_j c_j)`` and its rounding, relative."""
-        if not proving(query_weights):
+        if not valid_weights(query_weights):
             return 0.0, 0.0
         bill = query_weights / query_weights.max()
         return self._bound(neighbour_weights, bill / (bill @ targets[self.tables]))
@@ -231,7 +233,7 @@ class Blocks:
         return np.asarray(weights[self.tables] * self.counts)
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
-        """Return one number a query, from one a table; refused where they are too many to write out."""
+        """Return one number a query, from one per table; refused where they are too many to write out."""
         if workload.shape[0] > MAX_CHOICES:
             raise InvalidInputError(f"{workload.shape[0]} queries are too many to write out")
         return np.asarray(numbers[workload.table_numbers()])
@@ -242,13 +244,13 @@ class Blocks:
 
     def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
         """Return each table's share of the trace norm (tables,)."""
-        if not proving(neighbour_weights):
+        if not valid_weights(neighbour_weights):
             return np.zeros(len(weights))
         found = block_forms.shares(self, neighbour_weights, self.orbit_weights(weights))
         return self._by_table(found, len(weights))
 
     def _bound(self, neighbour_weights: Array, bill: Array) -> Judged:
-        if not proving(neighbour_weights):
+        if not valid_weights(neighbour_weights):
             return 0.0, 0.0
         own = neighbour_weights / neighbour_weights.max()
         norm, rounding = block_forms.trace_norm(self, own / own.sum(), bill)
@@ -262,7 +264,7 @@ class Blocks:
         return tuple(len(each.means) for each in self.parts[table])
 
     def spread(self, table: int, values: Array) -> Array:
-        """Return one number a query of a table, in the table's shape, from one an orbit of queries of all tables."""
+        """Return one number per query of a table, in the table's shape, from one per orbit of queries of all tables."""
         own = values[self.tables == table].reshape(self.orbit_shape(table))
         return np.asarray(own[np.ix_(*(each.orbits for each in self.parts[table]))])
 
@@ -272,9 +274,9 @@ def _products(own: tuple[Parts, ...], name: str) -> Array:
     return linalg.kronecker([getattr(each, name)[:, None] for each in own]).ravel()
 
 
-def _checked(name: str, given: Any, count: int) -> Array:
+def _as_orbit_weights(name: str, given: Any, count: int) -> Array:
     """Return dual weights of the right number, their entries unseen."""
     checked = validate.numeric(1, **{name: given})
     if len(checked) != count:
-        raise InvalidInputError(f"{name} must be {count}, one an orbit, got {len(checked)}")
+        raise InvalidInputError(f"{name} must be {count}, one per orbit, got {len(checked)}")
     return checked

@@ -32,7 +32,7 @@ SPLIT_FROM = 2048
 """Number of kinds of records above which ``auto`` splits the noise on query tables rather than solve their blocks."""
 
 DenseBuilder = Callable[[Workload, Array, Any], Dense]
-"""Makes the dense geometry of a workload, its numbers, one a query, and neighbours."""
+"""Makes the dense geometry of a workload, its numbers, one per query, and neighbours."""
 
 
 def choose(
@@ -194,8 +194,8 @@ def _by_table(
         checked = validate.numeric(1, **{name: given})
         if len(checked) not in (len(tables.table_names), workload.shape[0]):
             raise InvalidInputError(
-                f"{name} must be one number, {len(tables.table_names)} numbers, one a table, or "
-                f"{workload.shape[0]}, one a query, got shape {checked.shape}"
+                f"{name} must be one number, {len(tables.table_names)} numbers, one per table, or "
+                f"{workload.shape[0]}, one per query, got shape {checked.shape}"
             )
         if len(checked) != len(tables.table_names):
             return _even(workload, numbers.by_query(workload, checked, name))
@@ -274,7 +274,7 @@ def _shares(workload: ProductWorkload, given: Any, name: str) -> tuple[Any, ...]
     if not isinstance(given, ByFactor):
         return (given, *[1.0] * (count - 1))
     if len(given.numbers) != count:
-        raise InvalidInputError(f"{name} by factor must be {count}, one a factor, got {len(given.numbers)}")
+        raise InvalidInputError(f"{name} by factor must be {count}, one per factor, got {len(given.numbers)}")
     return given.numbers
 
 

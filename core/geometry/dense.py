@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry import dense_forms
-from dualmech.geometry.base import Judged, proving, shares
+from dualmech.geometry.base import Judged, shares, valid_weights
 from dualmech.geometry.dense_forms import DenseForms
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
@@ -53,13 +53,13 @@ class Dense:
         if not np.any(dense):
             raise InvalidInputError("workload must have at least one query that is not all zero")
         chosen, representation = _factor(dense, workload.names, basis)
-        checked = checked_neighbours(neighbours, workload.shape[1])
+        checked = as_neighbour_matrix(neighbours, workload.shape[1])
         moves = chosen if checked is None else moves_between(chosen, checked)
         if checked is not None and not np.any(np.abs(moves) > linalg.SPAN_TOLERANCE * np.abs(chosen).max()):
             raise InvalidInputError(
                 "neighbours must change at least one query; none does, so every answer can be released exactly"
             )
-        unmoved = np.zeros((0, len(chosen))) if checked is None else _unmoved(moves)
+        unmoved = np.zeros((0, len(chosen))) if checked is None else _unmoved_directions(moves)
         mismatch = _mismatch(dense, chosen, representation)
         if checked is not None:
             mismatch = mismatch * float(np.abs(checked).sum(axis=0).max())
@@ -119,9 +119,9 @@ class Dense:
             )
         return covariance
 
-    def scaled(self, point: Array, divisor: float) -> Array:
+    def divide(self, point: Array, divisor: float) -> Array:
         """Return ``Σ / divisor``."""
-        return dense_forms.scaled(point, divisor)
+        return dense_forms.divided_covariance(point, divisor)
 
     def forms(self, point: Array) -> DenseForms | None:
         """Evaluate both forms at any matrix; None for one that is no covariance, or that some neighbour leaves."""
@@ -143,10 +143,10 @@ class Dense:
             checked = validate.numeric(1, **named)
             if len(checked) != counts[0]:
                 raise InvalidInputError(
-                    f"dual must hold {counts[0]} weights, one a pair of neighbours, got {len(checked)}"
+                    f"dual must hold {counts[0]} weights, one per pair of neighbours, got {len(checked)}"
                 )
             return checked, np.zeros(0)
-        return checked_weights(dual, *counts)
+        return as_dual_weights(dual, *counts)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
         """Return ``‖diag(√μ) W U diag(√λ)‖_*² / (Σ λ_i Σ μ_j c_j)`` and its rounding, relative.
@@ -155,7 +155,7 @@ class Dense:
         most ``α Σ λ_i``, and ``Σ_j μ_j v_j Σ v_j' = ‖diag(√μ) L S‖_F²`` at most ``Σ μ_j c_j``; multiply, and use
         ``‖X Y‖_* ≤ ‖X‖_F ‖Y‖_F``. Weights that are negative or not finite prove nothing: the bound is 0.
         """
-        if not proving(query_weights):
+        if not valid_weights(query_weights):
             return 0.0, 0.0
         spread = query_weights / query_weights.max()
         factors = np.sqrt(spread / (spread @ targets))
@@ -174,7 +174,7 @@ class Dense:
 
     def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
         """Return the diagonal of ``X s X' / Σ s``, s and X being those of ``diag(√w) W U diag(√λ)`` (m,)."""
-        if not proving(neighbour_weights):
+        if not valid_weights(neighbour_weights):
             return np.zeros(len(weights))
         moves = np.flatnonzero(neighbour_weights)
         product = self.differences(np.arange(len(weights)), moves)
@@ -187,7 +187,7 @@ class Dense:
         return numbers
 
 
-def checked_weights(dual: Iterable[npt.ArrayLike], neighbours: int, queries: int) -> tuple[Array, Array]:
+def as_dual_weights(dual: Iterable[npt.ArrayLike], neighbours: int, queries: int) -> tuple[Array, Array]:
     """Return weights on neighbours (s,) and on queries (m,), their entries unseen; other shapes are refused."""
     try:
         first, last = dual
@@ -206,7 +206,7 @@ def checked_weights(dual: Iterable[npt.ArrayLike], neighbours: int, queries: int
 def _factor(dense: Array, names: tuple[str, ...], basis: npt.ArrayLike | None) -> tuple[Array, Array]:
     cells = dense.shape[1]
     if basis is None:
-        spanning = linalg.spanning(dense)
+        spanning = linalg.row_basis(dense)
         return spanning, dense if linalg.is_identity(spanning) else dense @ spanning.T
     given = np.array(validate.finite(2, basis=basis))
     validate.moderate(basis=given)
@@ -244,14 +244,14 @@ def _mismatch(dense: Array, basis: Array, representation: Array) -> Array:
     return found
 
 
-def checked_neighbours(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix | None:
-    """Return differences of neighbouring data sets, one a column; None stands for the identity."""
+def as_neighbour_matrix(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix | None:
+    """Return differences of neighbouring data sets, one per column; None stands for the identity."""
     if neighbours is None:
         return None
     checked = validate.matrix(neighbours=neighbours)
     validate.moderate(neighbours=checked)
     if checked.shape[0] != cells:
-        raise InvalidInputError(f"neighbours must have {cells} rows, one a cell, got {checked.shape[0]}")
+        raise InvalidInputError(f"neighbours must have {cells} rows, one per cell, got {checked.shape[0]}")
     if linalg.is_identity(checked):
         return None
     return sp.csc_array(checked) if sp.issparse(checked) else checked
@@ -266,7 +266,7 @@ def changes_between(matrix: Matrix, neighbours: Matrix) -> Iterator[tuple[int, A
 
 
 def moves_between(basis: Array, neighbours: Matrix) -> Array:
-    """Return ``B U``, with zero for rows and columns that are rounding alone: they would be taken for secrets."""
+    """Return ``B U``, with zero for rows and columns that are rounding alone: they would cost privacy."""
     moves = linalg.to_dense(basis @ neighbours)
     units = np.abs(basis).max(axis=1)[:, None]
     reach = linalg.to_dense(np.abs(basis) @ abs(neighbours)) / units
@@ -276,7 +276,7 @@ def moves_between(basis: Array, neighbours: Matrix) -> Array:
     return moves
 
 
-def _unmoved(moves: Array) -> Array:
+def _unmoved_directions(moves: Array) -> Array:
     """Return orthonormal rows f with ``f B U = 0``, units of the basis rows ignored; none where all are moved."""
     norms = np.linalg.norm(moves, axis=1)
     units = np.where(norms > 0, norms, 1.0)

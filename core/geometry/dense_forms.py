@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import linalg, validate
-from dualmech.geometry.base import Index, Judged, proving
+from dualmech.geometry.base import Index, Judged, valid_weights
 from dualmech.validate import Array
 
 
@@ -102,7 +102,7 @@ def quadratic_forms(geometry: Any, covariance: Array) -> DenseForms | None:
 
 
 def judged_covariance(covariance: Array, moves: Array) -> tuple[Array, Array, Array] | None:
-    """Return the covariance, ``diag(D' Σ⁻¹ D)`` and its rounding; None for what is none, or what some move leaves."""
+    """Return the covariance, ``diag(D' Σ⁻¹ D)`` and its rounding; None if indefinite, or left by a move."""
     if not np.all(np.isfinite(covariance)):
         return None
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -129,7 +129,7 @@ def trace_norm_bound(geometry: Any, neighbour_weights: Array, factors: Array) ->
 
     It bounds ``max_i (B u_i)'Σ⁻¹(B u_i) · Σ_j factors_j² v_j Σ v_j'`` from below, whatever the covariance.
     """
-    if not proving(neighbour_weights):
+    if not valid_weights(neighbour_weights):
         return 0.0, 0.0
     # Brought to a largest weight of 1 before anything else, so that no scale of theirs under- or overflows.
     shares = neighbour_weights / neighbour_weights.max()
@@ -142,7 +142,7 @@ def trace_norm_bound(geometry: Any, neighbour_weights: Array, factors: Array) ->
     return norm**2, 2 * rounding / norm if norm > 0 else 0.0
 
 
-def scaled(covariance: Array, divisor: float) -> Array:
+def divided_covariance(covariance: Array, divisor: float) -> Array:
     """Return ``Σ / divisor``, symmetric; by nothing else than a positive number: the judge refuses the rest."""
     if not (np.isfinite(divisor) and divisor > 0):
         return covariance

@@ -1,4 +1,4 @@
-"""Symmetry that a user knows of: permutations of the cells that change nothing, checked, and the orbits they make.
+"""Symmetry that a user states: permutations of the cells that change nothing, checked, and their orbits.
 
 If permutations of cells take the queries to each other, targets and neighbours included, both sides of fitness for use
 may be averaged over them: best weights λ and μ are equal within orbits (`docs/scale.md`). A solver that is told the
@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.attribute_symmetry import joined, unsigned
+from dualmech.geometry.attribute_symmetry import orbit_labels, with_positive_lead
 from dualmech.validate import Array, Matrix
 
 Index = npt.NDArray[np.intp]
@@ -95,7 +95,7 @@ class Orbits:
             else:
                 rows = neighbours.T.tocsr() if sp.issparse(neighbours) else neighbours.T
                 moves.append(_images(rows, order, np.ones(count), f"orbits[{index}]", "neighbours {}".format))
-        return cls(joined(moves, count), joined(links, queries))
+        return cls(orbit_labels(moves, count), orbit_labels(links, queries))
 
 
 def check_orbits(geometry: Any, orbits: Any) -> None:
@@ -117,7 +117,7 @@ def _query(problem: Any) -> Any:
 
 
 def _labels(name: str, given: Any, count: int) -> Index:
-    """Return labels that somebody made, checked; whether they are orbits shows in the gap."""
+    """Return labels that a user gave, checked; whether they are orbits shows in the gap."""
     labels = validate.numeric(1, **{f"orbits.{name}": given})
     if len(labels) != count or not np.array_equal(labels, np.clip(np.round(labels), 0, count)):
         raise InvalidInputError(f"orbits.{name} must be {count} whole numbers from 0, one each")
@@ -144,7 +144,7 @@ def _images(rows: Matrix, order: Index, numbers: Array, what: str, named: Any) -
     wrong = np.flatnonzero(image < 0)
     if wrong.size:
         raise InvalidInputError(
-            f"{what} takes {named(int(wrong[0]))} to none of the same target: it is no symmetry of the problem "
+            f"{what} takes {named(int(wrong[0]))} to none of the same target: it is not a symmetry of the problem "
             f"({wrong.size} are not matched)"
         )
     return image
@@ -154,6 +154,6 @@ def _digests(rows: Matrix, order: Index | slice, numbers: Array) -> Iterator[byt
     """Yield 16 bytes for each row that equal rows of the same number share, up to sign, and no others."""
     step = max(1, CHUNK // rows.shape[1])
     for start in range(0, len(numbers), step):
-        block = unsigned(linalg.to_dense(rows[start : start + step])[:, order])
+        block = with_positive_lead(linalg.to_dense(rows[start : start + step])[:, order])
         for row, number in zip(block, numbers[start : start + step], strict=True):
             yield blake2b(row.tobytes() + number.tobytes(), digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""Products of workloads: what the factors' own geometries say, multiplied."""
+"""Products of workloads: the values of the factors' own geometries, multiplied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dualmech.geometry.blocks import Blocks
 from dualmech.validate import Array
 from dualmech.workloads import products
 from dualmech.workloads.base import Workload
-from dualmech.workloads.domain import rounded
+from dualmech.workloads.domain import count_text
 from dualmech.workloads.products import ProductWorkload
 
 LISTED = 2**22  # largest number of cells among which those that bind are listed
@@ -30,7 +30,7 @@ class ByFactor:
     Parameters
     ----------
     numbers
-        One a factor, each as a problem on that factor alone takes them.
+        One per factor, each as a problem on that factor alone takes them.
 
     Examples
     --------
@@ -56,20 +56,22 @@ class ProductForms:
     @property
     def cost(self) -> float:
         """Squared privacy cost, the product of the factors'."""
-        return _held("squared privacy cost of the product", [each.cost for each in self.factors])
+        return _representable_product(
+            "squared privacy cost of the product", [each.cost for each in self.factors]
+        )
 
     @property
     def cost_rounding(self) -> float:
         """Allowance for the rounding of the cost, relative."""
-        return _compounded(each.cost_rounding for each in self.factors)
+        return _product_rounding(each.cost_rounding for each in self.factors)
 
     def excess(self, targets: Sequence[Any]) -> Judged:
         """Return the largest ratio of a variance to its target, the product of the factors'."""
-        return _multiplied(each.excess(own) for each, own in zip(self.factors, targets, strict=True))
+        return _product_judged(each.excess(own) for each, own in zip(self.factors, targets, strict=True))
 
     def total(self, weights: Sequence[Any]) -> Judged:
         """Return the weighted sum of the variances, the product of the factors'."""
-        return _multiplied(each.total(own) for each, own in zip(self.factors, weights, strict=True))
+        return _product_judged(each.total(own) for each, own in zip(self.factors, weights, strict=True))
 
     def binding(self, slack: float) -> Index:
         """Return the cells each of whose factors is within `slack` of its largest cost, where they can be listed.
@@ -79,7 +81,7 @@ class ProductForms:
         cells = self.product.workload.shape[1]
         if cells > LISTED:
             raise InvalidInputError(
-                f"binding cells are listed among {LISTED} at most, got {rounded(cells)}; take the factors' own"
+                f"binding cells are listed among {LISTED} at most, got {count_text(cells)}; take the factors' own"
             )
         found = np.zeros(1, dtype=np.intp)
         for geometry, forms in zip(self.product.factors, self.factors, strict=True):
@@ -100,7 +102,7 @@ class Product:
     The least squared privacy cost is the square of a factorisation norm, which is multiplicative: it is ``Π α_i``, by
     noise of covariance ``⊗ Σ_i`` on ``(⊗ B_i) x``. Trace norms of Kronecker products multiply too, so that ``⊗ λ_i``
     and ``⊗ μ_i`` prove the product of the factors' bounds; for total variance likewise. A point, a vector of dual
-    weights and the numbers that come with the queries are tuples, one item a factor. (That γ₂ is multiplicative: Lee,
+    weights and the numbers that come with the queries are tuples, one item per factor. (That γ₂ is multiplicative: Lee,
     Shraibman and Špalek, "A direct product theorem for discrepancy", CCC 2008.)
     """
 
@@ -117,12 +119,12 @@ class Product:
 
     def point(self, primal: Any) -> tuple[Any, ...]:
         """Return the factors' points, checked by their own geometries."""
-        return self._each("primal", primal, lambda factor, own: factor.point(own))
+        return self._per_factor("primal", primal, lambda factor, own: factor.point(own))
 
-    def scaled(self, point: tuple[Any, ...], divisor: float) -> tuple[Any, ...]:
+    def divide(self, point: tuple[Any, ...], divisor: float) -> tuple[Any, ...]:
         """Return noise over a positive number: every factor takes its share of it."""
         share = np.float64(divisor) ** (1 / len(self.factors)) if divisor > 0 else np.float64(np.nan)
-        return tuple(factor.scaled(own, share) for factor, own in zip(self.factors, point, strict=True))
+        return tuple(factor.divide(own, share) for factor, own in zip(self.factors, point, strict=True))
 
     def forms(self, point: tuple[Any, ...]) -> ProductForms | None:
         """Evaluate both sides; None where a factor's point is no covariance."""
@@ -140,8 +142,10 @@ class Product:
         """Return the factors' weights, checked by their own geometries."""
         if queries and not isinstance(dual, FitnessDual):
             raise InputTypeError(f"dual must be a dualmech.FitnessDual, got {type(dual).__name__}")
-        first = self._each("neighbour_weights", getattr(dual, "neighbour_weights", dual), lambda _, own: own)
-        last = self._each("query_weights", dual.query_weights, lambda _, own: own) if queries else first
+        first = self._per_factor(
+            "neighbour_weights", getattr(dual, "neighbour_weights", dual), lambda _, own: own
+        )
+        last = self._per_factor("query_weights", dual.query_weights, lambda _, own: own) if queries else first
         pairs = [
             factor.weights(FitnessDual(one, two) if queries else one, queries)
             for factor, one, two in zip(self.factors, first, last, strict=True)
@@ -151,15 +155,15 @@ class Product:
     def bound(self, neighbour_weights: Any, query_weights: Any, targets: Any) -> Judged:
         """Return the product of the factors' bounds."""
         given = zip(self.factors, neighbour_weights, query_weights, targets, strict=True)
-        return _multiplied(factor.bound(*own) for factor, *own in given)
+        return _product_judged(factor.bound(*own) for factor, *own in given)
 
     def total_bound(self, neighbour_weights: Any, weights: Any) -> Judged:
         """Return the product of the factors' bounds."""
         given = zip(self.factors, neighbour_weights, weights, strict=True)
-        return _multiplied(factor.total_bound(*own) for factor, *own in given)
+        return _product_judged(factor.total_bound(*own) for factor, *own in given)
 
     def prices(self, query_weights: Any, targets: Any) -> Array:
-        """Return each query's share of the bill (m,), refused where they are too many to write out.
+        """Return each query's share of the cost (m,), refused where they are too many to write out.
 
         It is the product of the factors' shares, in which a table's share is spread evenly over its queries.
         """
@@ -194,7 +198,7 @@ class Product:
         """Refuse numbers of the factors whose products no double can hold."""
         held = [np.asarray(each, dtype=np.float64) for each in numbers]
         for end in ([each.max() for each in held], [each[each > 0].min() for each in held]):
-            _held(f"{name} of the product", end)
+            _representable_product(f"{name} of the product", end)
 
     def outer(self, shares: Sequence[Array]) -> Array:
         """Return the products of one share of each factor, a table's spread evenly over its queries."""
@@ -210,29 +214,31 @@ class Product:
             found.append(own)
         return products.outer(found)
 
-    def _each(self, name: str, given: Any, checked: Callable[[Geometry, Any], Any]) -> tuple[Any, ...]:
-        """Return one item a factor."""
+    def _per_factor(self, name: str, given: Any, checked: Callable[[Geometry, Any], Any]) -> tuple[Any, ...]:
+        """Return one item per factor."""
         if not isinstance(given, Sequence) or isinstance(given, str):
-            raise InputTypeError(f"{name} must be a sequence, one item a factor, got {type(given).__name__}")
+            raise InputTypeError(
+                f"{name} must be a sequence, one item per factor, got {type(given).__name__}"
+            )
         if len(given) != len(self.factors):
             raise InvalidInputError(
-                f"{name} must have {len(self.factors)} items, one a factor, got {len(given)}"
+                f"{name} must have {len(self.factors)} items, one per factor, got {len(given)}"
             )
         return tuple(checked(factor, own) for factor, own in zip(self.factors, given, strict=True))
 
 
-def _multiplied(judged: Any) -> Judged:
+def _product_judged(judged: Any) -> Judged:
     values, roundings = zip(*judged, strict=True)
-    return products.product([max(each, 0.0) for each in values]), _compounded(roundings)
+    return products.product([max(each, 0.0) for each in values]), _product_rounding(roundings)
 
 
-def _compounded(roundings: Any) -> float:
+def _product_rounding(roundings: Any) -> float:
     with np.errstate(over="ignore"):
         return float(np.expm1(math.fsum(math.log1p(each) for each in roundings)))
 
 
-def _held(words: str, numbers: Sequence[float]) -> float:
-    """Return a product of positive numbers; refuse it where no double holds it, saying how far it is from that."""
+def _representable_product(words: str, numbers: Sequence[float]) -> float:
+    """Return a product of positive numbers; refuse one that a double cannot hold, with its order of magnitude."""
     found = products.product(numbers)
     if all(0 < each < math.inf for each in numbers) and not LEAST <= found < math.inf:
         exponent = math.fsum(math.log10(number) for number in numbers)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.base import FitnessDual, Index, Judged, proving, shares
+from dualmech.geometry.base import FitnessDual, Index, Judged, shares, valid_weights
 from dualmech.geometry.split_parts import SplitBound, SplitNoise
 from dualmech.linalg import EPS
 from dualmech.validate import Array
@@ -63,7 +63,7 @@ class SplitForms:
     def variances(self) -> Array:
         """The largest variance of a query of each table (tables,)."""
         largest = np.zeros(len(self.split.workload.tables.axes))
-        found, tables = self.split.cases(self.parts)
+        found, tables = self.split.worst_variances(self.parts)
         np.maximum.at(largest, tables, found.T @ self.levels)
         return largest
 
@@ -117,7 +117,7 @@ class Split:
         """Return a primal point of the right shapes, its entries unseen."""
         if not isinstance(primal, SplitPoint):
             raise InputTypeError(f"primal must be a dualmech.SplitPoint, got {type(primal).__name__}")
-        shapes, sizes = self._each("shapes", primal.shapes, 2), self.workload.sizes
+        shapes, sizes = self._as_attribute_arrays("shapes", primal.shapes, 2), self.workload.sizes
         for axis, (matrix, size) in enumerate(zip(shapes, sizes, strict=True)):
             if matrix.shape != (size, size):
                 raise InvalidInputError(
@@ -126,11 +126,11 @@ class Split:
         levels, count = validate.numeric(1, noise=primal.levels), len(self.workload.tables.lattice.axes)
         if len(levels) != count:
             raise InvalidInputError(
-                f"noise must have {count} levels, one a residual subspace, got {len(levels)}"
+                f"noise must have {count} levels, one per residual subspace, got {len(levels)}"
             )
         return SplitPoint(tuple(shapes), levels)
 
-    def scaled(self, point: SplitPoint, divisor: float) -> SplitPoint:
+    def divide(self, point: SplitPoint, divisor: float) -> SplitPoint:
         """Return noise over a positive number."""
         if not (np.isfinite(divisor) and divisor > 0):
             return point
@@ -154,10 +154,10 @@ class Split:
             raise InputTypeError(
                 f"dual must be a dualmech.FitnessDual with dualmech.SplitWeights, got {type(dual).__name__}"
             )
-        users = self._each("neighbour_weights", getattr(dual, "neighbour_weights", dual), 1)
+        users = self._as_attribute_arrays("neighbour_weights", getattr(dual, "neighbour_weights", dual), 1)
         counts = self.workload.table_shape(range(len(self.workload.sizes)))
         if queries:
-            asked = self._each("query_weights", dual.query_weights.queries, 1)
+            asked = self._as_attribute_arrays("query_weights", dual.query_weights.queries, 1)
             tables = validate.numeric(1, table_weights=dual.query_weights.tables)
         else:
             asked = [np.ones(count) for count in counts]
@@ -179,21 +179,23 @@ class Split:
     ) -> Judged:
         """Return the bound of the class's docstring, squared; what enters it is rounded down."""
         tables = query_weights.tables
-        if not proving(tables):
+        if not valid_weights(tables):
             return 0.0, 0.0
         weights = tables / tables.max()
-        gains = self.gains(neighbour_weights, query_weights.queries)
+        gains = self.bound_products(neighbour_weights, query_weights.queries)
         return float(np.sqrt(gains @ weights).sum()) ** 2 / float(weights @ targets), 0.0
 
     def total_bound(self, neighbour_weights: Sequence[Array], weights: Array) -> Judged:
         """Return the same with equal weights on the queries of a table, which add up to ``w_S`` times their number."""
-        return float(np.sqrt(self.seen(neighbour_weights, weights).sum(axis=1)).sum()) ** 2, 0.0
+        return float(np.sqrt(self.bound_terms(neighbour_weights, weights).sum(axis=1)).sum()) ** 2, 0.0
 
-    def seen(self, neighbour_weights: Sequence[Array], weights: Array) -> sp.csr_array:
+    def bound_terms(self, neighbour_weights: Sequence[Array], weights: Array) -> sp.csr_array:
         """Return the terms of `total_bound` under its roots (t, tables)."""
         counts = np.array(self.workload.table_counts, dtype=np.float64)
         even = [np.ones(count) for count in self.workload.table_shape(range(len(self.workload.sizes)))]
-        return sp.csr_array(self.gains(neighbour_weights, even).multiply((weights * counts)[None, :]))
+        return sp.csr_array(
+            self.bound_products(neighbour_weights, even).multiply((weights * counts)[None, :])
+        )
 
     def statement(self) -> dict[str, Any]:
         """Return nothing: the workload says all."""
@@ -208,7 +210,7 @@ class Split:
         return point
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
-        """Return one number a query, from one a table; refused where they are too many to write out."""
+        """Return one number a query, from one per table; refused where they are too many to write out."""
         if workload.shape[0] > MAX_CASES:
             raise InvalidInputError(f"{workload.shape[0]} queries are too many to write out")
         return np.asarray(numbers[workload.table_numbers()])
@@ -219,7 +221,7 @@ class Split:
 
     def total_prices(self, neighbour_weights: Sequence[Array], weights: Array) -> Array:
         """Return by what share of it each table's weight raises `total_bound` (tables,)."""
-        seen = self.seen(neighbour_weights, weights)
+        seen = self.bound_terms(neighbour_weights, weights)
         total = np.asarray(seen.sum(axis=1)).ravel()
         return shares(np.asarray(seen.T @ (1 / np.sqrt(np.where(total > 0, total, 1.0)))))
 
@@ -233,7 +235,7 @@ class Split:
         worst = np.array([part.residual_cost for part in parts])
         return np.array([worst[list(axes)].prod() for axes in self.workload.tables.lattice.axes])
 
-    def cases(self, parts: Sequence[SplitNoise]) -> tuple[sp.csr_array, Index]:
+    def worst_variances(self, parts: Sequence[SplitNoise]) -> tuple[sp.csr_array, Index]:
         """Return the variances, ``N'τ``, of queries among which each table's worst is, and the table of each.
 
         Raises `InvalidInputError` for more than `MAX_CASES` of them.
@@ -243,18 +245,20 @@ class Split:
         if sum(counts) > MAX_CASES:
             raise InvalidInputError(f"tables have {sum(counts)} worst queries to look at (limit {MAX_CASES})")
         blocks = [_products(axes, [worst[axis] for axis in axes]) for axes in tables]
-        return self._assembled(blocks, counts), np.repeat(np.arange(len(counts)), counts)
+        return self._by_subspace(blocks, counts), np.repeat(np.arange(len(counts)), counts)
 
     def totals(self, parts: Sequence[SplitNoise], weights: Array) -> Array:
         """Return what a unit of τ_T adds to the weighted total of all variances (t,)."""
         sums = [np.array([[part.residual_variances.sum(), part.total_parts.sum()]]) for part in parts]
         return np.asarray(self._by_table(sums) @ weights)
 
-    def gains(self, neighbour_weights: Sequence[Array], query_weights: Sequence[Array]) -> sp.csr_array:
+    def bound_products(
+        self, neighbour_weights: Sequence[Array], query_weights: Sequence[Array]
+    ) -> sp.csr_array:
         """Return the numbers ``Π_{i in T} a_i² Π_{i in S, not T} b_i²`` (t, tables) of the bound."""
         pairs = []
         for axis, (own, weights) in enumerate(zip(neighbour_weights, query_weights, strict=True)):
-            proven = proving(own) and proving(weights)
+            proven = valid_weights(own) and valid_weights(weights)
             queries = self.workload.matrix_of(axis)
             split = SplitBound.of(queries, weights, own) if proven else SplitBound(0.0, 0.0)
             pairs.append(np.array([[split.across**2, split.along**2]]))
@@ -263,9 +267,9 @@ class Split:
     def _by_table(self, pairs: Sequence[Array]) -> sp.csr_array:
         tables = self.workload.tables.axes
         blocks = [_products(axes, [pairs[axis] for axis in axes]) for axes in tables]
-        return self._assembled(blocks, [1] * len(tables))
+        return self._by_subspace(blocks, [1] * len(tables))
 
-    def _assembled(self, blocks: Products, counts: list[int]) -> sp.csr_array:
+    def _by_subspace(self, blocks: Products, counts: list[int]) -> sp.csr_array:
         """Return the (t, cases) matrix of blocks that hold the cases of a table by subspace."""
         rows, columns, values, start = [], [], [], 0
         index = {axes: row for row, axes in enumerate(self.workload.tables.lattice.axes)}
@@ -279,10 +283,10 @@ class Split:
         entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns)))
         return sp.csr_array(entries, shape=(len(index), start))
 
-    def _each(self, name: str, given: Sequence[Any], dimensions: int) -> list[Array]:
+    def _as_attribute_arrays(self, name: str, given: Sequence[Any], dimensions: int) -> list[Array]:
         count = len(self.workload.sizes)
         if not isinstance(given, Sequence) or len(given) != count:
-            raise InvalidInputError(f"{name} must be a sequence of {count} arrays, one an attribute")
+            raise InvalidInputError(f"{name} must be a sequence of {count} arrays, one per attribute")
         return [validate.numeric(dimensions, **{f"{name}[{axis}]": each}) for axis, each in enumerate(given)]
 
 

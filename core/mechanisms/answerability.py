@@ -71,7 +71,7 @@ def answerable(wanted: NoisyQueries, given: NoisyQueries, tol: float = TOLERANCE
     tol = validate.positive_number(tol=tol)
     check_comparable((wanted, given), ("the mechanism", "other"))
     above, below = given.standard_form, wanted.standard_form
-    hidden = _hidden(below.queries, above.queries, min(tol, linalg.SPAN_TOLERANCE))
+    hidden = _unanswerable_part(below.queries, above.queries, min(tol, linalg.SPAN_TOLERANCE))
     if hidden is not None:
         return Answerability(False, np.inf, direction=_largest_one(hidden))
     shares = coordinates(below.queries, above.queries)
@@ -133,7 +133,7 @@ def _same_neighbours(first: NoisyQueries, second: NoisyQueries) -> bool:
     return ours.shape == theirs.shape and bool(np.array_equal(ours, theirs))
 
 
-def _hidden(queries: Array, rows: Array, tol: float) -> Array | None:
+def _unanswerable_part(queries: Array, rows: Array, tol: float) -> Array | None:
     """Return the largest part of a query outside the span of the rows; None where all lie inside, up to a share."""
     if not len(queries):
         return None

@@ -25,7 +25,7 @@ from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
-from dualmech.workloads.domain import Domain, rounded
+from dualmech.workloads.domain import Domain, count_text
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.marginals import MarginalWorkload
 
@@ -35,7 +35,7 @@ WITH_NEIGHBOURS = 2  # version of a file with a rule of neighbours, which a read
 
 
 class BlockMechanism(OrderedBlocks, GaussianPrivacy):
-    """Noise on the blocks of tables, on a domain that no vector need hold.
+    """Noise on the blocks of tables, on a domain of any size.
 
     For every block and each of its copies the mechanism releases ``moves @ s`` with noise of covariance K_b, all
     independent. The entry s_o is the sum of the data times one orthonormal function of each attribute of the block's
@@ -116,7 +116,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             checked = validate.positive_number(**{f"noise[{axes}]": level})
             if all(sizes[axis] > 1 for axis in axes):
                 levels[tuple((axis, 0) for axis in axes)] = checked
-        symmetries, found = components.whole(sizes), object.__new__(cls)
+        symmetries, found = components.marginal_symmetries(sizes), object.__new__(cls)
         relation = relation_of(neighbours)
         if neighbours is not None and relation is None:
             raise InputTypeError(
@@ -173,7 +173,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         if not isinstance(geometry, Blocks):
             raise InvalidInputError("a BlockMechanism answers problems on geometry 'blocks'")
         if geometry.workload.domain != self.domain or not same_symmetry(
-            geometry.symmetries or components.whole(self.domain.shape), self.symmetries
+            geometry.symmetries or components.marginal_symmetries(self.domain.shape), self.symmetries
         ):
             raise InvalidInputError(
                 "mechanism must be on the domain of the problem's workload, with the same symmetry"
@@ -191,7 +191,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         found = []
         for block in geometry.matrix_blocks:
             piece = self.pieces[block.key]
-            found.append(block.restated(piece.covariance / piece.copies, piece.moves))
+            found.append(block.covariance_from_basis(piece.covariance / piece.copies, piece.moves))
         levels = np.array([self.pieces[key].covariance[0, 0] for key in geometry.keys]) / geometry.copies
         return BlockPoint(levels, tuple(found))
 
@@ -209,10 +209,12 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         """
         cells = self.domain.cells
         count = sum(piece.copies * len(piece.moves) for piece in self.pieces.values())
-        check_written(max(count, 1) * cells, f"a query matrix of {count:.6g} rows and {rounded(cells)} cells")
+        check_written(
+            max(count, 1) * cells, f"a query matrix of {count:.6g} rows and {count_text(cells)} cells"
+        )
         rows, covariances = [np.zeros((0, cells))], [np.zeros((0, 0))]
         for key, piece in self.pieces.items():
-            rows.append(self._written(key, piece))
+            rows.append(self._released_rows(key, piece))
             covariances += [piece.covariance] * round(piece.copies)
         moves = None if self.neighbours is None else self.neighbours.matrix(cells)
         return LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*covariances), moves)
@@ -238,7 +240,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         """
         arrays = files.read_npz(path, SCHEMA, (VERSION, WITH_NEIGHBOURS))
         files.require(path, arrays, "levels", *domains.KEYS)
-        with files.reading(path):
+        with files.errors_naming(path):
             domain, sets = domains.from_arrays(arrays)
             levels = arrays["levels"]
             if levels.shape != (len(sets),):
@@ -249,7 +251,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     def __repr__(self) -> str:
         return f"BlockMechanism({len(self.pieces)} blocks, rho={self.rho:.6g})"
 
-    def _written(self, key: Key, piece: Piece) -> Array:
+    def _released_rows(self, key: Key, piece: Piece) -> Array:
         """Return the released rows of every copy of a block, one copy after another."""
         factors, inside = [], dict(key)
         for axis, symmetry in enumerate(self.symmetries):

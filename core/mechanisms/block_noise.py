@@ -23,7 +23,7 @@ from dualmech.mechanisms.pieces import Piece, axes_of
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
-from dualmech.workloads.domain import Domain, rounded
+from dualmech.workloads.domain import Domain, count_text
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
@@ -61,7 +61,7 @@ class BlockNoise:
             raise InputTypeError(f"blocks must be Blocks, got {type(blocks).__name__}")
         workload, checked = blocks.workload, blocks.point(point)
         assert workload.domain is not None
-        symmetries = blocks.symmetries or components.whole(workload.domain.shape)
+        symmetries = blocks.symmetries or components.marginal_symmetries(workload.domain.shape)
         moved = Moved.of(blocks.neighbours, symmetries, BlockRows(symmetries, blocks.wide))
         one = np.ones((1, 1))
         levels = zip(blocks.keys, (checked.levels * blocks.copies).tolist(), strict=True)
@@ -134,7 +134,7 @@ class BlockNoise:
         return float(self._orbit_variances(self._rows(self._table(table))[1]).max())
 
     def variances(self, table: str | Iterable[str] | Workload) -> Array:
-        """Return the variance of every query of a table, an axis an attribute; of a workload, one a table.
+        """Return the variance of every query of a table, an axis per attribute; of a workload, one per table.
 
         Raises `InvalidInputError` as `variance`; a table of too many queries to write out.
         """
@@ -187,7 +187,7 @@ class BlockNoise:
         )
         if (queries := math.prod(sizes)) > records.LARGEST_TABLE:
             raise InvalidInputError(
-                f"table {table.name!r} of {rounded(queries)} queries is too large to write out "
+                f"table {table.name!r} of {count_text(queries)} queries is too large to write out "
                 f"(limit {records.LARGEST_TABLE})"
             )
         return table

@@ -1,4 +1,4 @@
-"""Mechanisms on the same blocks in order: common to several, left of one, revealed together; a number a block.
+"""Mechanisms on the same blocks in order: common to several, left of one, revealed together; one number per block.
 
 Where every block has one coordinate, as those of marginal tables do, all cost matrices are sums of the same projectors,
 and everything that `dualmech.mechanisms.answerability`, `dualmech.CommonMechanism` and `dualmech.residual` do with
@@ -36,7 +36,7 @@ class OrderedBlocks(BlockTables):
     __slots__ = ()
 
     def common_with(self, *others: BlockTables) -> Self:
-        """Return a mechanism that this one and others can all answer, as accurate as can be.
+        """Return a mechanism that this one and others can all answer, as accurate as possible.
 
         On a block that all measure, its noise is the largest of theirs; what one does not measure is not common. It is
         the common mechanism of least total variance on an orthonormal basis of what all see (`CommonMechanism` on a
@@ -95,7 +95,7 @@ class OrderedBlocks(BlockTables):
 
     def compose(self, *others: BlockTables) -> Self:
         """Return what this mechanism and others reveal together, run independently; their costs add."""
-        return self._with_levels(_together(_levels([self, *others])))
+        return self._with_levels(_combined_levels(_levels([self, *others])))
 
     def is_answerable_from(self, other: BlockTables, tol: float = TOLERANCE) -> Answerability:
         """Say whether the other's answers, with more noise, are this mechanism's: ``1/τ ≤ (1 + tol) / τ_other``.
@@ -129,13 +129,13 @@ class OrderedBlocks(BlockTables):
         parts = [(self, measured), *others]
         levels = _levels([each for each, _ in parts])
         combined: dict[Axes, Array] = {}
-        for key, level in _together(levels).items():
+        for key, level in _combined_levels(levels).items():
             axes = axes_of(key)
             found = combined.setdefault(axes, np.zeros(self._extents(axes)))
             for (_, given), own in zip(parts, levels, strict=True):
                 if key in own:
                     where = np.ix_(*self._places(key))
-                    found[where] += level / own[key] * self._checked(given, axes)[where]
+                    found[where] += level / own[key] * self._as_block_table(given, axes)[where]
         return combined
 
     def _with_levels(self, levels: Mapping[Key, float]) -> Self:
@@ -157,7 +157,7 @@ def same_symmetry(first: Sequence[AttributeSymmetry], second: Sequence[Attribute
 
 
 def _levels(mechanisms: Sequence[Any]) -> list[dict[Key, float]]:
-    """Return the noise of each mechanism, a number a block; refuse those that have no such numbers in common."""
+    """Return the noise of each mechanism, one number per block; refuse those that have no such numbers in common."""
     found = []
     for index, each in enumerate(mechanisms):
         if not isinstance(each, BlockTables):
@@ -191,7 +191,7 @@ def _excess(wanted: Mapping[Key, float], given: Mapping[Key, float]) -> tuple[fl
     return excess, worst
 
 
-def _together(levels: Sequence[Mapping[Key, float]]) -> dict[Key, float]:
+def _combined_levels(levels: Sequence[Mapping[Key, float]]) -> dict[Key, float]:
     """Return the noise of what all reveal together: ``1/τ`` adds up."""
     told: dict[Key, float] = {}
     for own in levels:

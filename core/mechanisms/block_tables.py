@@ -1,4 +1,4 @@
-"""Noisy parts of low-order tables: drawn, and put together to the tables that are asked for."""
+"""Noisy parts of low-order tables: how they are drawn, and recombined into the tables that are asked for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dualmech.mechanisms.records import Tables, marginal_of
 from dualmech.mechanisms.sampler import Sampler
 from dualmech.validate import Array
 from dualmech.workloads.circular import CircularWorkload
-from dualmech.workloads.domain import rounded
+from dualmech.workloads.domain import count_text
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.marginals import MarginalWorkload, cells_of
 from dualmech.workloads.unions import UnionWorkload
@@ -31,12 +31,14 @@ class BlockTables(BlockNoise):
     __slots__ = ()
 
     @property
-    def needed(self) -> MarginalWorkload:
+    def needed_tables(self) -> MarginalWorkload:
         """The marginal tables that records are counted in: of each block's attributes, and of those it has classes of.
 
         Raises `InvalidInputError` for a table of more cells than are counted; the message has its attributes.
         """
-        chosen = records.largest(tuple(sorted(key_axes + classed)) for key_axes, classed in self._views())
+        chosen = records.maximal_sets(
+            tuple(sorted(key_axes + classed)) for key_axes, classed in self._blocks_by_view()
+        )
         for axes in chosen:
             self._countable(axes)
         return MarginalWorkload(self.domain, sorted(chosen, key=lambda axes: (len(axes), axes)))
@@ -56,9 +58,9 @@ class BlockTables(BlockNoise):
         Returns a dict of axes to arrays: by the attributes of blocks, an axis each for those (their values, or waves
         where values turn), then one for the classes of every other attribute that has several.
 
-        - `tables`: marginal tables of the records; any that cover those of `needed` (`dualmech.records.count`);
+        - `tables`: marginal tables of the records; any that cover those of `needed_tables` (`dualmech.records.count`);
         - `rng`: where Gaussian noise in floating point comes from, if there is no `sampler`;
-        - `sampler`: what draws the noise instead, called once a block with a standard deviation and a shape.
+        - `sampler`: what draws the noise instead, called once per block with a standard deviation and a shape.
 
         Examples
         --------
@@ -68,13 +70,13 @@ class BlockTables(BlockNoise):
         >>> silent[()], silent[0,]
         (array(50.), array([ 5., -5.]))
         """
-        given, draw = _mapping(tables=tables), draws.gaussian(rng) if sampler is None else sampler
+        given, draw = _check_mapping(tables=tables), draws.gaussian(rng) if sampler is None else sampler
         measured: dict[Axes, Array] = {}
-        for (key_axes, classed), keys in self._views().items():
+        for (key_axes, classed), keys in self._blocks_by_view().items():
             if not self.wide and not any(self.symmetries[axis].turning for axis in key_axes):
                 level = float(self.pieces[keys[0]].covariance[0, 0])
-                whole = _whole(marginal_of(self.domain, given, key_axes))
-                noisy = whole + draws.drawn(draw, math.sqrt(level * whole.size), whole.shape)
+                whole = _scaled_residual(marginal_of(self.domain, given, key_axes))
+                noisy = whole + draws.draw_noise(draw, math.sqrt(level * whole.size), whole.shape)
                 measured[key_axes] = np.asarray(_centred(noisy) / whole.size)
                 continue
             found = measured.setdefault(key_axes, np.zeros(self._extents(key_axes)))
@@ -87,16 +89,16 @@ class BlockTables(BlockNoise):
         """Write the noisy parts of a block to their places."""
         piece, where = self.pieces[key], self._places(key)
         extents = tuple(len(each) for each in where)
-        noise = draws.drawn(draw, 1.0, (*extents, len(piece.moves)))
+        noise = draws.draw_noise(draw, 1.0, (*extents, len(piece.moves)))
         for position, (axis, component) in enumerate(key):
-            noise = components.white(self.symmetries[axis], component, noise, position)
-        moves = self._moves(key, piece)
+            noise = components.unit_noise(self.symmetries[axis], component, noise, position)
+        moves = self._class_basis(key, piece)
         own = parts[np.ix_(*where)].reshape((*extents, moves.shape[1]))
         noisy = own @ moves.T + piece.weight * (noise @ piece.root)
         found[np.ix_(*where)] = (noisy @ piece.moves).reshape((*extents, *found.shape[len(key) :]))
 
     def recombine(self, measured: Tables, table: str | Iterable[str]) -> Array:
-        """Return the unbiased estimate of a table from noisy parts, an axis an attribute.
+        """Return the unbiased estimate of a table from noisy parts, an axis per attribute.
 
         Raises `InvalidInputError` or `InputTypeError` for what `variance` refuses, a table too large to write
         out, parts that are missing or have another shape.
@@ -104,11 +106,11 @@ class BlockTables(BlockNoise):
         - `measured`: what `measure` returned;
         - `table`: as `variance` takes it.
         """
-        given, asked = _mapping(measured=measured), self._few(self._table(table))
+        given, asked = _check_mapping(measured=measured), self._few(self._table(table))
         self._countable(asked.axes)
         estimate = np.zeros(tuple(self.domain.shape[axis] for axis in asked.axes))
         for key_axes in dict.fromkeys(map(axes_of, self._rows(asked)[1])):
-            estimate += self._over_values(self._checked(given, key_axes), key_axes, asked.axes)
+            estimate += self._value_table(self._as_block_table(given, key_axes), key_axes, asked.axes)
         for position, (_, queries) in enumerate(asked.queries):
             if isinstance(queries, CircularWorkload):
                 estimate = queries.along(estimate, position)
@@ -124,11 +126,11 @@ class BlockTables(BlockNoise):
         Returns a dict of names to arrays: those of a union by their names; marginal tables by their attributes, where
         none were asked for the largest that are measured.
         """
-        measured, asked = self.measure(tables, rng), self.workload or self.needed
+        measured, asked = self.measure(tables, rng), self.workload or self.needed_tables
         names = asked.table_names if isinstance(asked, UnionWorkload) else asked.sets
         return {name: self.recombine(measured, name) for name in names}
 
-    def _views(self) -> dict[tuple[Axes, Axes], list[Key]]:
+    def _blocks_by_view(self) -> dict[tuple[Axes, Axes], list[Key]]:
         """Return the blocks by the attributes of their keys, and by those that they see classes of."""
         views: dict[tuple[Axes, Axes], list[Key]] = {}
         for key, piece in self.pieces.items():
@@ -146,7 +148,7 @@ class BlockTables(BlockNoise):
             array = components.parts_of(self.symmetries[axis], array, position)
         return array
 
-    def _moves(self, key: Key, piece: Piece) -> Array:
+    def _class_basis(self, key: Key, piece: Piece) -> Array:
         """Return the basis of a block with one coordinate for all classes that it does not tell apart."""
         outside = self._outside(axes_of(key))
         sizes = [len(self.symmetries[axis].sizes) for axis in outside]
@@ -154,14 +156,14 @@ class BlockTables(BlockNoise):
         moves = piece.moves.reshape((len(piece.moves), *sizes)).mean(axis=even)
         return np.asarray(moves.reshape(len(piece.moves), -1))
 
-    def _over_values(self, parts: Array, key_axes: Axes, axes: Axes) -> Array:
+    def _value_table(self, parts: Array, key_axes: Axes, axes: Axes) -> Array:
         """Return the table of some attributes' values that has parts along some and is even along the others."""
         symmetries, order = self.symmetries, [*key_axes]
         for position, axis in enumerate(key_axes):
             parts = components.from_parts(symmetries[axis], parts, position)
         for axis in self._outside(key_axes):
             if axis in axes:
-                parts = components.over_values(symmetries[axis], parts, len(order))
+                parts = components.spread_over_values(symmetries[axis], parts, len(order))
                 order.append(axis)
             else:
                 parts = parts.sum(axis=len(order))
@@ -169,7 +171,7 @@ class BlockTables(BlockNoise):
         parts = np.transpose(parts, np.argsort(order)) / math.prod(self.domain.shape[axis] for axis in narrow)
         return np.asarray(np.expand_dims(parts, tuple(axes.index(axis) for axis in narrow)))
 
-    def _checked(self, measured: Tables, key_axes: Axes) -> Array:
+    def _as_block_table(self, measured: Tables, key_axes: Axes) -> Array:
         """Return what was measured of the blocks on some attributes, once it has their shape."""
         if key_axes not in measured:
             raise InvalidInputError(f"measured must hold {self._shown(key_axes)}, at {key_axes}")
@@ -185,7 +187,7 @@ class BlockTables(BlockNoise):
         if (cells := cells_of(self.domain, axes)) > records.LARGEST_TABLE:
             shown = " x ".join(f"{self.domain.names[axis]} {self.domain.shape[axis]}" for axis in axes)
             raise InvalidInputError(
-                f"a table of {shown} has {rounded(cells)} cells, too many to count (limit {records.LARGEST_TABLE})"
+                f"a table of {shown} has {count_text(cells)} cells, too many to count (limit {records.LARGEST_TABLE})"
             )
 
     def _places(self, key: Key) -> list[components.Index]:
@@ -199,7 +201,7 @@ class BlockTables(BlockNoise):
         return tuple(axis for axis in self.wide if axis not in key_axes)
 
 
-def _whole(table: Array) -> Array:
+def _scaled_residual(table: Array) -> Array:
     """Return n times each entry less the sum along its line, for every axis: no rounding below 2^53."""
     for axis, size in enumerate(table.shape):
         table = size * table - table.sum(axis=axis, keepdims=True)
@@ -213,7 +215,7 @@ def _centred(table: Array) -> Array:
     return np.asarray(table)
 
 
-def _mapping(**named: object) -> Any:
+def _check_mapping(**named: object) -> Any:
     ((name, given),) = named.items()
     if not isinstance(given, Mapping) or not all(isinstance(key, tuple) for key in given):
         raise InputTypeError(

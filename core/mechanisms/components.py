@@ -1,7 +1,7 @@
 """What an array over an attribute's values shows of its components, along one axis and without a matrix.
 
 Where values are exchanged, the part in the component of a class is what its entries are less their mean: it stays one
-number a value, on a basis of none. Where they are turned, it is coordinates on the waves of
+number per value, on no basis. Where they are turned, it is coordinates on the waves of
 `AttributeSymmetry.directions`, by fast Fourier transforms. Either way parts have the inner products of what they are
 parts of, and have places along the axis: those of a component are `places`.
 """
@@ -33,7 +33,7 @@ class WholeAttribute(AttributeSymmetry):
         object.__setattr__(self, "sizes", np.array([float(len(self.labels))]))
 
 
-def whole(sizes: Iterable[int]) -> tuple[AttributeSymmetry, ...]:
+def marginal_symmetries(sizes: Iterable[int]) -> tuple[AttributeSymmetry, ...]:
     """Return the symmetry of attributes that marginal tables alone are asked of."""
     return tuple(
         WholeAttribute(
@@ -64,7 +64,7 @@ def parts_of(symmetry: AttributeSymmetry, array: Array, axis: int = 0) -> Array:
     array([-2., -1.,  3.])
     """
     if not symmetry.turning:
-        return np.asarray(array - over_values(symmetry, class_sums(symmetry, array, axis), axis))
+        return np.asarray(array - spread_over_values(symmetry, class_sums(symmetry, array, axis), axis))
     size = len(symmetry.labels)
     waves = np.fft.rfft(np.moveaxis(array, axis, -1), axis=-1)[..., 1:]
     pairs = np.stack([waves.real, -waves.imag], axis=-1).reshape(*waves.shape[:-1], -1)
@@ -96,7 +96,7 @@ def class_sums(symmetry: AttributeSymmetry, array: Array, axis: int = 0) -> Arra
     return np.moveaxis(sums.reshape(-1, *moved.shape[1:]), 0, axis)
 
 
-def over_values(symmetry: AttributeSymmetry, sums: Array, axis: int = 0) -> Array:
+def spread_over_values(symmetry: AttributeSymmetry, sums: Array, axis: int = 0) -> Array:
     """Return class sums spread evenly over the values of their classes."""
     means = np.moveaxis(sums, axis, -1) / symmetry.sizes
     return np.moveaxis(means[..., symmetry.labels], -1, axis)
@@ -119,13 +119,13 @@ def inner_products(symmetry: AttributeSymmetry, one: Array, two: Array) -> Array
     )
 
 
-def white(symmetry: AttributeSymmetry, component: int, draws: Array, axis: int) -> Array:
+def unit_noise(symmetry: AttributeSymmetry, component: int, draws: Array, axis: int) -> Array:
     """Return unit noise on a component from independent unit noise in its places."""
     return draws if symmetry.turning else np.asarray(draws - draws.mean(axis=axis, keepdims=True))
 
 
 def _units(symmetry: AttributeSymmetry) -> Array:
-    """Return the norms that make waves orthonormal, one a place."""
+    """Return the norms that make waves orthonormal, one per place."""
     size = len(symmetry.labels)
     units = np.full(size - 1, np.sqrt(2 / size))
     if size % 2 == 0:

@@ -30,8 +30,8 @@ class Decomposition:
     from_residual : (m, k') array
         A', on the answers of the residual.
     leftover : (m, m) array
-        Covariance of the noise that is missing from the sum of both: 0 where the target's rows are independent. It
-        is by what dependent rows contradict each other, and does not depend on the data.
+        Covariance of the noise that is missing from the sum of both: 0 where the target's rows are independent. It is
+        how far dependent rows contradict each other, and does not depend on the data.
     """
 
     target: LinearGaussianMechanism
@@ -93,7 +93,7 @@ def decomposition(
     forming a difference of cost matrices.
     Raises `InvalidInputError` or `InputTypeError` for a common part that is not answerable from the mechanism, or
     on other cells or neighbours; exact answers.
-    Of a direction of which less than 1e-9 is left nothing more is asked: its variance is 1e-9, relative, above the
+    A direction of which less than 1e-9 is left is not asked again: its variance is 1e-9, relative, above the
     target's. Algorithms 3 and 4 and theorem 5.5 of CMN.
 
     Parameters
@@ -121,7 +121,7 @@ def decomposition(
         )
     form, known = mechanism.standard_form, common.standard_form
     shares = coordinates(known.queries, form.queries)
-    directions, left = _left(shares)
+    directions, left = _remaining_directions(shares)
     residual = LinearGaussianMechanism(
         np.sqrt(left)[:, None] * directions @ form.queries, np.eye(len(left)), mechanism.neighbours
     )
@@ -151,7 +151,7 @@ def residual(
     return decomposition(mechanism, common, tol).residual
 
 
-def _left(shares: Array) -> tuple[Array, Array]:
+def _remaining_directions(shares: Array) -> tuple[Array, Array]:
     """Return the eigenvectors, as rows, and eigenvalues of ``I - T'T`` that are not nothing."""
     size = shares.shape[1]
     if not len(shares):

@@ -38,7 +38,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
     ----------
     query_matrix : (k, d) array
         B. Its rows may depend on one another, as the total does on the cells: the answers then contradict each
-        other a little, and workloads are answered from the best that they say together. With no rows at all,
+        other a little, and workloads are answered from their least-squares combination. With no rows at all,
         ``np.zeros((0, d))``, it is the mechanism that releases nothing.
     covariance : (k, k) array
         Σ ⪰ 0, symmetric. Where it is singular, directions are released exactly.
@@ -143,10 +143,10 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         return LinearGaussianMechanism(queries, noise[: len(queries)], self.neighbours)
 
     def compose(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:
-        """Return what this mechanism and others reveal together, said once: independent rows, unit noise.
+        """Return what this mechanism and others reveal together, on independent rows with unit noise.
 
         It is equivalent to their `stack`; cost matrices add, and so do profiles. What one of them releases exactly, is
-        released exactly: the noise is then not that of units.
+        released exactly: the noise is then not unit noise.
         Raises `InvalidInputError` or `InputTypeError` for what `stack` refuses; mechanisms that together
         release everything exactly.
         """
@@ -209,7 +209,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         """Read a mechanism back; its privacy is computed anew from its matrices."""
         arrays = files.read_npz(path, SCHEMA, (VERSION,))
         files.require(path, arrays, "query_matrix", "covariance")
-        with files.reading(path):
+        with files.errors_naming(path):
             return cls(arrays["query_matrix"], arrays["covariance"], arrays.get("neighbours"))
 
     def __repr__(self) -> str:

@@ -11,9 +11,9 @@ from dualmech import files, validate
 from dualmech.display import Displayed
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.local.strategies import (
+    as_epsilon,
+    as_prior,
     best_reconstruction,
-    checked_epsilon,
-    checked_prior,
     user_variances,
 )
 from dualmech.validate import Array
@@ -81,20 +81,20 @@ class LocalMechanism(Displayed):
         prior: npt.ArrayLike | None = None,
     ) -> None:
         check_workload(workload)
-        self.epsilon, self.workload = checked_epsilon(epsilon), workload
-        self.strategy = _checked_strategy(strategy, self.epsilon, workload.shape[1])
+        self.epsilon, self.workload = as_epsilon(epsilon), workload
+        self.strategy = _as_strategy(strategy, self.epsilon, workload.shape[1])
         if reconstruction is not None and prior is not None:
-            raise InvalidInputError("give either a reconstruction or the prior that it shall be the best for")
+            raise InvalidInputError("give either reconstruction or prior, not both")
         if reconstruction is None:
-            chosen = checked_prior(prior, workload.shape[1])
+            chosen = as_prior(prior, workload.shape[1])
             found = best_reconstruction(workload.dense(), self.strategy, chosen)
             if found is None:
                 raise InvalidInputError(
                     "strategy cannot answer the workload: its rows do not span the workload's"
                 )
-            self.reconstruction = self._unbiased(found.matrix)
+            self.reconstruction = self._as_reconstruction(found.matrix)
         else:
-            self.reconstruction = self._unbiased(reconstruction)
+            self.reconstruction = self._as_reconstruction(reconstruction)
 
     @property
     def worst_ratio(self) -> float:
@@ -117,7 +117,7 @@ class LocalMechanism(Displayed):
         return validate.positive_number(users=users) * float(self.user_variances.mean())
 
     def worst_variance(self, users: float = 1.0) -> float:
-        """Return the total variance with `users` users of the unluckiest type."""
+        """Return the total variance with `users` users of the type for which it is largest."""
         return validate.positive_number(users=users) * float(self.user_variances.max())
 
     def variance(self, x: npt.ArrayLike) -> float:
@@ -140,7 +140,7 @@ class LocalMechanism(Displayed):
         return spread / (count * validate.positive_number(alpha=alpha))
 
     def respond(self, user: int, rng: np.random.Generator | int = 0) -> int:
-        """Draw the report of one user of a type. NOT private against whoever knows the seed, or studies its low bits.
+        """Draw the report of one user of a type. NOT private against anyone who knows the seed or its low bits.
 
         Raises `InvalidInputError` or `InputTypeError` for no such type.
         """
@@ -166,7 +166,7 @@ class LocalMechanism(Displayed):
         given = validate.finite(1, responses=responses)
         if len(given) != len(self.strategy):
             raise InvalidInputError(
-                f"responses must have {len(self.strategy)} entries, one an output, got {len(given)}"
+                f"responses must have {len(self.strategy)} entries, one per output, got {len(given)}"
             )
         return np.asarray(self.reconstruction @ given)
 
@@ -191,7 +191,7 @@ class LocalMechanism(Displayed):
         """Read a mechanism back; its privacy and its variances are checked anew."""
         arrays = files.read_npz(path, SCHEMA, (VERSION,))
         files.require(path, arrays, "strategy", "reconstruction", "workload", "epsilon")
-        with files.reading(path):
+        with files.errors_naming(path):
             workload = Workload(arrays["workload"])
             return cls(arrays["strategy"], float(arrays["epsilon"][0]), workload, arrays["reconstruction"])
 
@@ -203,7 +203,7 @@ class LocalMechanism(Displayed):
         outputs, size = self.strategy.shape
         return f"LocalMechanism({outputs} outputs x {size} user types, epsilon={self.epsilon:.6g})"
 
-    def _unbiased(self, reconstruction: npt.ArrayLike) -> Array:
+    def _as_reconstruction(self, reconstruction: npt.ArrayLike) -> Array:
         given = validate.finite(2, reconstruction=reconstruction)
         shape, queries = (self.workload.shape[0], len(self.strategy)), self.workload.dense()
         if given.shape != shape:
@@ -218,15 +218,15 @@ class LocalMechanism(Displayed):
     def _data(self, x: npt.ArrayLike) -> Array:
         given, size = validate.finite(1, x=x), self.strategy.shape[1]
         if len(given) != size:
-            raise InvalidInputError(f"x must have {size} entries, one a user type, got {len(given)}")
+            raise InvalidInputError(f"x must have {size} entries, one per user type, got {len(given)}")
         return given
 
 
-def _checked_strategy(strategy: npt.ArrayLike, epsilon: float, size: int) -> Array:
+def _as_strategy(strategy: npt.ArrayLike, epsilon: float, size: int) -> Array:
     """Return Q without outputs that nobody reports, after the conditions of proposition 2.6."""
     given = validate.finite(2, strategy=strategy)
     if given.shape[1] != size:
-        raise InvalidInputError(f"strategy must have {size} columns, one a user type, got {given.shape[1]}")
+        raise InvalidInputError(f"strategy must have {size} columns, one per user type, got {given.shape[1]}")
     if np.any(given < 0):
         raise InvalidInputError(f"strategy must not be negative, its least entry is {given.min():g}")
     off = np.abs(given.sum(axis=0) - 1)

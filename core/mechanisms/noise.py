@@ -22,7 +22,7 @@ ROUNDING_TOLERANCE = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StandardForm:
-    """A mechanism said with unit noise: ``B = L S`` with ``L' Σ⁻¹ L = I``.
+    """A mechanism written with unit noise: ``B = L S`` with ``L' Σ⁻¹ L = I``.
 
     The answers y to B x are worth exactly as much as ``G y``, which is ``S x`` with unit noise: the part of the
     noise that G drops only says where dependent rows of B contradict each other.
@@ -46,16 +46,16 @@ class StandardForm:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reduced:
-    """The same answers on independent rows: ``estimate`` takes those to B x to those to ``rows`` x, of this noise."""
+class IndependentForm:
+    """Equivalent answers on independent rows: ``estimate`` maps answers to B x to answers to ``rows`` x."""
 
     rows: Array
     noise: Array
     estimate: Array
 
     @classmethod
-    def of_dependent(cls, queries: Array, covariance: Array) -> Reduced | StandardForm:
-        """Make the best of dependent rows (generalised least squares); where none is exact, with unit noise."""
+    def of_dependent(cls, queries: Array, covariance: Array) -> IndependentForm | StandardForm:
+        """Combine dependent rows by generalised least squares; where none is exact, with unit noise."""
         diagonal = np.diagonal(covariance)
         units = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         values, vectors = np.linalg.eigh(covariance / units / units[:, None])
@@ -73,8 +73,8 @@ class Reduced:
         )
 
     @classmethod
-    def _of_exact(cls, queries: Array, whiten: Array, exact: Array, silent: Array) -> Reduced:
-        """Take the exact rows for known, and fit the others to what the noisy answers add to them."""
+    def _of_exact(cls, queries: Array, whiten: Array, exact: Array, silent: Array) -> IndependentForm:
+        """Treat the exact rows as known, and fit the others to what the noisy answers add."""
         known = linalg.row_space(exact)
         basis = linalg.row_space(queries)
         others = scipy.linalg.null_space(known @ basis.T).T @ basis
@@ -105,7 +105,7 @@ class NoisyQueries:
     neighbours: Matrix | None
     independent: bool
     _form: StandardForm | None
-    _reduced: Reduced | None
+    _reduced: IndependentForm | None
 
     def __init__(
         self, query_matrix: npt.ArrayLike, covariance: npt.ArrayLike, neighbours: Matrix | None = None
@@ -115,7 +115,7 @@ class NoisyQueries:
             neighbours = validate.matrix(neighbours=neighbours)
             if neighbours.shape[0] != queries.shape[1]:
                 raise InvalidInputError(
-                    f"neighbours must have {queries.shape[1]} rows, one a cell, got {neighbours.shape[0]}"
+                    f"neighbours must have {queries.shape[1]} rows, one per cell, got {neighbours.shape[0]}"
                 )
         self.query_matrix = queries
         self.neighbours = neighbours
@@ -128,12 +128,12 @@ class NoisyQueries:
             self._reduce()
 
     def _reduce(self) -> None:
-        """Find the independent rows that the dependent ones amount to."""
-        reduced = Reduced.of_dependent(self.query_matrix, self._covariance)
-        self._exact = isinstance(reduced, Reduced)
+        """Find independent rows that are equivalent to the dependent ones."""
+        reduced = IndependentForm.of_dependent(self.query_matrix, self._covariance)
+        self._exact = isinstance(reduced, IndependentForm)
         if isinstance(reduced, StandardForm):
             self._form = reduced
-            self._reduced = Reduced(reduced.queries, np.eye(len(reduced.queries)), reduced.estimate)
+            self._reduced = IndependentForm(reduced.queries, np.eye(len(reduced.queries)), reduced.estimate)
             return
         moves = _moves(reduced.rows, self.neighbours)
         everything = np.where(np.any(moves, axis=0), np.inf, 0.0)
@@ -193,7 +193,7 @@ class NoisyQueries:
         """Return the covariance (m, m) of the answers to a workload; without one, Σ itself.
 
         A workload ``W = L B`` is answered by ``L (B x + noise)`` with covariance ``L Σ L'``. Where rows of B
-        depend on one another, L is the one that makes the best of the answers (generalised least squares).
+        depend on one another, L is that of generalised least squares.
         """
         if workload is None:
             return self._covariance
@@ -215,18 +215,20 @@ class NoisyQueries:
     ) -> Array:
         """Draw noisy answers to B x, or to a workload, for study. NOT a private release.
 
-        The noise comes from a seeded floating-point generator: whoever knows the seed, or studies the low bits
-        of the output, learns the data.
+        The noise comes from a seeded floating-point generator: anyone who knows the seed, or studies the low bits of
+        the output, can learn the data.
         Returns an array, (m,) or (n, m).
 
-        - `x` (d,) or (n, d): one data vector, or one a row, each answered with noise of its own;
+        - `x` (d,) or (n, d): one data vector, or one per row, each answered with noise of its own;
         - `rng`: where the noise comes from;
         - `workload`: what to answer, (m, d), in the row space of B; by default B itself.
         """
         generator, data = validate.generator(rng=rng), validate.finite(x=x)
         rows, cells = self.query_matrix.shape
         if data.ndim not in (1, 2) or data.shape[-1] != cells:
-            raise InvalidInputError(f"x must have {cells} entries, one a cell, in each row, got {data.shape}")
+            raise InvalidInputError(
+                f"x must have {cells} entries, one per cell, in each row, got {data.shape}"
+            )
         answers = data @ self.query_matrix.T
         values, vectors = np.linalg.eigh(self._covariance) if rows else (np.zeros(0), np.zeros((0, 0)))
         noise = generator.standard_normal(answers.shape) * np.sqrt(np.maximum(values, 0))

@@ -18,7 +18,7 @@ from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.validate import Array
 from dualmech.workloads import products
 from dualmech.workloads.base import Workload
-from dualmech.workloads.domain import rounded
+from dualmech.workloads.domain import count_text
 from dualmech.workloads.products import ProductWorkload
 
 FactorMechanism: TypeAlias = LinearGaussianMechanism | BlockMechanism
@@ -108,7 +108,7 @@ class ProductMechanism(GaussianPrivacy):
     def variances(self, workload: ProductWorkload) -> tuple[Array, ...]:
         """Return the factors' variances, (m_i,) each: that of a query is the product of one of each.
 
-        Of a factor on blocks there is one a table.
+        Of a factor on blocks there is one per table.
         """
         parts = self._parts(workload)
         return tuple(factor.variances(part) for factor, part in zip(self.factors, parts, strict=True))
@@ -133,17 +133,19 @@ class ProductMechanism(GaussianPrivacy):
         shape = tuple(part.shape[1] for part in parts)
         if data.shape != shape:
             raise InvalidInputError(f"x must have shape {shape}, the factors' cells, got {data.shape}")
-        strategies = [_written(factor).standard_form.queries for factor in self.factors]
-        noisy = linalg.along(strategies, data)
+        strategies = [_as_matrix_mechanism(factor).standard_form.queries for factor in self.factors]
+        noisy = linalg.apply_along_axes(strategies, data)
         noisy = noisy + generator.standard_normal(noisy.shape)
         pairs = zip(parts, strategies, strict=True)
-        return linalg.along([linalg.represent(part.dense(), form, part.names) for part, form in pairs], noisy)
+        return linalg.apply_along_axes(
+            [linalg.represent(part.dense(), form, part.names) for part, form in pairs], noisy
+        )
 
     def dense(self) -> LinearGaussianMechanism:
         """Return the same mechanism with its Kronecker products written out; refused where they are too large."""
-        forms = [_written(factor) for factor in self.factors]
+        forms = [_as_matrix_mechanism(factor) for factor in self.factors]
         entries = math.prod(form.query_matrix.size for form in forms)
-        check_written(entries, f"a product of {rounded(entries)} entries")
+        check_written(entries, f"a product of {count_text(entries)} entries")
         return LinearGaussianMechanism(
             linalg.kronecker([form.query_matrix for form in forms]),
             linalg.kronecker([form.covariance() for form in forms]),
@@ -167,7 +169,7 @@ class ProductMechanism(GaussianPrivacy):
 
     def _each(self, name: str, items: Sequence[Any]) -> tuple[Any, ...]:
         if len(items) != len(self.factors):
-            raise InvalidInputError(f"{name} must be {len(self.factors)}, one a factor, got {len(items)}")
+            raise InvalidInputError(f"{name} must be {len(self.factors)}, one per factor, got {len(items)}")
         return tuple(items)
 
 
@@ -179,5 +181,5 @@ def _variance(factor: FactorMechanism, query: Any) -> float:
     return float(factor.variances(Workload(validate.finite(1, query=query)[None, :]))[0])
 
 
-def _written(factor: FactorMechanism) -> LinearGaussianMechanism:
+def _as_matrix_mechanism(factor: FactorMechanism) -> LinearGaussianMechanism:
     return factor.dense() if isinstance(factor, BlockMechanism) else factor

@@ -24,7 +24,7 @@ LARGEST_TABLE = 2**27  # largest number of cells of a table that is counted (1 G
 Codes = npt.NDArray[np.int64]
 
 Tables = Mapping[Axes, Array]
-"""Marginal tables by the positions of their attributes, each with one axis an attribute."""
+"""Marginal tables by the positions of their attributes, each with one axis per attribute."""
 
 
 def count(source: str | PathLike[str] | npt.ArrayLike, workload: MarginalWorkload) -> dict[Axes, Array]:
@@ -33,7 +33,7 @@ def count(source: str | PathLike[str] | npt.ArrayLike, workload: MarginalWorkloa
     Raises `FileFormatError` for a file that lacks an attribute or holds anything but whole numbers, with the line;
     `InvalidInputError` or `InputTypeError` for a code outside its attribute's size, with the record; an array of
     another width; a table too large to count.
-    Returns a dict of axes to arrays: what the `measure` of a mechanism takes: one axis an attribute, counts as float64.
+    Returns a dict of axes to arrays: what the `measure` of a mechanism takes: an axis per attribute, counts as float64.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ def count(source: str | PathLike[str] | npt.ArrayLike, workload: MarginalWorkloa
     if isinstance(workload, Workload) and not isinstance(workload, MarginalWorkload):
         raise InputTypeError(
             f"workload must be one of marginal tables, got {type(workload).__name__}; those that a mechanism of a "
-            f"union counts are its `needed`, those of query tables are their `tables`"
+            f"union counts are its `needed_tables`, those of query tables are their `tables`"
         )
-    domain, tables = check_marginal(workload).domain, largest(workload.axes)
+    domain, tables = check_marginal(workload).domain, maximal_sets(workload.axes)
     assert domain is not None
     shapes = {axes: tuple(domain.shape[axis] for axis in axes) for axes in tables}
     for shape in shapes.values():
@@ -96,13 +96,13 @@ def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
     return np.asarray(table.sum(axis=tuple(i for i, axis in enumerate(best) if axis not in axes)))
 
 
-def largest(chosen: Iterable[Axes]) -> list[Axes]:
+def maximal_sets(chosen: Iterable[Axes]) -> list[Axes]:
     """Return the sets that no other one contains.
 
     Examples
     --------
-    >>> from dualmech.mechanisms.records import largest
-    >>> largest([(), (0,), (1,), (0, 2)])
+    >>> from dualmech.mechanisms.records import maximal_sets
+    >>> maximal_sets([(), (0,), (1,), (0, 2)])
     [(0, 2), (1,)]
     """
     kept: list[Axes] = []
@@ -124,7 +124,7 @@ def _chunks(source: str | PathLike[str] | npt.ArrayLike, domain: Domain) -> Iter
     codes = validate.finite(2, records=source)
     if codes.shape[1] != len(domain.names):
         raise InvalidInputError(
-            f"records must hold {len(domain.names)} whole numbers each, one an attribute, got shape {codes.shape}"
+            f"records must hold {len(domain.names)} whole numbers each, one per attribute, got shape {codes.shape}"
         )
     odd = np.argwhere((codes != np.round(codes)) | (np.abs(codes) > 2.0**53))
     if len(odd):
@@ -136,7 +136,7 @@ def _chunks(source: str | PathLike[str] | npt.ArrayLike, domain: Domain) -> Iter
 
 
 def _file_chunks(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
-    with _opened(path) as stream:
+    with _open_text(path) as stream:
         header = next(csv.reader([stream.readline()]), [])
         labels = [label.strip() for label in header]
         missing = [name for name in domain.names if name not in labels]
@@ -152,13 +152,13 @@ def _file_chunks(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
             lines = [text for text in (stream.readline() for _ in range(CHUNK)) if text]
             if not lines:
                 return
-            yield _parsed(path, lines, columns, line)
+            yield _parse_codes(path, lines, columns, line)
             line += len(lines)
 
 
 @contextlib.contextmanager
-def _opened(path: str | PathLike[str]) -> Iterator[TextIO]:
-    """Open a file of text, a byte order mark or none; what is wrong with it is said in its name."""
+def _open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
+    """Open a file of text, a byte order mark or none; errors name the file."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as stream:
             yield stream
@@ -166,7 +166,7 @@ def _opened(path: str | PathLike[str]) -> Iterator[TextIO]:
         raise FileFormatError(f"{path}: cannot be read as text: {error}") from error
 
 
-def _parsed(path: str | PathLike[str], lines: list[str], columns: list[int], first: int) -> Codes:
+def _parse_codes(path: str | PathLike[str], lines: list[str], columns: list[int], first: int) -> Codes:
     try:
         return np.loadtxt(lines, dtype=np.int64, delimiter=",", usecols=columns, ndmin=2)
     except ValueError:
@@ -175,7 +175,7 @@ def _parsed(path: str | PathLike[str], lines: list[str], columns: list[int], fir
                 np.loadtxt([text], dtype=np.int64, delimiter=",", usecols=columns, ndmin=2)
             except ValueError as error:
                 raise FileFormatError(
-                    f"{path}: line {first + offset} is no record of codes: {text.strip()!r}"
+                    f"{path}: line {first + offset} is not a record of codes: {text.strip()!r}"
                 ) from error
         raise
 

@@ -15,7 +15,7 @@ class Sampler(Protocol):
     """Independent noise of mean 0 and a given standard deviation, as many draws as an array has entries.
 
     Of marginal tables `BlockMechanism.measure` adds the draws to whole numbers: n times each count less the counts
-    along its line, for every attribute of n values. It does nothing further but work on the sum. So where counts
+    along its line, for every attribute of n values. Everything after that uses the sum alone. So where counts
     are whole, and all numbers below 2^53, the release has the privacy that the sampler's noise gives to integers.
     Discrete Gaussian noise gives them ``½ ‖differences‖² / deviation²`` zCDP (Canonne, Kamath and Steinke, "The
     discrete Gaussian for differential privacy", NeurIPS 2020, section 2), which makes the mechanism's own ``rho``.
@@ -26,7 +26,7 @@ class Sampler(Protocol):
 
 
 def gaussian(rng: np.random.Generator | int) -> Sampler:
-    """Return the sampler of Gaussian noise in floating point: for study, since rounding can give away what it hides.
+    """Return the sampler of Gaussian noise in floating point: for study, since its rounding can reveal the data.
 
     Examples
     --------
@@ -38,8 +38,8 @@ def gaussian(rng: np.random.Generator | int) -> Sampler:
     return lambda deviation, shape: np.asarray(deviation * generator.standard_normal(shape))
 
 
-def drawn(sampler: Sampler, deviation: float, shape: tuple[int, ...]) -> Array:
-    """Return what a sampler draws, once it has the shape that was asked for and no entry that is no number.
+def draw_noise(sampler: Sampler, deviation: float, shape: tuple[int, ...]) -> Array:
+    """Return what a sampler draws, once it has the shape that was asked for and is finite.
 
     Raises `InvalidInputError` or `InputTypeError` for something that cannot be called; draws of another shape, NaN
     or infinity.

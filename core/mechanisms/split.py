@@ -18,7 +18,7 @@ from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Tables, marginal_of
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_NAMES, Workload
-from dualmech.workloads.domain import rounded
+from dualmech.workloads.domain import count_text
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.query_tables import TableWorkload
 
@@ -82,7 +82,7 @@ class SplitMechanism(GaussianPrivacy):
         sizes, cells = self.workload.sizes, self.workload.shape[1]
         if cells > MAX_NAMES:
             raise InvalidInputError(
-                f"costs of {rounded(cells)} cells are too many to write out (limit {MAX_NAMES}); "
+                f"costs of {count_text(cells)} cells are too many to write out (limit {MAX_NAMES}); "
                 f"squared_privacy_cost is that of the worst"
             )
         found = np.zeros(sizes)
@@ -117,7 +117,7 @@ class SplitMechanism(GaussianPrivacy):
             return np.array([self.variance(names) for names in self.workload.tables.sets])
         axes = self._axes(attributes)
         spread = np.zeros(self.workload.table_shape(axes))
-        for part in self._under(axes):
+        for part in self._measured_subsets(axes):
             factors = [
                 self.parts[axis].residual_variances if axis in part else self.parts[axis].total_parts
                 for axis in axes
@@ -145,15 +145,17 @@ class SplitMechanism(GaussianPrivacy):
                 np.eye(len(part.means)) - part.means[:, None] for part in (self.parts[axis] for axis in axes)
             ]
             roots = [self.parts[axis].root for axis in axes]
-            measured[axes] = linalg.along(residuals, table) + linalg.along(roots, draws)
+            measured[axes] = linalg.apply_along_axes(residuals, table) + linalg.apply_along_axes(roots, draws)
         return measured
 
     def recombine(self, residuals: Tables, attributes: Iterable[str]) -> Array:
         """Return the unbiased estimate of a query table from noisy residuals."""
         axes = self._axes(attributes)
         answers = np.zeros(self.workload.table_shape(axes))
-        for part in self._under(axes):
-            inside = linalg.along([self.workload.matrix_of(axis) for axis in part], residuals[part])
+        for part in self._measured_subsets(axes):
+            inside = linalg.apply_along_axes(
+                [self.workload.matrix_of(axis) for axis in part], residuals[part]
+            )
             spread = tuple(slice(None) if axis in part else None for axis in axes)
             means = [
                 np.ones(1) if axis in part else self.workload.matrix_of(axis) @ self.parts[axis].means
@@ -165,7 +167,7 @@ class SplitMechanism(GaussianPrivacy):
     def dense(self) -> LinearGaussianMechanism:
         """Return the equivalent mechanism on the cells; refused where its matrix is too large to write out."""
         sizes, cells = self.workload.sizes, self.workload.shape[1]
-        check_written(cells**2, f"a query matrix of {rounded(cells)} cells")
+        check_written(cells**2, f"a query matrix of {count_text(cells)} cells")
         rows, blocks = [], []
         for axes, level in self.noise.items():
             contrasts = {axis: scipy.linalg.helmert(sizes[axis]) for axis in axes}
@@ -191,7 +193,7 @@ class SplitMechanism(GaussianPrivacy):
         assert domain is not None
         return domain.axes(attributes)
 
-    def _under(self, axes: Axes) -> list[Axes]:
+    def _measured_subsets(self, axes: Axes) -> list[Axes]:
         varying = {axis for axis in axes if self.workload.sizes[axis] > 1}
         found = [part for part in self.noise if varying.issuperset(part)]
         if len(found) < 2 ** len(varying):

@@ -20,7 +20,7 @@ from dualmech.linalg import regularised_covariance
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload, same_content
-from dualmech.workloads.domain import rounded
+from dualmech.workloads.domain import count_text
 
 
 class Problem(Displayed):
@@ -43,7 +43,7 @@ class Problem(Displayed):
         """Return a primal point from what a file holds."""
         return primal
 
-    def stated(self, answer: Any) -> Any:
+    def as_primal(self, answer: Any) -> Any:
         """Return anybody's answer in the problem's own terms; a mechanism is none, unless a problem says otherwise."""
         if hasattr(answer, "squared_privacy_cost"):
             raise InvalidInputError(f"a {type(self).__name__} is judged by its own points, not by mechanisms")
@@ -65,7 +65,7 @@ class Problem(Displayed):
     def headline(self) -> str:
         """What is asked, in a few words: the problem, and how many queries and cells."""
         workload = getattr(self, "workload", None)
-        size = "" if workload is None else " " + " × ".join(rounded(count, 6) for count in workload.shape)
+        size = "" if workload is None else " " + " × ".join(count_text(count, 6) for count in workload.shape)
         return f"{type(self).__name__}{size}"
 
     def _facts(self) -> dict[str, object]:
@@ -133,11 +133,11 @@ class OnGeometry(Problem):
     def mechanism(self, primal: Any) -> Any:
         """Return the mechanism with this noise."""
         # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.mechanisms.made import mechanism_of
+        from dualmech.mechanisms.from_geometry import mechanism_of
 
         return mechanism_of(self.geometry, self.geometry.point(primal))
 
-    def stated(self, answer: Any) -> Any:
+    def as_primal(self, answer: Any) -> Any:
         """Return anybody's answer, a point or a mechanism, as a point of this problem.
 
         Raises `InvalidInputError` or `InputTypeError` for what cannot be noise here: another shape, no
@@ -182,7 +182,7 @@ class OnGeometry(Problem):
         )
 
     def per_query(self) -> Array:
-        """Return the targets, or weights, one a query of the workload (m,); refused where they are too many."""
+        """Return the targets, or weights, one per query of the workload (m,); refused where they are too many."""
         found: Array = self.geometry.per_query(self.workload, getattr(self, self.numbers))
         return found
 

@@ -102,16 +102,16 @@ class CommonMechanism(Problem):
         basis: npt.ArrayLike | None = None,
         decisions: Workload | None = None,
     ) -> None:
-        given = _checked(mechanisms)
+        given = _as_noisy_queries(mechanisms)
         spaces = [each.standard_form.queries for each in given]
         found = intersection(spaces)
         if basis is not None and decisions is not None:
             raise InvalidInputError("give either basis or decisions, not both")
         rows = found.rows
         if basis is not None:
-            rows = _spanning(basis, rows)
+            rows = _complement_rows(basis, rows)
         elif decisions is not None:
-            rows = _weighted(decisions, rows)
+            rows = _decision_rows(decisions, rows)
         factors = [coordinates(rows, space) for space in spaces]
         size = len(rows)
         bounds = np.array([factor @ factor.T for factor in factors]).reshape(len(given), size, size)
@@ -147,15 +147,15 @@ class CommonMechanism(Problem):
         covariance = self._covariance(primal)
         if covariance is None or self.trivial:
             return np.asarray(primal, dtype=np.float64)
-        return loewner.raised(self.bounds, covariance, self.roundings)
+        return loewner.raise_above_bounds(self.bounds, covariance, self.roundings)
 
-    def stated(self, answer: Any) -> Array:
+    def as_primal(self, answer: Any) -> Array:
         """Return anybody's covariance on the common basis, or that of a mechanism that answers just this.
 
         Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers more, or less, than all have
         in common; no symmetric matrix.
         """
-        given = self.restated(answer) if isinstance(answer, NoisyQueries) else answer
+        given = self.covariance_from(answer) if isinstance(answer, NoisyQueries) else answer
         if given is None:
             raise InvalidInputError(
                 f"the rival must answer all {len(self.basis)} queries that the mechanisms have in common"
@@ -182,7 +182,9 @@ class CommonMechanism(Problem):
         - `tol`: `Maximality.improvement` up to which it counts as maximal.
         """
         tol = validate.positive_number(tol=tol)
-        covariance = self.restated(primal) if isinstance(primal, NoisyQueries) else self._covariance(primal)
+        covariance = (
+            self.covariance_from(primal) if isinstance(primal, NoisyQueries) else self._covariance(primal)
+        )
         if self.trivial:
             return Maximality(0.0, True)
         if covariance is None:
@@ -198,7 +200,7 @@ class CommonMechanism(Problem):
         improvement = loewner.improvement(self.bounds, covariance)
         return Maximality(improvement, improvement <= tol)
 
-    def restated(self, mechanism: NoisyQueries) -> Array | None:
+    def covariance_from(self, mechanism: NoisyQueries) -> Array | None:
         """Return the covariance with which any mechanism answers B x; None where it leaves part of B x out.
 
         Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers what is not in all row
@@ -250,7 +252,7 @@ class CommonMechanism(Problem):
         return (weights + np.swapaxes(weights, 1, 2)) / 2
 
 
-def _checked(mechanisms: Sequence[NoisyQueries]) -> tuple[NoisyQueries, ...]:
+def _as_noisy_queries(mechanisms: Sequence[NoisyQueries]) -> tuple[NoisyQueries, ...]:
     if isinstance(mechanisms, NoisyQueries) or not isinstance(mechanisms, Sequence):
         raise InputTypeError(
             f"mechanisms must be a sequence of two or more mechanisms, got {type(mechanisms).__name__}"
@@ -267,7 +269,7 @@ def _checked(mechanisms: Sequence[NoisyQueries]) -> tuple[NoisyQueries, ...]:
     return given
 
 
-def _spanning(basis: npt.ArrayLike, rows: Array) -> Array:
+def _complement_rows(basis: npt.ArrayLike, rows: Array) -> Array:
     given = validate.finite(2, basis=basis)
     same = given.shape == rows.shape and linalg.rank(given) == len(given)
     if not same or len(intersection([given, rows]).rows) < len(rows):
@@ -278,7 +280,7 @@ def _spanning(basis: npt.ArrayLike, rows: Array) -> Array:
     return given
 
 
-def _weighted(decisions: Workload, rows: Array) -> Array:
+def _decision_rows(decisions: Workload, rows: Array) -> Array:
     """Return rows K B with ``K'K = M``: the trace of a covariance on them is ``tr(M Σ)``, the decisions' variance."""
     if not isinstance(decisions, Workload):
         raise InputTypeError(f"decisions must be a dualmech.Workload, got {type(decisions).__name__}")

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.dense import checked_neighbours, moves_between
+from dualmech.geometry.dense import as_neighbour_matrix, moves_between
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 
@@ -48,7 +48,7 @@ class DesignGeometry:
         if not np.any(workload.row_norms()):
             raise InvalidInputError("workload must have at least one query that is not all zero")
         queries = _design(design, workload.shape[1])
-        checked = checked_neighbours(neighbours, workload.shape[1])
+        checked = as_neighbour_matrix(neighbours, workload.shape[1])
         inverse = PseudoInverse.of(queries)
         roots, root_rounding = _column_norms(workload, inverse)
         moves, move_rounding = _moves(queries, checked)
@@ -132,7 +132,7 @@ class PseudoInverse:
         else:
             basis = linalg.row_space(design)
             independent = len(basis) == len(rows)
-            inverse, rounding = _inverted(rows if independent else design[kept], basis)
+            inverse, rounding = _invert_rows(rows if independent else design[kept], basis)
         if independent:
             inverse, rounding = inverse / norms[kept], rounding / norms[kept]
         matrix, allowance = np.zeros((cells, len(norms))), np.zeros(len(norms))
@@ -157,7 +157,7 @@ def least_squares(strategy: Array) -> tuple[Array, Array]:
     return basis, _inverse(_triangle(strategy @ basis.T))
 
 
-def answered(workload: Workload, basis: Array, right: Array, what: str) -> Iterator[tuple[int, Array]]:
+def answer_rows(workload: Workload, basis: Array, right: Array, what: str) -> Iterator[tuple[int, Array]]:
     """Yield the rows of ``W · right``, many at a time, each time with the number of the first.
 
     Raises `InvalidInputError` for a query outside the span of the orthonormal rows `basis`, which are the row space
@@ -180,7 +180,7 @@ def _column_norms(workload: Workload, inverse: PseudoInverse) -> tuple[Array, Ar
     """Return the norms of the columns of ``W Q⁺`` and their allowances, entries that are rounding left out."""
     norms = workload.row_norms()
     squares = np.zeros(inverse.matrix.shape[1])
-    for start, rows in answered(workload, inverse.basis, inverse.matrix, "design"):
+    for start, rows in answer_rows(workload, inverse.basis, inverse.matrix, "design"):
         floor = norms[start : start + len(rows), None] * inverse.rounding
         rows[np.abs(rows) <= floor] = 0.0
         squares += np.einsum("jk,jk->k", rows, rows)
@@ -198,7 +198,7 @@ def _moves(design: Array, neighbours: Matrix | None) -> tuple[Array, Array]:
     return moves, 4 * np.sqrt(design.shape[1]) * linalg.EPS * float(longest) * norms
 
 
-def _inverted(rows: Array, basis: Array) -> tuple[Array, Array]:
+def _invert_rows(rows: Array, basis: Array) -> tuple[Array, Array]:
     """Return the pseudoinverse of rows F that span what the basis spans, and the allowance of each column.
 
     A factorisation ``F = O T`` with the long rows first is that of ``F + E`` with each row of E small against the
@@ -235,7 +235,7 @@ def _design(design: Workload | Matrix | npt.ArrayLike, cells: int) -> Array:
     """Return the design queries written out."""
     checked = design.matrix if isinstance(design, Workload) else validate.matrix(design=design)
     if checked.shape[1] != cells:
-        raise InvalidInputError(f"design must have {cells} columns, one a cell, got {checked.shape[1]}")
+        raise InvalidInputError(f"design must have {cells} columns, one per cell, got {checked.shape[1]}")
     if checked.shape[0] * cells > MAX_DENSE_ENTRIES:
         raise InvalidInputError(
             f"design of shape {checked.shape[0]} x {cells} is too large to write out "

@@ -48,8 +48,8 @@ def eigen_queries(workload: Workload) -> Array:
     if queries >= cells:
         values, vectors = scipy.linalg.eigh(workload.gram(), check_finite=False)
         if values[0] > GRADED * values[-1]:
-            return _signed(vectors[:, ::-1].T)
-    return _signed(_right_singular_vectors(workload.dense()))
+            return _with_fixed_signs(vectors[:, ::-1].T)
+    return _with_fixed_signs(_right_singular_vectors(workload.dense()))
 
 
 def _right_singular_vectors(queries: Array) -> Array:
@@ -65,7 +65,7 @@ def _right_singular_vectors(queries: Array) -> Array:
     return np.asarray(right @ basis)
 
 
-def _signed(rows: Array) -> Array:
+def _with_fixed_signs(rows: Array) -> Array:
     """Return the rows, entries below rounding set to zero, with the sign that makes the largest magnitude positive."""
     rows = np.where(np.abs(rows) > NEGLIGIBLE, rows, 0.0)
     largest = rows[np.arange(len(rows)), np.argmax(np.abs(rows), axis=1)]

@@ -54,7 +54,7 @@ def next_stage(stage: RefinementStage, inner: Array, dual: FitnessDual, gap: flo
     queries = _still_open(stage.queries, np.where(loose, 1.0, relative(reach, full)), shares)
     done = vectors[:, left.shape[1] :]
     for seen in (moves[:, neighbours], rows[queries].T):
-        left, unseen = _seen(left, left.T @ seen)
+        left, unseen = _split_by_reach(left, left.T @ seen)
         done = np.hstack([done, unseen])
     return RefinementStage(
         stage.problem,
@@ -82,7 +82,7 @@ def _shares(weights: Array) -> Array:
     return np.asarray(weights / weights.sum())
 
 
-def _seen(directions: Array, vectors: Array) -> tuple[Array, Array]:
+def _split_by_reach(directions: Array, vectors: Array) -> tuple[Array, Array]:
     """Split directions into those that some of the vectors (coordinates on them) reach, and the others.
 
     Nothing open is moved in the others, up to what was closed as rounding: their noise stays as it is.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.certificate import FEASIBLE, Certificate
-from dualmech.geometry.base import FitnessDual, Geometry, Index, scaled_until
+from dualmech.geometry.base import FitnessDual, Geometry, Index, scale_to_limit
 from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
 from dualmech.neighbours import Relation
@@ -41,8 +41,8 @@ class FitnessForUse(OnGeometry):
     workload : Workload
         W, m queries over d cells.
     targets : float, array, mapping, pandas Series or ByFactor
-        Variance targets c > 0 (`variance_from_margin` converts margins of error): one for all, one a query, or by the
-        names of queries or of their groups. Of workloads that keep their structure also one a table, or by tables'
+        Variance targets c > 0 (`variance_from_margin` converts margins of error): one for all, one per query, or by the
+        names of queries or of their groups. Of workloads that keep their structure also one per table, or by tables'
         names, sets of attributes, or numbers of ways, such as ``{("age", "sex"): 25.0, 1: 4.0}``; of products by
         factor.
     basis : (k, d) array, optional
@@ -119,10 +119,10 @@ class FitnessForUse(OnGeometry):
         def excess(point: Any) -> float:
             return float(geometry.largest_ratio(point, self.targets))
 
-        return scaled_until(geometry.point(primal), excess, 1, geometry.scaled, FEASIBLE / 10)
+        return scale_to_limit(geometry.point(primal), excess, 1, geometry.divide, FEASIBLE / 10)
 
     def prices(self, dual: Any) -> Array:
-        """Return ``μ_j c_j / Σ μ_l c_l``, each query's, or table's, share of the privacy bill."""
+        """Return ``μ_j c_j / Σ μ_l c_l``, each query's, or table's, share of the privacy cost."""
         prices: Array = self.geometry.prices(self.geometry.weights(dual)[1], self.targets)
         return prices
 
@@ -143,7 +143,7 @@ class PrivacyFirst(OnGeometry):
     Parameters
     ----------
     workload, targets, basis, neighbours, geometry
-        As for `FitnessForUse`; here the targets say how the variances shall relate.
+        As for `FitnessForUse`; here the targets give the ratios of the variances.
     cost : float
         Squared privacy cost Δ² that may be spent, > 0 (ρ-zCDP is Δ² = 2ρ).
 
@@ -183,17 +183,17 @@ class PrivacyFirst(OnGeometry):
 
     @property
     def workload(self) -> Workload:  # type: ignore[override]
-        """W, as of the accuracy-first twin."""
+        """W of the accuracy-first problem."""
         return self.accuracy_first.workload
 
     @property
     def targets(self) -> Any:
-        """How the variances shall relate."""
+        """Ratios that the variances must keep."""
         return self.accuracy_first.targets
 
     @property
     def geometry(self) -> Any:
-        """How noise is evaluated, shared with the accuracy-first twin."""
+        """How noise is evaluated, shared with the accuracy-first problem."""
         return self.accuracy_first.geometry
 
     def certify(self, primal: Any, dual: Any) -> Certificate:
@@ -209,7 +209,7 @@ class PrivacyFirst(OnGeometry):
 
     def feasible(self, primal: Any) -> Any:
         """Return the noise scaled so that the squared privacy cost is spent exactly."""
-        return spending(self.geometry, self.geometry.point(primal), self.cost)
+        return scale_to_cost(self.geometry, self.geometry.point(primal), self.cost)
 
     def prices(self, dual: Any) -> Array:
         """Return each query's, or table's, share of the common factor."""
@@ -223,14 +223,14 @@ class PrivacyFirst(OnGeometry):
         return forms.loose(scaled_numbers(self.targets, forms.excess(self.targets)[0]), slack)
 
 
-def spending(geometry: Geometry, point: Any, cost: float) -> Any:
+def scale_to_cost(geometry: Geometry, point: Any, cost: float) -> Any:
     """Return noise scaled so that its squared privacy cost is what is given; what cannot be scaled stays as it is."""
 
     def excess(noise: Any) -> float:
         forms = geometry.forms(noise)
         return np.inf if forms is None else float(forms.cost / cost)
 
-    return scaled_until(point, excess, -1, geometry.scaled, FEASIBLE / 10)
+    return scale_to_limit(point, excess, -1, geometry.divide, FEASIBLE / 10)
 
 
 def scaled_numbers(numbers: Any, factor: float) -> Any:

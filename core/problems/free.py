@@ -40,7 +40,7 @@ def extra_for_free(
     workload : Workload
         The further queries, (m, d).
     targets : float or (m,) array
-        How their variances shall relate.
+        Ratios that their variances must keep.
     alpha : float, optional
         As for `LinearGaussianMechanism.free_budget`.
 

@@ -90,7 +90,7 @@ def violation(bounds: Array, covariance: Array, roundings: Array) -> tuple[float
     return max(largest - 1, 0.0), 3 * len(factor) * EPS * magnitudes**2
 
 
-def raised(bounds: Array, covariance: Array, roundings: Array) -> Array:
+def raise_above_bounds(bounds: Array, covariance: Array, roundings: Array) -> Array:
     """Return the covariance plus as little, in the units of each coordinate, as puts it above every P_i for certain."""
     units = _units(bounds)
     share = 1.0

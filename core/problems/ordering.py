@@ -1,4 +1,4 @@
-"""The refined privacy ordering: which of two mechanisms of equal privacy cost leaves its people more."""
+"""The refined privacy ordering: which of two mechanisms of equal privacy cost leaves more privacy budget."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from dualmech.problems.faces import next_stage
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.stages import RefinementStage
 from dualmech.progress import Status
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Refinement:
     solution : Solution
         Of the problem itself: the refined covariance, and the weights that prove its cost.
     stages : tuple of Solution
-        One a stage, over its `RefinementStage` and the same covariance (in the units of `FitnessForUse`): each
+        One per stage, over its `RefinementStage` and the same covariance (in the units of `FitnessForUse`): each
         certifies that, on the face that the earlier stages leave, no covariance has a smaller worst cost of the
         neighbours that were still open.
     """
@@ -78,7 +78,7 @@ class Refinement:
 def refine(
     problem: FitnessForUse | PrivacyFirst, directions: Array, solve: StageSolver, *, tol: float, solver: str
 ) -> Refinement:
-    """Solve stage after stage until nothing is open; the layers bring the solver.
+    """Solve stage after stage until nothing is open; the caller supplies the solver.
 
     - `problem`: what is asked;
     - `directions` (k, r): columns that span all B u_i, chosen so that an optimal M on them is not far from the
@@ -102,7 +102,7 @@ def refine(
                 break
             point = stage.covariance()
         covariance = whole.feasible(point)
-    judge = partial(judged, tol=tol, otherwise=Status.STALLED, solver=solver)
+    judge = partial(judged_solution, tol=tol, otherwise=Status.STALLED, solver=solver)
     stages = tuple(judge(each, covariance, dual, iterations=steps) for each, dual, steps in solved)
     total, seconds = sum(steps for _, _, steps in solved), time.perf_counter() - began
     first = solved[0][1]
@@ -120,7 +120,7 @@ def refine(
 
 
 def _proven_in_order(stages: tuple[Solution, ...], finished: bool) -> tuple[Solution, ...]:
-    """Return the stages, those after the first that is not proven called unproven too: their face is in doubt."""
+    """Return the stages, those after the first unproven one marked unproven too: their face is uncertain."""
     proven = list(itertools.takewhile(lambda stage: stage.status is Status.CERTIFIED, stages))
     rest = list(stages[len(proven) :])
     if not rest and not finished:

@@ -8,7 +8,7 @@ import scipy.linalg
 from dualmech import linalg
 from dualmech.certificate import FEASIBLE
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.base import proving
+from dualmech.geometry.base import valid_weights
 from dualmech.geometry.dense import Dense, moves_between
 from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.validate import Array, Matrix
@@ -42,7 +42,7 @@ def dual_bound(
     Ω ⪰ 0 will do: the trace is that of the root which is used. Where weights prove nothing, the bound is 0.
     """
     entries = np.append(query_weights, release_weights.ravel())
-    if not (proving(neighbour_weights) and np.all(np.isfinite(entries)) and np.all(query_weights >= 0)):
+    if not (valid_weights(neighbour_weights) and np.all(np.isfinite(entries)) and np.all(query_weights >= 0)):
         return 0.0, 0.0
     # Brought to a largest entry of 1 before anything else, so that no scale of theirs under- or overflows.
     largest, count = float(np.abs(entries).max()) or 1.0, len(targets)
@@ -60,21 +60,21 @@ def dual_bound(
     return norm**2 / total, 2 * allowance / norm if norm > 0 else 0.0
 
 
-def unknown(covariance: Array, coordinates: Array) -> tuple[Array, Array]:
+def new_information(covariance: Array, coordinates: Array) -> tuple[Array, Array]:
     """Return rows R with ``R'R = Σ⁻¹ - K'K``, and the rows N without noise, ``N Σ N' = 0``, both on B x.
 
     Directions of which the release leaves less than 1e-9 unknown count as known.
     """
     root, inverse, silent = _split(covariance)
-    known, directions = _known(root, coordinates)
+    known, directions = _known_directions(root, coordinates)
     new = 1 - known > FEASIBLE
     return np.sqrt(1 - known[new])[:, None] * (directions[new] @ inverse), silent
 
 
-def leanest(covariance: Array, coordinates: Array, rows: Array, targets: Array) -> Array:
+def least_informative(covariance: Array, coordinates: Array, rows: Array, targets: Array) -> Array:
     """Return the covariance of cost ``K'K + t (Σ⁻¹ - K'K)`` with the least t at which the rows meet their targets."""
     root, _, _ = _split(covariance)
-    known, directions = _known(root, coordinates)
+    known, directions = _known_directions(root, coordinates)
     root = root @ directions.T
     squares = (rows @ root) ** 2 / targets[:, None]
 
@@ -98,7 +98,7 @@ def _root(weights: Array) -> Array:
     return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
 
 
-def _known(root: Array, coordinates: Array) -> tuple[Array, Array]:
+def _known_directions(root: Array, coordinates: Array) -> tuple[Array, Array]:
     """Return directions of unit noise, in rows, and the share of the information in each that the release holds.
 
     With ``Σ = C C'``, they are the right singular vectors of ``K C`` and its squared singular values, at most 1: the

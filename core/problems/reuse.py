@@ -1,4 +1,4 @@
-"""Reuse of a release: the least total privacy cost at which a new wish is met, once something is already out."""
+"""Reuse of a release: the least total privacy cost of a new workload, given what is already released."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dualmech import linalg, validate
 from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError
 from dualmech.geometry.base import MOST_PASSES
-from dualmech.geometry.dense import Dense, checked_weights
-from dualmech.geometry.dense_forms import Sides, evaluate, scaled
+from dualmech.geometry.dense import Dense, as_dual_weights
+from dualmech.geometry.dense_forms import Sides, divided_covariance, evaluate
 from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.problems.base import Problem, point_on
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.release import dual_bound, leanest, unit_noise_rows, unknown
+from dualmech.problems.release import dual_bound, least_informative, new_information, unit_noise_rows
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -45,7 +45,7 @@ class ReuseDual:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReuseFitness(Problem):
-    """Reuse: the least total squared privacy cost at which every target is met, a release being out already.
+    """Reuse: the least total squared privacy cost at which every target is met, given an earlier release.
 
     What was released is worth as much as ``F x`` with unit noise; its cost matrix is ``F'F``. Whatever is run now,
     the two together cost a matrix ``B' Σ⁻¹ B`` that is at least that. Minimise α over Σ ≻ 0, the covariance on B x
@@ -69,7 +69,7 @@ class ReuseFitness(Problem):
     workload : Workload
         W, the wish: m queries over d cells.
     targets : float or (m,) array
-        Variance targets c > 0, one for all or one a query.
+        Variance targets c > 0, one for all or one per query.
     released : LinearGaussianMechanism
         What is out already, `stack`-ed where it is several; no part of it exact but what no neighbour changes,
         which is left aside: it costs nothing and stays known.
@@ -95,7 +95,7 @@ class ReuseFitness(Problem):
     >>> best = problem.certify([[1, 0], [0, 1]], dm.ReuseDual([1, 1], [1, 1], [[0]]))
     >>> best.objective, round(best.lower_bound, 12)
     (1.0, 1.0)
-    >>> problem.further([[1, 0], [0, 1]]).profile.round(12)       # 1/2 was paid with the total
+    >>> problem.new_mechanism([[1, 0], [0, 1]]).profile.round(12)       # 1/2 was paid with the total
     array([0.5, 0.5])
     """
 
@@ -175,13 +175,13 @@ class ReuseFitness(Problem):
             found = self._sides(covariance).excess
             if not found > 1 + FEASIBLE / 10:
                 break
-            covariance = scaled(covariance, 1 + count * (found - 1))
+            covariance = divided_covariance(covariance, 1 + count * (found - 1))
         return covariance
 
-    def leanest(self, primal: npt.ArrayLike) -> Array:
+    def least_informative(self, primal: npt.ArrayLike) -> Array:
         """Return Σ with as much of its new information as the targets need: cost ``K'K + t (Σ⁻¹ - K'K)``, t least.
 
-        It costs nobody more: where the release decides α, little of what is free may be needed. A covariance that
+        No neighbours cost more: where the release decides α, little of what is free may be needed. A covariance that
         breaks a constraint, or that would lose digits, stays as it is.
         """
         covariance, count = self.geometry.point(primal), len(self.targets)
@@ -189,21 +189,21 @@ class ReuseFitness(Problem):
         if not before.excess <= 1 + FEASIBLE:
             return covariance
         rows = self.geometry.representation[:count]
-        spared = self.feasible(leanest(covariance, self.release_coordinates, rows, self.targets))
+        spared = self.feasible(least_informative(covariance, self.release_coordinates, rows, self.targets))
         sides = self._sides(spared)
         dearer = not sides.cost <= (1 + FEASIBLE) * before.cost
         blurred = not sides.rounding <= max(FEASIBLE, before.rounding)
         return covariance if dearer or blurred or not sides.excess <= 1 + FEASIBLE else spared
 
-    def stated(self, answer: Any) -> Array:
-        """Return anybody's covariance on B x, or that of a mechanism that answers it."""
+    def as_primal(self, answer: Any) -> Array:
+        """Return a covariance on B x from any source, or that of a mechanism that answers it."""
         return np.asarray(point_on(self.geometry, answer))
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return all that is known in the end, release included: noise of this covariance on B x."""
         return self.row_by_row.mechanism(primal)
 
-    def further(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
+    def new_mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism to run now, of cost ``B' (Σ⁻¹ - K'K) B``; without rows where nothing is needed.
 
         A direction in which the release holds all but 1e-9 of the information counts as known: leaving it out can
@@ -215,9 +215,9 @@ class ReuseFitness(Problem):
         covariance = self.geometry.point(primal)
         if not self._sides(covariance).excess <= 1 + FEASIBLE:
             raise InfeasibleAnswerError(
-                "no further mechanism: the covariance breaks a constraint, or is none"
+                "no new mechanism: the covariance breaks a constraint or is indefinite"
             )
-        rows, silent = unknown(covariance, self.release_coordinates)
+        rows, silent = new_information(covariance, self.release_coordinates)
         noise = np.diag(np.repeat([1.0, 0.0], [len(rows), len(silent)]))
         return LinearGaussianMechanism(np.vstack([rows, silent]) @ self.basis, noise, self.neighbours)
 
@@ -245,7 +245,7 @@ class ReuseFitness(Problem):
     def prices(self, dual: ReuseDual) -> Array:
         """Return ``μ_j c_j / (Σ μ_l c_l + tr Ω)`` (m,): what loosening each target saves of the total cost.
 
-        They sum to less than 1: the rest of the bill was run up by the release, and cannot be taken back.
+        They sum to less than 1: the rest of the cost is due to the release and cannot be recovered.
         """
         bill = np.asarray(dual.query_weights) * self.targets
         total = bill.sum() + np.trace(dual.release_weights)
@@ -292,6 +292,6 @@ class ReuseFitness(Problem):
             raise InvalidInputError(
                 f"dual weights on the release must have shape ({size}, {size}), got {np.shape(last)}"
             )
-        return *checked_weights((first, second), self.geometry.moves.shape[1], len(self.targets)), np.asarray(
+        return *as_dual_weights((first, second), self.geometry.moves.shape[1], len(self.targets)), np.asarray(
             last, dtype=np.float64
         )

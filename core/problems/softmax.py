@@ -12,9 +12,9 @@ from scipy.special import entr
 
 from dualmech import validate
 from dualmech.certificate import Certificate
-from dualmech.geometry.base import proving
+from dualmech.geometry.base import valid_weights
 from dualmech.geometry.dense import Dense
-from dualmech.geometry.dense_forms import DenseForms, scaled, trace_norm_bound
+from dualmech.geometry.dense_forms import DenseForms, divided_covariance, trace_norm_bound
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem, point_on
 from dualmech.problems.fitness import FitnessForUse
@@ -173,14 +173,14 @@ class SoftmaxFitness(Problem):
 
     def feasible(self, primal: npt.ArrayLike) -> Array:
         """Return the covariance, free of any asymmetry: every Σ ≻ 0 is feasible."""
-        return scaled(self.geometry.point(primal), 1.0)
+        return divided_covariance(self.geometry.point(primal), 1.0)
 
     def rescaled(self, primal: npt.ArrayLike) -> Array:
         """Return ``Σ / γ`` with ``γ = max_j v_j Σ v_j' / c_j``, which just meets the targets."""
         return self.accuracy_first.feasible(primal)
 
-    def stated(self, answer: Any) -> Array:
-        """Return anybody's covariance on B x, or that of a mechanism that answers it."""
+    def as_primal(self, answer: Any) -> Array:
+        """Return a covariance on B x from any source, or that of a mechanism that answers it."""
         return np.asarray(point_on(self.geometry, answer))
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
@@ -190,7 +190,7 @@ class SoftmaxFitness(Problem):
     def prices(self, dual: SoftmaxDual | tuple[npt.ArrayLike, npt.ArrayLike]) -> Array:
         """Return the shares μ_j (m,): what `FitnessForUse.prices` become as the soft max sharpens."""
         shares = np.asarray(self.geometry.weights(dual)[1])
-        return shares / shares.sum() if proving(shares) else np.zeros_like(shares)
+        return shares / shares.sum() if valid_weights(shares) else np.zeros_like(shares)
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the neighbours whose cost is within `slack`, relative, of the largest."""
@@ -217,7 +217,7 @@ class SoftmaxFitness(Problem):
 
     def _bound(self, neighbour_weights: Array, query_weights: Array) -> tuple[float, float]:
         """Return the bound that `certify` proves and its rounding, relative; 0 from weights that prove nothing."""
-        if not (proving(neighbour_weights) and proving(query_weights)):
+        if not (valid_weights(neighbour_weights) and valid_weights(query_weights)):
             return 0.0, 0.0
         shares = query_weights / query_weights.max()
         factors = np.sqrt(shares / shares.sum() / self.targets + self.total_weight)

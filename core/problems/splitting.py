@@ -1,4 +1,4 @@
-"""How noise that is split by attribute is found, whoever solves the parts: each attribute alone, then all levels."""
+"""How noise that is split by attribute is found, by any solver of the parts: each attribute alone, then all levels."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def best_split(
 ) -> tuple[SplitPoint, Any, int]:
     """Return the best noise and the best weights of product form that were found, and the steps it took.
 
-    The gap that such forms leave is not closed; the search ends at the tolerance, or once it is late.
+    The gap that such forms leave is not closed; the search ends at the tolerance, or when time is up.
     """
     steps = 0
     points: list[tuple[float, SplitPoint]] = []
@@ -58,7 +58,7 @@ def best_split(
     for total in TOTALS:
         with np.errstate(all="ignore"):
             found = attributes(problem, total, alone)
-            shapes = _definite(problem.geometry, found.shapes)
+            shapes = _positive_definite(problem.geometry, found.shapes)
             parts = problem.geometry.parts(shapes)
             if isinstance(problem, TotalVariance):
                 points.append(_least_total(problem, shapes, parts))
@@ -88,13 +88,13 @@ def attributes(problem: FitnessForUse | TotalVariance, total: float | None, alon
             found[keys[-1]] = np.eye(size), np.ones(size), np.ones(size)
             continue
         queries = workload.matrix_of(axis)
-        answer = alone(_alone(queries, total, summed))
+        answer = alone(_attribute_problem(queries, total, summed))
         weights = np.ones(len(queries)) if summed else answer.dual.query_weights[: len(queries)]
         found[keys[-1]] = answer.primal, answer.dual.neighbour_weights, weights
     return Attributes(*(tuple(found[key][which] for key in keys) for which in range(3)))
 
 
-def _alone(queries: Array, total: float | None, summed: bool) -> FitnessForUse | TotalVariance:
+def _attribute_problem(queries: Array, total: float | None, summed: bool) -> FitnessForUse | TotalVariance:
     """State the problem of an attribute, with targets 1 for its queries and `total` for the total."""
     count, size = queries.shape
     rows, targets = [queries], [np.ones(count)]
@@ -106,7 +106,7 @@ def _alone(queries: Array, total: float | None, summed: bool) -> FitnessForUse |
     return TotalVariance(workload, 1 / limits) if summed else FitnessForUse(workload, limits)
 
 
-def _definite(split: Split, shapes: tuple[Array, ...]) -> tuple[Array, ...]:
+def _positive_definite(split: Split, shapes: tuple[Array, ...]) -> tuple[Array, ...]:
     """Return covariances of attributes, plain noise where rounding left one indefinite."""
     if split.parts(shapes) is not None:
         return shapes
@@ -117,7 +117,7 @@ def _best_levels(
     problem: FitnessForUse, shapes: tuple[Array, ...], parts: Any, balanced: Balanced
 ) -> tuple[tuple[float, SplitPoint], int]:
     split = problem.geometry
-    cases, tables = split.cases(parts)
+    cases, tables = split.worst_variances(parts)
     costs = split.costs(parts)
     levels, _, steps = balanced(costs, cases / problem.targets[tables])
     point = problem.feasible(SplitPoint(shapes, levels))
@@ -127,7 +127,7 @@ def _best_levels(
 def _best_weights(
     problem: FitnessForUse, found: Attributes, balanced: Balanced
 ) -> tuple[tuple[float, FitnessDual], int]:
-    gains = problem.geometry.gains(found.neighbour_weights, found.query_weights)
+    gains = problem.geometry.bound_products(found.neighbour_weights, found.query_weights)
     _, shares, steps = balanced(np.ones(gains.shape[0]), gains / problem.targets)
     weights = shares / problem.targets
     dual = FitnessDual(found.neighbour_weights, SplitWeights(found.query_weights, weights))

@@ -9,7 +9,7 @@ their range, a free block M on its complement, and zero between the two. So the 
 
 and the next entries of the sorted profile come from the same problem, smaller, with what S already costs and
 already adds in variance. Each stage settles at least one direction; the last leaves none, which is why the
-minimum of the ordering is unique. The refined mechanism is a sequence of independent releases, one a stage.
+minimum of the ordering is unique. The refined mechanism is a sequence of independent releases, one per stage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import scipy.linalg
 from dualmech import linalg
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.base import FitnessDual, proving
+from dualmech.geometry.base import FitnessDual, valid_weights
 from dualmech.geometry.dense_forms import evaluate
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.validate import Array
@@ -86,7 +86,7 @@ class RefinementStage:
         geometry = problem.geometry
         if not settled.ndim == open.ndim == 2 or not len(settled) == len(open) == geometry.rank:
             raise InvalidInputError(
-                f"settled and open must have {geometry.rank} rows, one a row of the basis, "
+                f"settled and open must have {geometry.rank} rows, one per row of the basis, "
                 f"got shapes {settled.shape} and {open.shape}"
             )
         directions, count = np.hstack([settled, open]), settled.shape[1]
@@ -178,7 +178,7 @@ class RefinementStage:
         problem, the second factor is at most ``Σ μ_j (c_j - a_j)``, and a maximum is at least any mean.
         """
         first, last = neighbour_weights[self.neighbours], query_weights[self.queries]
-        if not (proving(first) and proving(last)):
+        if not (valid_weights(first) and valid_weights(last)):
             return 0.0, 0.0
         first, last = first / first.max(), last / last.max()  # no sum or product then overflows
         budget, mass = float(last @ self.slack[self.queries]), float(first.sum())

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.linalg import to_dense
-from dualmech.problems.design import answered, least_squares
+from dualmech.problems.design import answer_rows, least_squares
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
@@ -57,7 +57,7 @@ def total_variance(strategy: npt.ArrayLike, workload: Workload) -> float:
     rows = _strategy(strategy, workload)
     basis, root = least_squares(rows)
     spread = sum(
-        float(np.vdot(part, part)) for _, part in answered(workload, basis, basis.T @ root, "strategy")
+        float(np.vdot(part, part)) for _, part in answer_rows(workload, basis, basis.T @ root, "strategy")
     )
     return spread * float(np.einsum("pi,pi->i", rows, rows).max())
 
@@ -138,7 +138,9 @@ def relative_weights(workload: Workload, distribution: npt.ArrayLike | None = No
     cells = workload.shape[1]
     shares = np.full(cells, 1.0) if distribution is None else validate.finite(1, distribution=distribution)
     if len(shares) != cells or np.any(shares < 0) or not np.any(shares):
-        raise InvalidInputError(f"distribution must be {cells} numbers of at least 0, one a cell, not all 0")
+        raise InvalidInputError(
+            f"distribution must be {cells} numbers of at least 0, one per cell, not all 0"
+        )
     squares = np.asarray(abs(workload.matrix) ** 2 @ (shares * (cells / shares.sum())))
     norms = workload.row_norms()
     unseen = np.flatnonzero((squares == 0) & (norms > 0))
@@ -154,7 +156,7 @@ def _strategy(strategy: npt.ArrayLike, workload: Workload) -> Array:
     rows = to_dense(validate.matrix(strategy=strategy))
     if rows.shape[1] != workload.shape[1]:
         raise InvalidInputError(
-            f"strategy must have {workload.shape[1]} columns, one a cell, got {rows.shape[1]}"
+            f"strategy must have {workload.shape[1]} columns, one per cell, got {rows.shape[1]}"
         )
     if not np.any(rows):
         raise InvalidInputError("strategy must have at least one row that is not all zero")

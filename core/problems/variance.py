@@ -16,7 +16,7 @@ from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
 from dualmech.neighbours import Relation
 from dualmech.problems.base import OnGeometry
-from dualmech.problems.fitness import spending
+from dualmech.problems.fitness import scale_to_cost
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -46,8 +46,8 @@ class TotalVariance(OnGeometry):
     workload : Workload
         W, m queries over d cells.
     weights : float, array, mapping, pandas Series or ByFactor, optional
-        What a unit of each query's variance counts, in the forms that `FitnessForUse` takes targets; by default 1. One
-        a query may be 0, not all.
+        What a unit of each query's variance counts, in the forms that `FitnessForUse` takes targets; by default 1.
+        Single ones may be 0, not all.
     basis : (k, d) array, optional
         B, of full row rank, spanning the rows of W whose weight is positive, k of them independent. By default
         the identity if these have full column rank, else orthonormal rows. Dense alone.
@@ -113,7 +113,7 @@ class TotalVariance(OnGeometry):
 
     @property
     def asked_weights(self) -> Any:
-        """The weights that the geometry's queries, or tables, have; of a product, one array a factor."""
+        """The weights that the geometry's queries, or tables, have; of a product, one array per factor."""
         if isinstance(self.weights, tuple):
             return tuple(own[own > 0] for own in self.weights)
         return self.weights[self.asked]
@@ -131,12 +131,12 @@ class TotalVariance(OnGeometry):
 
     def feasible(self, primal: Any) -> Any:
         """Return the noise scaled so that the squared privacy cost is exactly 1."""
-        return spending(self.geometry, self.geometry.point(primal), 1.0)
+        return scale_to_cost(self.geometry, self.geometry.point(primal), 1.0)
 
     def mechanism(self, primal: Any, cost: float = 1.0) -> Any:
         """Return the mechanism with this noise, divided by a squared privacy cost."""
         point = self.geometry.point(primal)
-        return OnGeometry.mechanism(self, self.geometry.scaled(point, validate.positive_number(cost=cost)))
+        return OnGeometry.mechanism(self, self.geometry.divide(point, validate.positive_number(cost=cost)))
 
     def prices(self, dual: Any) -> Array:
         """Return each query's, or table's, share of the total variance, ``w_j · variance_j / Σ_l w_l · variance_l``.

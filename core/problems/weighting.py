@@ -11,9 +11,9 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.base import proving
+from dualmech.geometry.base import valid_weights
 from dualmech.problems.base import Problem
-from dualmech.problems.design import DesignGeometry, answered
+from dualmech.problems.design import DesignGeometry, answer_rows
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -172,10 +172,10 @@ class QueryWeighting(Problem):
         if self.geometry.independent:
             return self._total(self.geometry.roots, weights)
         basis, root = self.geometry.noise(weights**self.power)
-        parts = answered(self.workload, basis, basis.T @ root, "design")
+        parts = answer_rows(self.workload, basis, basis.T @ root, "design")
         return float(sum(np.vdot(rows, rows) for _, rows in parts))
 
-    def stated(self, answer: Any) -> Array:
+    def as_primal(self, answer: Any) -> Array:
         """Return anybody's weights u of the design queries (k,), none negative.
 
         Raises `InvalidInputError` or `InputTypeError` for weights that are negative, NaN or of another number
@@ -184,7 +184,7 @@ class QueryWeighting(Problem):
         given, count = validate.numeric(1, weights=answer), len(self.design)
         if len(given) != count:
             raise InvalidInputError(
-                f"weights must have {count} entries, one a design query, got {len(given)}"
+                f"weights must have {count} entries, one per design query, got {len(given)}"
             )
         wrong = np.flatnonzero(~(given >= 0))
         if wrong.size:
@@ -218,7 +218,7 @@ class QueryWeighting(Problem):
         fraction t raises the optimum by the fraction ``prices[i] · t``.
         """
         weights = self._neighbour_weights(dual)
-        if not proving(weights):
+        if not valid_weights(weights):
             return np.zeros(len(self.design))
         terms = self._terms(self.geometry.roots, self.sensitivities @ (weights / weights.max()))
         return terms / terms.sum() if np.any(terms) else terms
@@ -243,7 +243,7 @@ class QueryWeighting(Problem):
         most ``(Σ c_i u_i^-p)^(1/(p+1)) (Σ g_i u_i)^(p/(p+1))``.
         """
         weights = self._neighbour_weights(dual)
-        if not proving(weights):
+        if not valid_weights(weights):
             return 0.0, 0.0
         shares = weights / weights.max()
         shares = shares / shares.sum()
@@ -299,7 +299,7 @@ class QueryWeighting(Problem):
         weights = validate.numeric(1, weights=primal)
         if len(weights) != len(self.design):
             raise InvalidInputError(
-                f"weights must have {len(self.design)} entries, one a design query, got {len(weights)}"
+                f"weights must have {len(self.design)} entries, one per design query, got {len(weights)}"
             )
         return weights
 
@@ -309,6 +309,6 @@ class QueryWeighting(Problem):
         checked, expected = validate.numeric(1, **named), self.sensitivities.shape[1]
         if checked.shape != (expected,):
             raise InvalidInputError(
-                f"dual must hold {expected} weights, one a pair of neighbours, got {len(checked)}"
+                f"dual must hold {expected} weights, one per pair of neighbours, got {len(checked)}"
             )
         return checked

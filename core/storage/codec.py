@@ -1,4 +1,4 @@
-"""Objects as the arrays of an ``.npz`` file: their parts by name, a kind beside each, what comes again once."""
+"""Objects as the arrays of an ``.npz`` file: their parts by name, the kind of each, repeated ones stored once."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def known_problems() -> dict[str, Any]:
     return PROBLEMS
 
 
-def described(problem: Any, primal: Any, dual: Any) -> Arrays:
+def pack_answer(problem: Any, primal: Any, dual: Any) -> Arrays:
     """Return the arrays of a problem, one of `PROBLEMS`, and of an answer to it."""
     arrays: Arrays = {"problem": np.array(type(problem).__name__)}
     for name, part in (problem.statement() | {"primal": problem.stored(primal)}).items():
-        arrays |= packed(name, part)
-    return arrays | packed("dual", dual)
+        arrays |= pack(name, part)
+    return arrays | pack("dual", dual)
 
 
 def parts_of(*names: str) -> Callable[[Any], Mapping[str, Any]]:
@@ -60,30 +60,32 @@ def of_fields(kind: Any) -> Kind:
     return Kind(parts_of(*(each.name for each in fields(kind))), kind)
 
 
-def packed(key: str, value: Any) -> Arrays:
+def pack(key: str, value: Any) -> Arrays:
     """Return a value under a key: an array, a number, a text, a tuple of values, or an object of a known kind."""
     if value is None:
         return {}
     if isinstance(value, tuple):
-        return _pooled(key, value)
+        return _pack_items(key, value)
     kind = KINDS.get(type(value).__name__)
     if kind is None:
-        return {key: files.texts(key, [value])[0] if isinstance(value, str) else linalg.to_dense(value)}
+        return {
+            key: files.as_text_array(key, [value])[0] if isinstance(value, str) else linalg.to_dense(value)
+        }
     arrays: Arrays = {f"{key}.kind": np.array(type(value).__name__)}
     for name, part in kind.parts(value).items():
-        arrays |= packed(f"{key}.{name}", part)
+        arrays |= pack(f"{key}.{name}", part)
     return arrays
 
 
-def unpacked(given: Given, key: str) -> Any:
-    """Return what `_packed` was given, None where there is nothing under the key.
+def unpack(given: Given, key: str) -> Any:
+    """Return the value that `pack` stored, None where there is nothing under the key.
 
     Raises `InvalidInputError` for an unknown kind, and whatever is wrong with an object, by its key.
     """
     if key in given:
         array = given[key]
         if f"{key}.tuple" in given:
-            return _spread(given, key)
+            return _unpack_items(given, key)
         return array.item() if array.ndim == 0 else array
     name = str(given.get(f"{key}.kind", ""))
     if not name:
@@ -92,24 +94,24 @@ def unpacked(given: Given, key: str) -> Any:
         raise InvalidInputError(f"{key}.kind must be one of {', '.join(KINDS)}, got {name!r}")
     prefix = f"{key}."
     names = {each.removeprefix(prefix).partition(".")[0] for each in given if each.startswith(prefix)}
-    own = {each for each in names - {"kind"} if not _belongs(each)}
+    own = {each for each in names - {"kind"} if not _is_item(each)}
     made = KINDS[name].made
     asked = inspect.signature(made).parameters.values()
     own |= {each.name for each in asked if each.default is each.empty and each.kind is not each.VAR_KEYWORD}
-    parts = {each: required_value(unpacked(given, prefix + each), prefix + each) for each in sorted(own)}
+    parts = {each: required_value(unpack(given, prefix + each), prefix + each) for each in sorted(own)}
     try:
         return made(**parts)
     except (DualmechError, ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
         raise InvalidInputError(f"{key}: {error}") from error
 
 
-def _belongs(name: str) -> bool:
+def _is_item(name: str) -> bool:
     """Whether a part belongs to a tuple beside it: its numbered items."""
     return name.rpartition("#")[2].isdigit()
 
 
-def _pooled(key: str, items: tuple[Any, ...]) -> Arrays:
-    """Return several items, those that come again once, and under `key` which of them each one is."""
+def _pack_items(key: str, items: tuple[Any, ...]) -> Arrays:
+    """Return the arrays of a tuple: each different item once, and under `key` the number of every item."""
     kept = {id(item): item for item in items if item is not None}
     order = {identity: number for number, identity in enumerate(kept)}
     arrays: Arrays = {
@@ -117,12 +119,12 @@ def _pooled(key: str, items: tuple[Any, ...]) -> Arrays:
         f"{key}.tuple": np.array(len(items)),
     }
     for identity, item in kept.items():
-        arrays |= packed(f"{key}#{order[identity]}", item)
+        arrays |= pack(f"{key}#{order[identity]}", item)
     return arrays
 
 
-def _spread(given: Given, key: str) -> tuple[Any, ...]:
-    """Return the items that `_pooled` was given, one that comes again the same object."""
+def _unpack_items(given: Given, key: str) -> tuple[Any, ...]:
+    """Return the items that `_pack_items` stored; repeated ones are the same object."""
     numbers = given[key]
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.any(numbers < ABSENT):
         raise InvalidInputError(f"{key} must be a list of whole numbers from {ABSENT}")
@@ -131,11 +133,11 @@ def _spread(given: Given, key: str) -> tuple[Any, ...]:
     made: dict[int, Any] = {ABSENT: None}
     for number in np.unique(numbers).tolist():
         if number != ABSENT:
-            made[number] = required_value(unpacked(given, f"{key}#{number}"), f"{key}#{number}")
+            made[number] = required_value(unpack(given, f"{key}#{number}"), f"{key}#{number}")
     return tuple(made[number] for number in numbers.tolist())
 
 
-def required(given: Given, key: str) -> npt.NDArray[Any]:
+def required_array(given: Given, key: str) -> npt.NDArray[Any]:
     """Return an array that a file must hold."""
     if key not in given:
         raise InvalidInputError(f"needs the array {key!r}, has {', '.join(sorted(given)) or 'none'}")
@@ -149,7 +151,7 @@ def required_value(value: Any, key: str) -> Any:
     return value
 
 
-def several(name: str, given: Any, count: int) -> tuple[Any, ...]:
+def required_tuple(name: str, given: Any, count: int) -> tuple[Any, ...]:
     """Return a tuple of the right length; refuse any other."""
     if not isinstance(given, tuple) or len(given) != count:
         found = len(given) if isinstance(given, tuple) else type(given).__name__

@@ -37,10 +37,10 @@ from dualmech.storage.codec import (
     Kind,
     of_fields,
     parts_of,
-    required,
+    required_array,
+    required_tuple,
     required_value,
-    several,
-    unpacked,
+    unpack,
 )
 from dualmech.workloads.base import Workload
 from dualmech.workloads.circular import CircularWorkload
@@ -64,22 +64,22 @@ PROBLEMS |= {
 }
 
 
-def answered(given: Given) -> Answer:
-    """Return what `dualmech.storage.codec.described` was given.
+def unpack_answer(given: Given) -> Answer:
+    """Return what `dualmech.storage.codec.pack_answer` was given.
 
     Raises `InvalidInputError` or `InputTypeError` for a problem of a kind that is not known, a key that is missing,
     or arrays that do not fit together.
     """
-    name = str(required(given, "problem"))
+    name = str(required_array(given, "problem"))
     if name not in PROBLEMS:
         raise InvalidInputError(f"problem must be one of {', '.join(PROBLEMS)}, got {name!r}")
-    problem = _restated(PROBLEMS[name], given)
-    primal, dual = (required_value(unpacked(given, name), name) for name in ("primal", "dual"))
+    problem = _rebuild_problem(PROBLEMS[name], given)
+    primal, dual = (required_value(unpack(given, name), name) for name in ("primal", "dual"))
     return problem, problem.restored(primal), dual
 
 
-def _restated(kind: type[Problem], given: Given) -> Any:
-    stated = {name: unpacked(given, name) for name in (*kind.arguments, "geometry", "basis", "neighbours")}
+def _rebuild_problem(kind: type[Problem], given: Given) -> Any:
+    stated = {name: unpack(given, name) for name in (*kind.arguments, "geometry", "basis", "neighbours")}
     for name in kind.arguments:
         if name not in OPTIONAL:
             required_value(stated[name], name)
@@ -87,12 +87,12 @@ def _restated(kind: type[Problem], given: Given) -> Any:
     if not issubclass(kind, OnGeometry):
         return kind(**{name: stated[name] for name in kind.arguments if name in stated})
     if isinstance(stated.get(kind.numbers), tuple):
-        bases = unpacked(given, "bases")
+        bases = unpack(given, "bases")
         stated[kind.numbers] = ByFactor(*stated[kind.numbers])
         problem = kind(**stated)
         if bases is None:
             return problem
-        return problem.with_bases(several("bases", bases, len(problem.geometry.factors)))
+        return problem.with_bases(required_tuple("bases", bases, len(problem.geometry.factors)))
     return kind(**stated)
 
 
@@ -116,7 +116,7 @@ def _union(workload: UnionWorkload) -> Mapping[str, Any]:
     assert workload.domain is not None
     return {
         **domains.arrays(workload.domain, [table.axes for table in workload.tables]),
-        "table_names": files.texts("table names", workload.table_names),
+        "table_names": files.as_text_array("table names", workload.table_names),
         "queries": tuple(own for table in workload.tables for _, own in table.queries),
     }
 
@@ -127,7 +127,7 @@ def _union_made(table_names: Any = (), queries: tuple[Any, ...] = (), **parts: A
     if len(names) != len(sets) or len(set(names)) < len(names):
         raise InvalidInputError(f"table_names must be {len(sets)} distinct texts, got {names}")
     if len(queries) != (count := sum(map(len, sets))):
-        raise InvalidInputError(f"queries must be {count}, one an attribute of a table, got {len(queries)}")
+        raise InvalidInputError(f"queries must be {count}, one per attribute of a table, got {len(queries)}")
     own = iter(queries)
     tables = [
         Table(name, tuple((axis, next(own)) for axis in axes)) for name, axes in zip(names, sets, strict=True)
@@ -145,7 +145,7 @@ def _tables_made(tables: Any = None, queries: Any = ()) -> TableWorkload:
         raise InvalidInputError("needs tables that are marginals")
     sizes = tables.domain.shape
     if len(queries) != len(sizes):
-        raise InvalidInputError(f"queries must be {len(sizes)}, one an attribute, got {len(queries)}")
+        raise InvalidInputError(f"queries must be {len(sizes)}, one per attribute, got {len(queries)}")
     for own, size in zip(queries, sizes, strict=True):
         if own is not None and (not isinstance(own, Workload) or own.shape[1] != size):
             raise InvalidInputError(f"queries must be over {size} values")

@@ -14,8 +14,8 @@ from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 from dualmech.files.archives import Arrays, FilePath
 from dualmech.mechanisms import block, gaussian, local
 from dualmech.progress import Status
-from dualmech.solution import SCHEMA, VERSION, Solution, judged, warned
-from dualmech.storage.schemas import answered
+from dualmech.solution import SCHEMA, VERSION, Solution, judged_solution, warn_if_uncertified
+from dualmech.storage.schemas import unpack_answer
 from dualmech.workloads.base import Workload
 
 
@@ -68,8 +68,8 @@ def load_solution(path: FilePath) -> Solution:
     """
     arrays = files.read_npz(path, SCHEMA, (VERSION,))
     try:
-        problem, primal, dual = answered(arrays)
-        solution = judged(
+        problem, primal, dual = unpack_answer(arrays)
+        solution = judged_solution(
             problem,
             primal,
             dual,
@@ -82,7 +82,7 @@ def load_solution(path: FilePath) -> Solution:
         )
     except (DualmechError, ValueError, TypeError, OverflowError) as error:
         raise FileFormatError(f"{path}: {error}") from error
-    return warned(solution)
+    return warn_if_uncertified(solution)
 
 
 def _reason(arrays: Arrays) -> Status:

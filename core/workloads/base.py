@@ -17,7 +17,7 @@ from dualmech.display import Displayed
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.domain import Domain, rounded
+from dualmech.workloads.domain import Domain, count_text
 
 MAX_DENSE_ENTRIES = 2**28  # largest number of entries that `Workload.dense` writes out (2 GiB of float64)
 
@@ -34,14 +34,14 @@ class Workload(Displayed):
 
     Problems and solvers ask a workload for little: its `shape`, `names` and `groups`, its answers
     (`apply`), its weighted Gram matrix (`gram`) and, where they must, its entries (`dense`). A dense or a
-    sparse matrix is one way to answer these; whoever answers them otherwise needs no matrix.
+    sparse matrix is one way to answer these; subclasses that answer them otherwise need no matrix.
     Raises `InvalidInputError` or `InputTypeError` for empty, not two-dimensional, NaN or infinite entries, names or
     groups of the wrong number, or a domain of another size.
 
     Parameters
     ----------
     matrix : (m, d) array or scipy sparse matrix
-        One query a row. Sparse input stays sparse.
+        One query per row. Sparse input stays sparse.
     names : sequence of m texts, optional
         What each query is called; by default ``q0, q1, …``.
     groups : sequence of m texts, optional
@@ -103,7 +103,7 @@ class Workload(Displayed):
         """Return the answers ``W x`` (m,) on a data vector x (d,)."""
         data = validate.finite(1, x=x)
         if data.shape != (self.shape[1],):
-            raise InvalidInputError(f"x must have {self.shape[1]} entries, one a cell, got {data.shape[0]}")
+            raise InvalidInputError(f"x must have {self.shape[1]} entries, one per cell, got {data.shape[0]}")
         return np.asarray(self.matrix @ data)
 
     def gram(self, query_weights: npt.ArrayLike | None = None) -> Array:
@@ -181,15 +181,15 @@ class Workload(Displayed):
             return False
         return bool((sp.csr_array(self.matrix) != sp.csr_array(other.matrix)).nnz == 0)
 
-    def _few_enough(self) -> None:
-        """Refuse more queries than are ever named one by one."""
+    def _check_query_count(self) -> None:
+        """Refuse more queries than can be named one by one."""
         if self.shape[0] > MAX_NAMES:
             raise InvalidInputError(
-                f"names of {rounded(self.shape[0], 12)} queries are too many to write out (limit {MAX_NAMES})"
+                f"names of {count_text(self.shape[0], 12)} queries are too many to write out (limit {MAX_NAMES})"
             )
 
     def _structure(self) -> Any:
-        """What the workload is made of, where that is no matrix."""
+        """What defines the workload, where that is not a matrix."""
         return None
 
     def __matmul__(self, x: npt.ArrayLike) -> Array:
@@ -230,7 +230,7 @@ class Workload(Displayed):
         return self.shape[0]
 
     def _facts(self) -> dict[str, object]:
-        facts: dict[str, object] = {"queries": self.shape[0], "cells": rounded(self.shape[1], 6)}
+        facts: dict[str, object] = {"queries": self.shape[0], "cells": count_text(self.shape[1], 6)}
         if self.domain is not None:
             shown = [f"{name} ({count})" for name, count in self.domain.sizes[:SHOWN_ATTRIBUTES]]
             facts["attributes"] = ", ".join([*shown, *(["…"] if len(self.domain.sizes) > len(shown) else [])])
@@ -278,6 +278,6 @@ def _labels(argument: str, given: Sequence[str] | None, default: list[str]) -> t
     labels = tuple(str(label) for label in given)
     if len(labels) != len(default):
         raise InvalidInputError(
-            f"{argument} must have {len(default)} entries, one a query, got {len(labels)}"
+            f"{argument} must have {len(default)} entries, one per query, got {len(labels)}"
         )
     return labels

@@ -33,7 +33,15 @@ from dualmech.workloads.marginals import marginals, random_marginals
 from dualmech.workloads.parities import parity
 from dualmech.workloads.products import kron
 from dualmech.workloads.query_tables import query_tables
-from dualmech.workloads.ranges import Seed, all_range, cdf, limited, prefix, random_range, range_marginals
+from dualmech.workloads.ranges import (
+    Seed,
+    all_range,
+    cdf,
+    check_dense_size,
+    prefix,
+    random_range,
+    range_marginals,
+)
 from dualmech.workloads.tabulations import age_pyramid, pl94
 from dualmech.workloads.unions import union, union_of
 
@@ -131,7 +139,7 @@ def random_signs(d: int, m: int, rng: Seed, probability: float = 0.2) -> Workloa
     """
     cells, queries = validate.size(d=d), validate.size(m=m)
     heads = validate.probability(probability=probability)
-    limited(queries, cells)
+    check_dense_size(queries, cells)
     signs = np.where(validate.generator(rng=rng).random((queries, cells)) < heads, 1.0, -1.0)
     return Workload(signs, [f"signs {j}" for j in range(queries)], ["random signs"] * queries)
 
@@ -139,7 +147,7 @@ def random_signs(d: int, m: int, rng: Seed, probability: float = 0.2) -> Workloa
 def predicates(d: int, m: int, rng: Seed, probability: float = 0.5) -> Workload:
     """Count the records that satisfy m random predicates: (m, d), dense.
 
-    Each cell belongs to each predicate with `probability`, independently; at a half, all predicates are alike
+    Each cell belongs to each predicate with `probability`, independently; at a half, all predicates are equally
     likely. (Li and Miklau, PVLDB 5(6), 2012, section 5: "uniformly sampled predicate queries".)
 
     Examples
@@ -151,7 +159,7 @@ def predicates(d: int, m: int, rng: Seed, probability: float = 0.5) -> Workload:
     """
     cells, queries = validate.size(d=d), validate.size(m=m)
     chance = validate.probability(probability=probability)
-    limited(queries, cells)
+    check_dense_size(queries, cells)
     members = validate.generator(rng=rng).random((queries, cells)) < chance
     return Workload(members, [f"predicate {j}" for j in range(queries)], ["predicates"] * queries)
 
@@ -174,7 +182,7 @@ def related(d: int, m: int, rank: int, rng: Seed) -> Workload:
         raise InvalidInputError(
             f"rank must be at most {min(cells, queries)}, the smaller of m and d, got {inner}"
         )
-    limited(queries, cells)
+    check_dense_size(queries, cells)
     generator = validate.generator(rng=rng)
     left = generator.standard_normal((queries, inner))
     matrix = left @ generator.standard_normal((inner, cells))
@@ -186,7 +194,7 @@ def permuted(workload: Workload, rng: Seed) -> Workload:
 
     Nothing changes for a mechanism that looks at the workload alone, everything for one that relies on the order
     of the cells. Names and groups stay; a domain is dropped, as it no longer numbers the cells.
-    Raises `InputTypeError` for a workload that is none, an `rng` that is neither a seed nor a generator.
+    Raises `InputTypeError` for something that is not a workload, an `rng` that is neither a seed nor a generator.
     Source: Li and Miklau, PVLDB 5(6), 2012, section 3, semantic equivalence, and section 5.
 
     Examples
@@ -218,7 +226,7 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     workloads : Workload
         The pieces, in order. Those that state a domain must state the same one, which the stack takes over.
     labels : sequence of texts, optional
-        One a piece: the group that all its queries take. By default queries keep their own groups.
+        One per piece: the group that all its queries take. By default queries keep their own groups.
 
     Examples
     --------
@@ -239,7 +247,7 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     cells = sorted({piece.shape[1] for piece in workloads})
     if len(cells) > 1:
         raise InvalidInputError(f"stacked workloads must have the same number of cells, got {cells}")
-    given = _checked_labels(labels, len(workloads))
+    given = _as_labels(labels, len(workloads))
     if all(getattr(piece, "in_table_order", True) for piece in workloads):
         kept = union_of(workloads, given)
         if kept is not None:
@@ -251,25 +259,25 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
         for piece, label in zip(workloads, marks, strict=True)
     ]
     groups = [group for each in own for group in each]
-    return Workload(_stacked(workloads), names, groups, _shared_domain(workloads))
+    return Workload(_stack_rows(workloads), names, groups, _shared_domain(workloads))
 
 
-def _checked_labels(labels: Sequence[str] | None, count: int) -> list[str] | None:
+def _as_labels(labels: Sequence[str] | None, count: int) -> list[str] | None:
     if labels is None:
         return None
     if isinstance(labels, str):
         raise InputTypeError(f"labels must be a sequence of {count} texts, got one text: {labels!r}")
     if len(labels) != count:
-        raise InvalidInputError(f"labels must have {count} entries, one a workload, got {len(labels)}")
+        raise InvalidInputError(f"labels must have {count} entries, one per workload, got {len(labels)}")
     return [str(label) for label in labels]
 
 
-def _stacked(pieces: Sequence[Workload]) -> npt.NDArray[np.float64] | sp.csr_array:
+def _stack_rows(pieces: Sequence[Workload]) -> npt.NDArray[np.float64] | sp.csr_array:
     sparse = [piece.is_sparse for piece in pieces]
     large = [piece.is_sparse and piece.shape[0] * piece.shape[1] > SPARSE_ENTRIES for piece in pieces]
     if all(sparse) or any(large):
         return sp.csr_array(sp.vstack([sp.csr_array(piece.matrix) for piece in pieces], format="csr"))
-    limited(sum(piece.shape[0] for piece in pieces), pieces[0].shape[1])
+    check_dense_size(sum(piece.shape[0] for piece in pieces), pieces[0].shape[1])
     return np.vstack([piece.dense() for piece in pieces])
 
 

@@ -70,7 +70,7 @@ def census_redistricting() -> UnionWorkload:
     ('P1: total', 'P1: White + Asian', 'P2 by race: not Hispanic or Latino, White + Asian')
     """
     sizes = {"voting-age": 2, "hispanic": 2, "race": len(RACE_SETS), "quarters": len(_quarters())}
-    return union(sizes, _redistricting("voting-age", _lines(2, {f"{ADULT_AGE} or over": [1]})))
+    return union(sizes, _redistricting_tables("voting-age", _group_counts(2, {f"{ADULT_AGE} or over": [1]})))
 
 
 def sex_by_age(iterations: bool = True, single_years: bool = True, ages: int = 103) -> UnionWorkload:
@@ -124,12 +124,12 @@ def census_tables(ages: int = 103) -> UnionWorkload:
     """
     first = _first_years(ages)
     sizes = {"sex": 2, "age": len(first), "hispanic": 2, "race": len(RACE_SETS), "quarters": len(_quarters())}
-    grown = _lines(len(first), {f"{ADULT_AGE} or over": np.flatnonzero(first >= ADULT_AGE)})
-    return union(sizes, _redistricting("age", grown) | _sexes_by_age(ages, True, True))
+    grown = _group_counts(len(first), {f"{ADULT_AGE} or over": np.flatnonzero(first >= ADULT_AGE)})
+    return union(sizes, _redistricting_tables("age", grown) | _sexes_by_age(ages, True, True))
 
 
 def per_table(workload: UnionWorkload, numbers: Mapping[str, float]) -> dict[str, float]:
-    """Return one number for every part of a table, from one a published table.
+    """Return one number for every part of a table, from one per published table.
 
     ``P12A`` stands for that table, ``P12`` for it and for its iterations that are not named themselves; a part such as
     ``P2 by race`` may have a number of its own.
@@ -137,7 +137,7 @@ def per_table(workload: UnionWorkload, numbers: Mapping[str, float]) -> dict[str
     Raises
     ------
     InvalidInputError, InputTypeError
-        A name that stands for no table, or a table without a number. What the numbers may be, a problem says.
+        A name that belongs to no table, or a table without a number. What the numbers may be, a problem says.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def per_table(workload: UnionWorkload, numbers: Mapping[str, float]) -> dict[str
     known = {name: (name, *published(name)) for name in workload.table_names}
     for key in numbers:
         if not any(key in each for each in known.values()):
-            raise InvalidInputError(f"numbers must name published tables of the workload, {key!r} is none")
+            raise InvalidInputError(f"numbers must name published tables of the workload, {key!r} is not one")
     found = {}
     for name, names in known.items():
         if not (given := [numbers[each] for each in names if each in numbers]):
@@ -175,10 +175,10 @@ def published(name: str) -> tuple[str, str]:
     return table, table.rstrip(string.ascii_uppercase)
 
 
-def _redistricting(age: str, adults: Workload) -> Tables:
+def _redistricting_tables(age: str, adults: Workload) -> Tables:
     races = _race_lines()
-    origin = _lines(2, {"total": [0, 1], "Hispanic or Latino": [1]})
-    other = _lines(2, {"not Hispanic or Latino": [0]})
+    origin = _group_counts(2, {"total": [0, 1], "Hispanic or Latino": [1]})
+    other = _group_counts(2, {"not Hispanic or Latino": [0]})
     return {
         "P1": {"race": races},
         "P2": {"hispanic": origin},
@@ -191,7 +191,7 @@ def _redistricting(age: str, adults: Workload) -> Tables:
 
 
 def _sexes_by_age(ages: int, iterations: bool, single_years: bool) -> Tables:
-    everybody, sexes = _lines(2, {"total": [0, 1]}), _lines(2, {"male": [0], "female": [1]})
+    everybody, sexes = _group_counts(2, {"total": [0, 1]}), _group_counts(2, {"male": [0], "female": [1]})
     whom: dict[str, dict[str, Workload]] = {"": {}} | (_iterations() if iterations else {})
     kinds = [("P12", AGE_GROUPS, [*whom][:10])] + ([("PCT12", SINGLE_YEARS, [*whom])] if single_years else [])
     tables: Tables = {}
@@ -207,8 +207,11 @@ def _iterations() -> dict[str, dict[str, Workload]]:
     """Return whom the tables count that have a letter: A to G by race, H Hispanics, I to O others by race."""
     singles = {f"{race} alone": [code] for code, race in enumerate(RACES)}
     races = singles | {"two or more races": range(len(RACES), len(RACE_SETS))}
-    lines = [_lines(len(RACE_SETS), {name: codes}) for name, codes in races.items()]
-    hispanic, other = _lines(2, {"Hispanic or Latino": [1]}), _lines(2, {"not Hispanic or Latino": [0]})
+    lines = [_group_counts(len(RACE_SETS), {name: codes}) for name, codes in races.items()]
+    hispanic, other = (
+        _group_counts(2, {"Hispanic or Latino": [1]}),
+        _group_counts(2, {"not Hispanic or Latino": [0]}),
+    )
     whom: list[dict[str, Workload]] = [{"race": each} for each in lines]
     whom += [{"hispanic": hispanic}, *({"hispanic": other, "race": each} for each in lines)]
     return dict(zip(string.ascii_uppercase, whom, strict=False))
@@ -223,7 +226,7 @@ def _race_lines() -> Workload:
         codes = [code for code, each in enumerate(RACE_SETS) if len(each) == several]
         asked[f"{number} races"] = codes
         asked |= {" + ".join(RACE_SETS[code]): [code] for code in codes}
-    return _lines(len(counts), asked)
+    return _group_counts(len(counts), asked)
 
 
 def _quarters() -> tuple[str, ...]:
@@ -236,7 +239,7 @@ def _quarter_lines() -> Workload:
     for kind, names in (("institutional", INSTITUTIONS), ("noninstitutional", NONINSTITUTIONS)):
         asked[kind] = [codes[name] for name in names]
         asked |= {name: [codes[name]] for name in names}
-    return _lines(len(codes), asked)
+    return _group_counts(len(codes), asked)
 
 
 def _first_years(ages: int) -> Index:
@@ -251,7 +254,7 @@ def _age_lines(years: Index, groups: tuple[int, ...]) -> Workload:
     asked: dict[str, Iterable[int]] = {"total": range(len(years))}
     for first, after in zip(groups, (*groups[1:], None), strict=True):
         asked[_age_name(first, after)] = np.flatnonzero((years >= first) & (years < (after or np.inf)))
-    return _lines(len(years), asked)
+    return _group_counts(len(years), asked)
 
 
 def _age_name(first: int, after: int | None) -> str:
@@ -265,7 +268,7 @@ def _age_name(first: int, after: int | None) -> str:
     return f"{first} {'and' if after == first + 2 else 'to'} {after - 1} years"
 
 
-def _lines(size: int, asked: Mapping[str, Iterable[int]]) -> Workload:
+def _group_counts(size: int, asked: Mapping[str, Iterable[int]]) -> Workload:
     """Return a query set of counts of the values listed under each name."""
     counted = [[*values] for values in asked.values()]
     entries = np.ones(sum(map(len, counted))), np.concatenate(counted), np.cumsum([0, *map(len, counted)])

@@ -79,7 +79,7 @@ class CircularWorkload(Workload):
         """Return the answers ``W x`` (m,) on a data vector x (n,), without the matrix."""
         data = validate.finite(1, x=x)
         if data.shape != (self.shape[1],):
-            raise InvalidInputError(f"x must have {self.shape[1]} entries, one a cell, got {data.shape[0]}")
+            raise InvalidInputError(f"x must have {self.shape[1]} entries, one per cell, got {data.shape[0]}")
         return self.along(data, 0)
 
     def along(self, array: Array, axis: int) -> Array:
@@ -94,7 +94,7 @@ class CircularWorkload(Workload):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One name a query, such as ``cells 22..3``, ``cell 0 - cell 4`` or ``cells 0, 1, 3``."""
+        """One name per query, such as ``cells 22..3``, ``cell 0 - cell 4`` or ``cells 0, 1, 3``."""
         return tuple(
             name
             for index, (base, period) in enumerate(zip(self.bases, self._periods, strict=True))
@@ -169,11 +169,11 @@ def circular_ranges(n: int, lengths: Iterable[int] | None = None) -> CircularWor
     if lengths is not None and (isinstance(lengths, str) or not isinstance(lengths, Iterable)):
         raise InputTypeError(f"lengths must be a sequence of integers, got {type(lengths).__name__}")
     if lengths is None:
-        _affordable(cells, cells)
+        _check_size(cells, cells)
     asked = [*range(1, cells + 1)] if lengths is None else [validate.size(lengths=each) for each in lengths]
     if not asked or max(asked) > cells:
         raise InvalidInputError(f"lengths must be one or more of 1 to {cells}, got {asked[:10]}")
-    _affordable(cells, len(asked))
+    _check_size(cells, len(asked))
     return CircularWorkload((np.arange(cells) < np.array(asked)[:, None]).astype(np.float64))
 
 
@@ -192,7 +192,7 @@ def differences(n: int) -> CircularWorkload:
     cells = validate.size(n=n)
     if cells < 2:
         raise InvalidInputError(f"n must be at least 2 for values to differ, got {cells}")
-    _affordable(cells, cells // 2)
+    _check_size(cells, cells // 2)
     bases = np.zeros((cells // 2, cells))
     bases[:, 0] = 1.0
     bases[np.arange(cells // 2), 1 + np.arange(cells // 2)] = -1.0
@@ -236,14 +236,14 @@ def affine(n: int, subset: Iterable[int]) -> CircularWorkload:
     for factor in (each for each in range(1, cells + 1) if math.gcd(each, cells) == 1):
         image = np.asarray((factor * chosen) % cells, dtype=np.intp)
         found.setdefault(_least_translate(image, cells), image)
-    _affordable(cells, len(found))
+    _check_size(cells, len(found))
     bases = np.zeros((len(found), cells))
     for row, members_of in enumerate(found.values()):
         bases[row, members_of] = 1.0
     return CircularWorkload(bases)
 
 
-def _affordable(cells: int, families: int) -> None:
+def _check_size(cells: int, families: int) -> None:
     """Refuse so many families of queries as are too large to write out."""
     if cells * families > MAX_ENTRIES:
         raise InvalidInputError(
@@ -283,6 +283,6 @@ def _period(base: Array) -> int:
 
 
 def _least_translate(members: Index, cells: int) -> bytes:
-    """Return what all translates of a set of values have in common, and no other set: the least that holds 0."""
+    """Return the canonical translate of a set of values: the least that contains 0, the same for all translates."""
     moved = np.sort((members[None, :] - members[:, None]) % cells, axis=1)
     return moved[np.lexsort(moved.T[::-1])[0]].tobytes()

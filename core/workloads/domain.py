@@ -86,18 +86,18 @@ class Domain:
             raise InvalidInputError(f"codes {codes} must lie inside the sizes {dict(self.sizes)}") from error
 
     def codes(self) -> npt.NDArray[np.int64]:
-        """Return the (attributes, d) table of codes, one column a cell."""
+        """Return the (attributes, d) table of codes, one column per cell."""
         if self.cells > MAX_CELLS:
-            raise InvalidInputError(f"domain of {rounded(self.cells)} cells is too large to enumerate")
+            raise InvalidInputError(f"domain of {count_text(self.cells)} cells is too large to enumerate")
         return np.stack(np.unravel_index(np.arange(self.cells), self.shape)).astype(np.int64)
 
 
-def rounded(count: int, digits: int = 3) -> str:
+def count_text(count: int, digits: int = 3) -> str:
     """Return a positive count to a few digits, of whatever size.
 
     Examples
     --------
-    >>> rounded(1_136_640, 6), rounded(17**500)
+    >>> count_text(1_136_640, 6), count_text(17**500)
     ('1.13664e+06', '1.68e+615')
     """
     if count < 10**300:

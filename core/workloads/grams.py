@@ -109,8 +109,8 @@ def from_gram(gram: npt.ArrayLike, domain: DomainLike | None = None) -> Workload
 
     Whatever the mechanism, the sum of its variances is that of any workload with this Gram matrix, so
     `dualmech.TotalVariance` has the same optimum, the same mechanism and the same dual weights; divide by the
-    number of queries that were meant for their mean. The queries themselves are nobody's: single variances,
-    targets and weights on them mean nothing.
+    number of queries that were meant for their mean. The queries themselves have no meaning, nor do single variances,
+    targets and weights on them.
     Raises `InvalidInputError` or `InputTypeError` for a matrix that is asymmetric, not positive semidefinite, all
     zero, or not finite; a domain of another size.
     Returns `Workload`: dense, rows R (k, d) with ``R' R = G`` up to rounding and k the rank of G: a pivoted Cholesky
@@ -153,7 +153,7 @@ def from_gram(gram: npt.ArrayLike, domain: DomainLike | None = None) -> Workload
     rows[:, pivots - 1] = np.triu(factor)[:rank]
     rows[np.abs(rows) < linalg.EPS**2] = 0.0  # far below rounding, and too small for a problem to take
     if np.abs(rows.T @ rows - correlations).max() > len(used) * rounding:
-        raise InvalidInputError("gram must be positive semidefinite, no matrix R has R' R like it")
+        raise InvalidInputError("gram must be positive semidefinite, it has no factor R with R' R = gram")
     matrix = np.zeros((rank, len(checked)))
     matrix[:, used] = rows * units
     names = [f"direction {i}" for i in range(rank)]

@@ -36,7 +36,7 @@ class Lattice:
     def under(cls, domain: Domain, tables: Iterable[Axes]) -> Lattice:
         """List the subspaces under tables; attributes of one value have none of their own.
 
-        Raises `InvalidInputError` for more than `MAX_SUBSPACES`, counted once a table.
+        Raises `InvalidInputError` for more than `MAX_SUBSPACES`, counted once per table.
         """
         sizes = domain.shape
         chosen = [tuple(axis for axis in axes if sizes[axis] > 1) for axes in tables]

@@ -14,7 +14,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.base import Workload
-from dualmech.workloads.domain import Domain, rounded
+from dualmech.workloads.domain import Domain, count_text
 from dualmech.workloads.lattice import Axes, Lattice
 from dualmech.workloads.unions import Table
 
@@ -24,7 +24,7 @@ MAX_TABLES = 2**20  # largest number of tables of a workload
 class MarginalWorkload(Workload):
     """The cells of chosen marginal tables of a domain, however large: a `Workload` whose matrix is made on demand.
 
-    `dualmech.workloads.marginals` builds it. Everything that a few hundred tables say is at hand without a matrix; the
+    `dualmech.workloads.marginals` builds it. What a few hundred tables need is computed without a matrix; the
     matrix, and what needs it, is refused above 2^26 entries.
 
     Attributes
@@ -107,7 +107,7 @@ class MarginalWorkload(Workload):
         """W (m, d), sparse; refused where it is too large to write out."""
         if self._written is None:
             try:
-                matrix = tabulations.written(self._domain, self.axes)
+                matrix = tabulations.marginal_matrix(self._domain, self.axes)
             except InvalidInputError as error:
                 raise InvalidInputError(f"{error}; geometry='blocks' needs no matrix") from None
             object.__setattr__(self, "_written", matrix)
@@ -115,9 +115,9 @@ class MarginalWorkload(Workload):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One name a query, such as ``age=3, sex=1``, in the order of the rows."""
+        """One name per query, such as ``age=3, sex=1``, in the order of the rows."""
         if self._names is None:
-            self._few_enough()
+            self._check_query_count()
             names = tuple(name for axes in self.axes for name in tabulations.cell_names(self._domain, axes))
             object.__setattr__(self, "_names", names)
         return cast(tuple[str, ...], self._names)
@@ -125,7 +125,7 @@ class MarginalWorkload(Workload):
     @property
     def groups(self) -> tuple[str, ...]:
         """The table of each query, such as ``age x sex``."""
-        self._few_enough()
+        self._check_query_count()
         tables = zip(self.table_names, self.axes, strict=True)
         return tuple(label for label, axes in tables for _ in range(cells_of(self._domain, axes)))
 
@@ -156,7 +156,7 @@ class MarginalWorkload(Workload):
         return np.asarray(self.lattice.incidence @ (weights / self.table_cells))
 
     def per_table(self, values: Any, name: str) -> Array:
-        """Return one positive number a table; see `dualmech.workloads.numbers.by_table`."""
+        """Return one positive number per table; see `dualmech.workloads.numbers.by_table`."""
         return numbers.by_table(values, name, self._domain, self.axes, self.table_names)
 
     def _structure(self) -> Any:
@@ -166,7 +166,8 @@ class MarginalWorkload(Workload):
         return MarginalWorkload, (self._domain, self.axes)
 
     def __repr__(self) -> str:
-        return f"MarginalWorkload({len(self.axes)} tables, {self.shape[0]} queries x {rounded(self.shape[1], 6)} cells)"
+        queries, cells = self.shape
+        return f"MarginalWorkload({len(self.axes)} tables, {queries} queries x {count_text(cells, 6)} cells)"
 
     @property
     def _domain(self) -> Domain:
@@ -186,7 +187,7 @@ def marginals(
     Raises `InvalidInputError` or `InputTypeError` for neither or both of `ways` and `sets`, none asked, one asked
     twice, an unknown attribute, or more than `MAX_TABLES` tables.
     FFU, section 7.7, asks for all one- and two-way marginals.
-    Returns `MarginalWorkload`: one query a marginal cell, in row-major order within its table; they are named like
+    Returns `MarginalWorkload`: one query per marginal cell, in row-major order within its table; they are named like
     ``age=3, sex=1`` and grouped like ``age x sex``. The domain may be of any size: the matrix is written out only when
     it is asked for.
 

@@ -22,7 +22,7 @@ class BuiltIn:
     separator: str = ","
 
 
-def named(text: str) -> Workload:
+def builtin_workload(text: str) -> Workload:
     """Build the workload that a text such as ``prefix:64`` or ``marginals:2x2x63:1,2`` names.
 
     A text is a builder's name, then a colon and its parameters, separated by commas; `usages` lists all.
@@ -34,8 +34,8 @@ def named(text: str) -> Workload:
 
     Examples
     --------
-    >>> from dualmech.workloads.names import named
-    >>> named("prefix:64").shape, named("marginals:2x2x63:1,2").shape
+    >>> from dualmech.workloads.names import builtin_workload
+    >>> builtin_workload("prefix:64").shape, builtin_workload("marginals:2x2x63:1,2").shape
     ((64, 64), (323, 252))
     """
     if not isinstance(text, str):

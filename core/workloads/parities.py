@@ -14,7 +14,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.workloads.base import Workload
-from dualmech.workloads.ranges import limited
+from dualmech.workloads.ranges import check_dense_size
 from dualmech.workloads.tabulations import as_domain
 
 MAX_ATTRIBUTES = 24  # largest number of attributes; there are 2^24 cells then
@@ -25,8 +25,8 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
 
     The answer to a query is the number of records with an even number of ones among the attributes in S, less the
     number of those with an odd one. All ``2^k`` of them are the characters of k attributes, a Hadamard matrix.
-    Raises `InvalidInputError` or `InputTypeError` for more than `MAX_ATTRIBUTES` attributes, an order that is none
-    from 0 to k or is given twice, a matrix too large to write out.
+    Raises `InvalidInputError` or `InputTypeError` for more than `MAX_ATTRIBUTES` attributes, an order outside 0 to k or
+    given twice, a matrix too large to write out.
     Source: Gaboardi, Gallego Arias, Hsu, Roth and Wu, "Dual Query: practical private query release for high dimensional
     data", ICML 2014; the hardest workload of McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020, section 6.
     Returns `Workload`: dense, queries named like ``parity of a0, a2`` and grouped like ``order 2``, by order and then
@@ -53,7 +53,7 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
     if count > MAX_ATTRIBUTES:
         raise InvalidInputError(f"attributes must be at most {MAX_ATTRIBUTES}, got {count}")
     sizes = _sizes(order, count)
-    limited(sum(math.comb(count, size) for size in sizes), 1 << count)
+    check_dense_size(sum(math.comb(count, size) for size in sizes), 1 << count)
     chosen = [axes for size in sizes for axes in itertools.combinations(range(count), size)]
     domain = as_domain([2] * count)
     ones = (np.arange(1 << count)[:, None] >> np.arange(count)[::-1]) & 1

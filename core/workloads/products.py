@@ -16,7 +16,7 @@ from dualmech import linalg
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, MAX_NAMES, Workload
-from dualmech.workloads.domain import Domain, rounded
+from dualmech.workloads.domain import Domain, count_text
 from dualmech.workloads.unions import Table, UnionWorkload, union_of
 
 
@@ -43,7 +43,7 @@ class ProductWorkload(Workload):
         object.__setattr__(self, "factors", tuple(factors))
         shapes = [factor.shape for factor in factors]
         object.__setattr__(self, "shape", (math.prod(m for m, _ in shapes), math.prod(d for _, d in shapes)))
-        object.__setattr__(self, "domain", _joined([factor.domain for factor in factors]))
+        object.__setattr__(self, "domain", _joint_domain([factor.domain for factor in factors]))
         for cached in ("_names", "_written"):
             object.__setattr__(self, cached, None)
 
@@ -82,10 +82,10 @@ class ProductWorkload(Workload):
     def matrix(self) -> Matrix:
         """W (m, d), sparse where all factors are; refused where it is too large to write out."""
         if self._written is None:
-            entries = math.prod(_stored(factor) for factor in self.factors)
+            entries = math.prod(_stored_entries(factor) for factor in self.factors)
             if entries > MAX_DENSE_ENTRIES:
                 raise InvalidInputError(
-                    f"a product of {rounded(entries)} entries is too large to write out (limit "
+                    f"a product of {count_text(entries)} entries is too large to write out (limit "
                     f"{MAX_DENSE_ENTRIES}); geometry='product' needs no matrix"
                 )
             matrices = [factor.matrix for factor in self.factors]
@@ -101,7 +101,7 @@ class ProductWorkload(Workload):
     def names(self) -> tuple[str, ...]:
         """The factors' names, such as ``cells 0..1 & sex=1``."""
         if self._names is None:
-            self._few_enough()
+            self._check_query_count()
             names = itertools.product(*(factor.names for factor in self.factors))
             object.__setattr__(self, "_names", tuple(" & ".join(each) for each in names))
         return cast(tuple[str, ...], self._names)
@@ -109,7 +109,7 @@ class ProductWorkload(Workload):
     @property
     def groups(self) -> tuple[str, ...]:
         """The factors' groups, such as ``prefixes & sex``."""
-        self._few_enough()
+        self._check_query_count()
         return tuple(" & ".join(each) for each in itertools.product(*(each.groups for each in self.factors)))
 
     @property
@@ -129,7 +129,7 @@ class ProductWorkload(Workload):
         return ProductWorkload, (self.factors,)
 
     def __repr__(self) -> str:
-        queries, cells = (rounded(count, 6) for count in self.shape)
+        queries, cells = (count_text(count, 6) for count in self.shape)
         return f"ProductWorkload({len(self.factors)} factors, {queries} queries x {cells} cells)"
 
 
@@ -166,7 +166,7 @@ def outer(vectors: Sequence[Array]) -> Array:
     count = math.prod(len(each) for each in vectors)
     if count > MAX_NAMES:
         raise InvalidInputError(
-            f"{rounded(count)} products of the factors' numbers are too many to write out (limit {MAX_NAMES}); "
+            f"{count_text(count)} products of the factors' numbers are too many to write out (limit {MAX_NAMES}); "
             f"take the factors' own"
         )
     # In units of powers of two, so that no product of a few is too large where that of all is not.
@@ -191,11 +191,11 @@ def product(numbers: Iterable[float]) -> float:
         return float(np.ldexp(result, exponent))
 
 
-def _stored(factor: Workload) -> int:
+def _stored_entries(factor: Workload) -> int:
     return int(factor.matrix.nnz) if factor.is_sparse else factor.shape[0] * factor.shape[1]
 
 
-def _joined(domains: Sequence[Domain | None]) -> Domain | None:
+def _joint_domain(domains: Sequence[Domain | None]) -> Domain | None:
     known = [domain for domain in domains if domain is not None]
     pairs = [pair for domain in known for pair in domain.sizes]
     distinct = len({name for name, _ in pairs}) == len(pairs)

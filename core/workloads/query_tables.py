@@ -14,7 +14,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import tabulations
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
-from dualmech.workloads.domain import rounded
+from dualmech.workloads.domain import count_text
 from dualmech.workloads.marginals import MarginalWorkload, marginals
 from dualmech.workloads.unions import Table, UnionWorkload, union_of
 
@@ -89,7 +89,7 @@ class TableWorkload(Workload):
         """W (m, d); refused where it is too large to write out."""
         if self.shape[0] * self.shape[1] > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
-                f"query tables of {rounded(self.shape[1])} cells are too large to write out "
+                f"query tables of {count_text(self.shape[1])} cells are too large to write out "
                 f"(limit {MAX_DENSE_ENTRIES} entries); geometry='split' needs no matrix"
             )
         sizes = self.sizes
@@ -107,7 +107,7 @@ class TableWorkload(Workload):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One name a query: its table and its number there."""
+        """One name per query: its table and its number there."""
         return tuple(f"{label}: {number}" for label, count in self._counts() for number in range(count))
 
     @property
@@ -133,7 +133,7 @@ class TableWorkload(Workload):
         return TableWorkload, (self.tables, self.queries)
 
     def __repr__(self) -> str:
-        cells = rounded(self.shape[1], 6)
+        cells = count_text(self.shape[1], 6)
         return f"TableWorkload({len(self.tables.axes)} tables, {self.shape[0]} queries x {cells} cells)"
 
     def _counts(self) -> list[tuple[str, int]]:

@@ -37,7 +37,7 @@ def prefix(d: int) -> Workload:
            [1., 1., 1.]])
     """
     cells = validate.size(d=d)
-    limited(cells, cells)
+    check_dense_size(cells, cells)
     ends = np.arange(cells)
     return _intervals(np.zeros_like(ends), ends, cells, "prefixes")
 
@@ -68,7 +68,7 @@ def all_range(d: int) -> Workload:
     ('cell 0', 'cells 0..1', 'cell 1')
     """
     cells = validate.size(d=d)
-    limited(cells * (cells + 1) // 2, cells)
+    check_dense_size(cells * (cells + 1) // 2, cells)
     return _intervals(*np.triu_indices(cells), cells, "ranges")
 
 
@@ -102,11 +102,11 @@ def random_range(d: int | DomainLike, m: int, rng: Seed) -> Workload:
     generator = validate.generator(rng=rng)
     if isinstance(d, str) or not isinstance(d, Iterable):
         cells, queries = validate.size(d=d), validate.size(m=m)
-        limited(queries, cells)
+        check_dense_size(queries, cells)
         ends = np.sort(generator.integers(cells, size=(queries, 2)), axis=1)
         return _intervals(ends[:, 0], ends[:, 1], cells, "ranges")
     domain, queries = as_domain(d), validate.size(m=m)
-    limited(queries, domain.cells)
+    check_dense_size(queries, domain.cells)
     attributes = len(domain.shape)
     most = generator.integers(1, attributes, size=queries, endpoint=True)
     order = generator.permuted(np.tile(np.arange(attributes), (queries, 1)), axis=1)
@@ -114,7 +114,7 @@ def random_range(d: int | DomainLike, m: int, rng: Seed) -> Workload:
     ends = np.stack([np.sort(generator.integers(n, size=(queries, 2)), axis=1) for n in domain.shape], axis=1)
     matrix = np.ones((queries, 1))
     for axis, size in enumerate(domain.shape):
-        inside = _inside(ends[:, axis, 0], ends[:, axis, 1], size) | ~restricted[:, axis, None]
+        inside = _membership(ends[:, axis, 0], ends[:, axis, 1], size) | ~restricted[:, axis, None]
         matrix = (matrix[:, :, None] * inside[:, None, :]).reshape(queries, -1)
     names = [
         ", ".join(
@@ -145,7 +145,7 @@ def range_marginals(
     Returns
     -------
     Workload
-        Sparse, ``Π n (n + 1) / 2`` rows a set, in row-major order; queries are named like
+        Sparse, ``Π n (n + 1) / 2`` rows per set, in row-major order; queries are named like
         ``age=3..7, sex=1``. An interval of all values restricts nothing, so tables on different sets share
         the ranges that this leaves, the total at least; each asks for them anew.
 
@@ -171,7 +171,7 @@ def range_marginals(
         matrix, spans = sp.csr_array(np.ones((1, 1))), []
         for axis, (name, size) in enumerate(table.sizes):
             first, last = np.triu_indices(size)
-            inside = _inside(first, last, size) if axis in axes else np.ones((1, size))
+            inside = _membership(first, last, size) if axis in axes else np.ones((1, size))
             matrix = sp.kron(matrix, sp.csr_array(inside, dtype=np.float64), format="csr")
             if axis in axes:
                 spans.append([_span(name, a, b) for a, b in zip(first, last, strict=True)])
@@ -181,7 +181,7 @@ def range_marginals(
     return Workload(sp.csr_array(sp.vstack(blocks, format="csr")), names, groups, table)
 
 
-def limited(rows: int, columns: int) -> None:
+def check_dense_size(rows: int, columns: int) -> None:
     """Refuse a dense matrix that is too large to write out."""
     if rows * columns > MAX_DENSE_ENTRIES:
         raise InvalidInputError(
@@ -192,11 +192,11 @@ def limited(rows: int, columns: int) -> None:
 
 def _intervals(first: Index, last: Index, cells: int, group: str) -> Workload:
     names = [f"cell {a}" if a == b else f"cells {a}..{b}" for a, b in zip(first, last, strict=True)]
-    return Workload(_inside(first, last, cells), names, [group] * len(names))
+    return Workload(_membership(first, last, cells), names, [group] * len(names))
 
 
-def _inside(first: Index, last: Index, size: int) -> npt.NDArray[np.bool_]:
-    """Return which of `size` values lie in each interval, one a row."""
+def _membership(first: Index, last: Index, size: int) -> npt.NDArray[np.bool_]:
+    """Return which of `size` values lie in each interval, one per row."""
     value = np.arange(size)
     return np.asarray((first[:, None] <= value) & (value <= last[:, None]))
 

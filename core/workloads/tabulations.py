@@ -29,7 +29,7 @@ RACES = (
     "Native Hawaiian and Other Pacific Islander",
     "Some Other Race",
 )
-"""The races of PL-94; anybody reports one or more of them."""
+"""The races of PL-94; a person reports one or more of them."""
 
 RACE_SETS = tuple(
     chosen for size in range(1, len(RACES) + 1) for chosen in itertools.combinations(RACES, size)
@@ -44,7 +44,7 @@ MAX_ENTRIES = 2**26
 DomainLike = Domain | Mapping[str, int] | Iterable[tuple[str, int]] | Sequence[int]
 
 
-def affordable(domain: Domain, tables: int) -> None:
+def check_size(domain: Domain, tables: int) -> None:
     """Refuse so many tables of a domain as are too large to write out."""
     if tables * domain.cells > MAX_ENTRIES:
         exponent = domain.cells.bit_length() - 1
@@ -92,7 +92,7 @@ def age_pyramid(ages: int = 116, adults: bool = True) -> Workload:
     For each of the three: how many are of age 0 to x, for every x, and, with `adults`, how many are 18 or
     over. Cells are gender (males, females) x age in years; 3 `ages` + 3 queries, or 3 `ages` without
     `adults`. Sparse.
-    Raises `InvalidInputError` or `InputTypeError` for `ages` below 1, or too few for anybody to be 18 while
+    Raises `InvalidInputError` or `InputTypeError` for `ages` below 1, or too few for an age of 18 while
     `adults` are asked for.
     Source: FFU, section 7.6.
 
@@ -123,7 +123,7 @@ def age_pyramid(ages: int = 116, adults: bool = True) -> Workload:
 
 
 def _partitions(domain: Domain, chosen: Sequence[tuple[int, ...]]) -> sp.csr_array:
-    """Return one block of rows a marginal; every cell of the domain lies in exactly one row of each."""
+    """Return one block of rows per marginal; every cell of the domain lies in exactly one row of each."""
     codes, row, offset = domain.codes(), [], 0
     for axes in chosen:
         shape = tuple(domain.shape[axis] for axis in axes)
@@ -157,7 +157,7 @@ def chosen_axes(
     domain: Domain,
     ways: int | Iterable[int] | None,
     sets: Iterable[str | Iterable[str]] | None,
-    limit: Callable[[Domain, int], None] = affordable,
+    limit: Callable[[Domain, int], None] = check_size,
 ) -> list[tuple[int, ...]]:
     """Return the attributes' positions of every marginal asked for, by `ways` or by `sets`; refuse both.
 
@@ -169,9 +169,9 @@ def chosen_axes(
     return _axes_of_ways(domain, ways, limit) if ways is not None else _axes_of_sets(domain, sets, limit)
 
 
-def written(domain: Domain, chosen: Sequence[tuple[int, ...]]) -> sp.csr_array:
+def marginal_matrix(domain: Domain, chosen: Sequence[tuple[int, ...]]) -> sp.csr_array:
     """Return the matrix of chosen marginals; refused above `MAX_ENTRIES` non-zero entries."""
-    affordable(domain, len(chosen))
+    check_size(domain, len(chosen))
     return _partitions(domain, chosen)
 
 

@@ -15,7 +15,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.base import Workload
-from dualmech.workloads.domain import Domain, rounded
+from dualmech.workloads.domain import Domain, count_text
 
 MAX_COMBINATIONS = 2**20  # largest number of combinations of values among which the worst is looked for
 
@@ -115,8 +115,8 @@ class UnionWorkload(Workload):
         if self._written is None:
             if sum(self._entries(table) for table in self.tables) > tabulations.MAX_ENTRIES:
                 raise InvalidInputError(
-                    f"{rounded(self.shape[0])} queries over {rounded(self.shape[1])} cells are too large to write out "
-                    f"(limit {tabulations.MAX_ENTRIES} entries); geometry='blocks' needs no matrix"
+                    f"{count_text(self.shape[0])} queries over {count_text(self.shape[1])} cells are too large to "
+                    f"write out (limit {tabulations.MAX_ENTRIES} entries); geometry='blocks' needs no matrix"
                 )
             written = sp.vstack([self._rows(table) for table in self.tables], format="csr")
             object.__setattr__(self, "_written", sp.csr_array(written))
@@ -124,8 +124,8 @@ class UnionWorkload(Workload):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One name a query: its table, and the names of what it asks along each attribute; in a stack its own."""
-        self._few_enough()
+        """One name per query: its table, and the names of what it asks along each attribute; in a stack its own."""
+        self._check_query_count()
         if self.pieces:
             return tuple(name for piece, _ in self.pieces for name in piece.names)
         return tuple(name for table in self.tables for name in self._names_in(table))
@@ -133,7 +133,7 @@ class UnionWorkload(Workload):
     @property
     def groups(self) -> tuple[str, ...]:
         """The table of each query; in a stack its own group, or its label."""
-        self._few_enough()
+        self._check_query_count()
         if self.pieces:
             given = (
                 piece.groups if label is None else (label,) * piece.shape[0] for piece, label in self.pieces
@@ -159,7 +159,7 @@ class UnionWorkload(Workload):
                 asked = dict(table.queries).get(axis)
                 if asked is not None:
                     own[:, index] = asked.column_squares()
-            worst = _undominated(own)
+            worst = _maximal_rows(own)
             if len(combined) * len(worst) > MAX_COMBINATIONS:
                 raise InvalidInputError(
                     f"more than {MAX_COMBINATIONS} combinations of values could be the worst"
@@ -168,7 +168,7 @@ class UnionWorkload(Workload):
         return math.sqrt(float(combined.sum(axis=1).max()))
 
     def per_table(self, values: Any, name: str) -> Array:
-        """Return one positive number a table; see `dualmech.workloads.numbers.by_table`."""
+        """Return one positive number per table; see `dualmech.workloads.numbers.by_table`."""
         axes = [table.axes for table in self.tables]
         return numbers.by_table(values, name, self._domain, axes, self.table_names)
 
@@ -179,7 +179,8 @@ class UnionWorkload(Workload):
         return UnionWorkload, (self._domain, self.tables, self.pieces)
 
     def __repr__(self) -> str:
-        return f"UnionWorkload({len(self.tables)} tables, {self.shape[0]} queries x {rounded(self.shape[1], 6)} cells)"
+        queries, cells = self.shape
+        return f"UnionWorkload({len(self.tables)} tables, {queries} queries x {count_text(cells, 6)} cells)"
 
     @property
     def _domain(self) -> Domain:
@@ -247,14 +248,14 @@ def union(
     if len({str(name) for name in tables}) < len(tables):
         raise InvalidInputError(f"tables must have names that differ as texts, got {[*tables]}")
     return UnionWorkload(
-        table_domain, [_checked(table_domain, str(name), asked) for name, asked in tables.items()]
+        table_domain, [_as_table(table_domain, str(name), asked) for name, asked in tables.items()]
     )
 
 
 def union_of(pieces: Sequence[Workload], labels: Sequence[str] | None = None) -> UnionWorkload | None:
     """Return the union of workloads that keep their structure, or None where one does not or they share no domain.
 
-    Tables of the same name are told apart by a number; `labels`, one a piece, are put before their names, and are the
+    Tables of the same name are told apart by a number; `labels`, one per piece, are put before their names, and are the
     groups of their queries.
     """
     found = [getattr(piece, "product_tables", None) for piece in pieces]
@@ -275,7 +276,7 @@ def union_of(pieces: Sequence[Workload], labels: Sequence[str] | None = None) ->
     return UnionWorkload(domain, named.values(), zip(pieces, marks, strict=True) if ordered else ())
 
 
-def _checked(domain: Domain, name: str, asked: Mapping[str, Queries] | Iterable[str]) -> Table:
+def _as_table(domain: Domain, name: str, asked: Mapping[str, Queries] | Iterable[str]) -> Table:
     if isinstance(asked, str | Workload) or not isinstance(asked, Iterable):
         raise InputTypeError(
             f"tables[{name!r}] must map attribute names to workloads, or list names, got {type(asked).__name__}"
@@ -299,7 +300,7 @@ def _checked(domain: Domain, name: str, asked: Mapping[str, Queries] | Iterable[
     return Table(name, tuple(sorted(found.items(), key=lambda pair: pair[0])))
 
 
-def _undominated(rows: Array) -> Array:
+def _maximal_rows(rows: Array) -> Array:
     """Return the distinct rows that no other row exceeds in every entry."""
     distinct = np.unique(rows, axis=0)[::-1]
     kept: list[Array] = []

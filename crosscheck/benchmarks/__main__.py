@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from dualmech.crosscheck.benchmarks import common, local, program1, softmax
-from dualmech.crosscheck.benchmarks.contest import Contest, Entry
+from dualmech.crosscheck.benchmarks.contest import Contest, Timing
 from dualmech.crosscheck.benchmarks.layers import BENCHMARKS, Benchmark, measure, measure_against_reference
 from dualmech.crosscheck.command import report
 from dualmech.crosscheck.papers import plots
@@ -49,9 +49,9 @@ def run(
     folder: Annotated[str, typer.Option("--plots", help="Draw `softmax` into this folder.")] = "",
     one: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
-    """Measure the fast layer and print one line a case; steps are decompositions, of query weighting factorisations."""
+    """Measure the fast layer, one line per case; steps are decompositions, of query weighting factorisations."""
     if one:
-        print(json.dumps(_measured(one)))
+        print(json.dumps(_measure(one)))
         return
     contests = [each for each in CONTESTS if any(each.startswith(name) for name in names or [])]
     for each in contests:
@@ -73,7 +73,7 @@ def run(
         out.print(_comparison(_in_own_process(AGAINST_REFERENCE, 1)))
 
 
-def _measured(which: str) -> Any:
+def _measure(which: str) -> Any:
     if which in CONTESTS:
         return CONTESTS[which].measure()
     if which == LOCAL:
@@ -86,7 +86,7 @@ def _compare(name: str, contest: Contest, folder: str) -> None:
     drawn = bool(folder) and contest is softmax.CONTEST
     if drawn:
         plots.check_drawable(folder)
-    entries = [Entry(**found) for found in _in_own_process(name, 1)]
+    entries = [Timing(**found) for found in _in_own_process(name, 1)]
     out = report.console()
     out.print(contest.table(entries))
     for path in softmax.draw(entries, folder) if drawn else []:

@@ -36,7 +36,7 @@ def near_equal(rng: np.random.Generator, size: int, count: int) -> list[Array]:
 
 def ill_conditioned(rng: np.random.Generator, size: int, count: int) -> list[Array]:
     """Return covariances with eigenvalues from 1 down to the reciprocal of `CONDITION`, each in axes of its own."""
-    return [_rotated(rng, np.geomspace(1, 1 / CONDITION, size)) for _ in range(count)]
+    return [_rotate(rng, np.geomspace(1, 1 / CONDITION, size)) for _ in range(count)]
 
 
 def _wishart(rng: np.random.Generator, size: int, degrees: int) -> Array:
@@ -44,7 +44,7 @@ def _wishart(rng: np.random.Generator, size: int, degrees: int) -> Array:
     return np.asarray(factor @ factor.T / size)
 
 
-def _rotated(rng: np.random.Generator, values: Array) -> Array:
+def _rotate(rng: np.random.Generator, values: Array) -> Array:
     axes = scipy.linalg.qr(rng.standard_normal((len(values), len(values))))[0]
     turned = (axes * values) @ axes.T
     return np.asarray((turned + turned.T) / 2)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dualmech import fast
 from dualmech.crosscheck.papers.report import table
-from dualmech.crosscheck.papers.solving import quietly
+from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.solution import Solution
 
 BOUND_TOLERANCE = 1e-9  # gap to which the optimum is known that answers are held against
@@ -44,7 +44,7 @@ class Contender:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Timing:
     """One contender at one size; `ratio` is to the seconds of the first contender in the same run."""
 
     cells: int
@@ -70,17 +70,17 @@ class Contest:
 
     def measure(self) -> list[dict[str, Any]]:
         """Solve every size with every contender that is not too slow for it; seconds include the certificate."""
-        entries: list[Entry] = []
-        with quietly():
+        entries: list[Timing] = []
+        with without_warnings():
             for contender in self.contenders:
                 contender.solve(self.problem(self.sizes[0]))  # what is only loaded once is not measured
             for cells in self.sizes:
                 entries += self._at_size(cells)
         return [asdict(entry) for entry in entries]
 
-    def _at_size(self, cells: int) -> list[Entry]:
+    def _at_size(self, cells: int) -> list[Timing]:
         bound = fast.solve(self.problem(cells), tol=BOUND_TOLERANCE).lower_bound
-        entries: list[Entry] = []
+        entries: list[Timing] = []
         for contender in self.contenders:
             if contender.largest is not None and cells > contender.largest:
                 continue
@@ -92,7 +92,7 @@ class Contest:
             middle = float(np.median(seconds))
             base = entries[0].seconds if entries else middle
             entries.append(
-                Entry(
+                Timing(
                     cells,
                     contender.name,
                     middle,
@@ -105,7 +105,7 @@ class Contest:
             )
         return entries
 
-    def table(self, entries: list[Entry]) -> Table:
+    def table(self, entries: list[Timing]) -> Table:
         """Lay the entries out, one line each, and say which sizes were left out."""
         left_out = [
             f"{each.name}: up to d = {each.largest}, {each.skipped}"

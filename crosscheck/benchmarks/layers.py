@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from dualmech import fast, workloads
-from dualmech.crosscheck.papers.solving import quietly
+from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.problems import designs
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
@@ -51,7 +51,7 @@ def _variance(workload: Callable[[], Workload]) -> Problem:
     return lambda: TotalVariance(workload())
 
 
-def _weighting(gram: Callable[[], Array]) -> Problem:
+def _program1(gram: Callable[[], Array]) -> Problem:
     """Return Program 1 on the eigen-queries of a workload that is known by its Gram matrix."""
 
     def problem() -> QueryWeighting:
@@ -99,9 +99,9 @@ BENCHMARKS = (
     _large("variance: 2048 ranges", _variance(_ranges(1024, 2048)), 1e-6, 40),
     _large("variance: 1024 predicates", _variance(_predicates), 1e-6, 40),
     _large("variance: CDF", _variance(lambda: workloads.cdf(1024)), 1e-6, 40),
-    _large("weighting: all ranges of 2048", _weighting(partial(workloads.all_range_gram, 2048)), 1e-9, 20),
-    _large("weighting: all ranges of 8192", _weighting(partial(workloads.all_range_gram, 8192)), 1e-3, 20),
-    _large("weighting: 2-way marginals 16x16x32", _weighting(_two_way_gram), 1e-3, 20),
+    _large("weighting: all ranges of 2048", _program1(partial(workloads.all_range_gram, 2048)), 1e-9, 20),
+    _large("weighting: all ranges of 8192", _program1(partial(workloads.all_range_gram, 8192)), 1e-3, 20),
+    _large("weighting: 2-way marginals 16x16x32", _program1(_two_way_gram), 1e-3, 20),
 )
 """Named by workload for fitness for use, else by family; the last but one takes minutes and 6 GiB."""
 
@@ -109,7 +109,7 @@ BENCHMARKS = (
 def measure(benchmark: Benchmark) -> dict[str, float]:
     """Solve a case a few times in this process; seconds are medians, from the workload to the certificate."""
     seconds = []
-    with quietly():
+    with without_warnings():
         for _ in range(benchmark.repeat):
             begun = time.perf_counter()
             problem = benchmark.problem()
@@ -132,7 +132,7 @@ def measure_against_reference() -> dict[str, float]:
     from dualmech import reference
 
     problem = FitnessForUse(workloads.prefix(64), 1.0)
-    with quietly():
+    with without_warnings():
         seconds = []
         for _ in range(50):
             begun = time.perf_counter()

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dualmech import fast, workloads
 from dualmech.crosscheck.papers.report import table
-from dualmech.crosscheck.papers.solving import quietly
+from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.fast.local import gradient
 from dualmech.geometry.local.strategies import trace_bound
 from dualmech.problems.local.strategy import LocalStrategy
@@ -43,7 +43,7 @@ STEP_HEADINGS = ("n", "outputs", "seconds a step", "CPU", "growth")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LocalTiming:
     """One workload and method: medians over seeds, and the objective over the closed-form bound."""
 
     workload: str
@@ -58,7 +58,7 @@ class Entry:
     status: str
 
 
-def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> Entry:
+def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> LocalTiming:
     """Solve one instance from several seeds."""
     problem = LocalStrategy(WORKLOADS[name](users), EPSILON)
     answers, clocks = [], []
@@ -69,7 +69,7 @@ def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> Entry:
     objectives = [each.objective for each in answers]
     middle = answers[int(np.argsort(objectives, kind="stable")[len(objectives) // 2])]
     wall, processor = np.median(clocks, axis=0)
-    return Entry(
+    return LocalTiming(
         name,
         users,
         method,
@@ -86,7 +86,7 @@ def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> Entry:
 def measure() -> dict[str, Any]:
     """Measure every instance, and one step of gradient descent."""
     entries = []
-    with quietly():
+    with without_warnings():
         for name in WORKLOADS:
             for users in EXACT_SIZES:
                 entries += [entry(name, users, "exact", 1), entry(name, users, "gradient")]
@@ -100,11 +100,11 @@ def step(users: int) -> dict[str, float]:
     """Time one step of gradient descent, projection and gradients included."""
     problem = LocalStrategy(workloads.identity(users), EPSILON)
     gram = problem.root.T @ problem.root
-    task = gradient.Task(gram, np.ones(users), float(np.exp(EPSILON)))
+    task = gradient.DescentObjective(gram, np.ones(users), float(np.exp(EPSILON)))
     outputs = gradient.OUTPUTS * users
     first = gradient.start(task, outputs, np.random.default_rng(0))
     begun = time.perf_counter(), time.process_time()
-    taken = sum(1 for _ in gradient.walked(task, first, SHORT_STEP, TIMED_STEPS, strict=False))
+    taken = sum(1 for _ in gradient.descent_steps(task, first, SHORT_STEP, TIMED_STEPS, strict=False))
     return {
         "users": users,
         "outputs": outputs,
@@ -126,7 +126,7 @@ def tables(found: dict[str, Any]) -> list[Table]:
                 each.status,
             ),
         )
-        for each in (Entry(**entry) for entry in found["entries"])
+        for each in (LocalTiming(**entry) for entry in found["entries"])
     )
     steps, before = [], None
     for line in found["steps"]:

@@ -16,7 +16,7 @@ TOLERANCE = 1e-9  # gap that is asked of the interior-point method; backends are
 
 @cache
 def _problem(cells: int) -> QueryWeighting:
-    """Return Program 1 with its eigenvectors at hand: the decomposition is the same for everybody."""
+    """Return Program 1 with its eigenvectors computed: the decomposition is the same for all solvers."""
     ranges = workloads.from_gram(workloads.all_range_gram(cells))
     return QueryWeighting(ranges, designs.eigen_queries(ranges))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmech import fast, workloads
-from dualmech.crosscheck.benchmarks.contest import Contender, Contest, Entry, by_reference
+from dualmech.crosscheck.benchmarks.contest import Contender, Contest, Timing, by_reference
 from dualmech.crosscheck.papers import plots
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
@@ -78,15 +78,15 @@ def _problem(cells: int) -> FitnessForUse:
 CONTEST = Contest("prefix workloads, targets 1", SIZES, _problem, CONTENDERS)
 
 
-def draw(entries: list[Entry], folder: str) -> list[Path]:
+def draw(entries: list[Timing], folder: str) -> list[Path]:
     """Draw seconds and proven gaps over d into a folder, as SVG and PNG.
 
     Raises `BackendError` or `FileFormatError` as `plots.check_drawable`.
     """
-    return plots.paint("softmax-prefix", folder, partial(_panels, entries), columns=2)
+    return plots.save_picture("softmax-prefix", folder, partial(_panels, entries), columns=2)
 
 
-def _panels(entries: list[Entry], axes: Any) -> None:
+def _panels(entries: list[Timing], axes: Any) -> None:
     for contender in CONTENDERS:
         mine = [entry for entry in entries if entry.solver == contender.name]
         cells = [entry.cells for entry in mine]

@@ -15,16 +15,16 @@ from dualmech.crosscheck.command.table_inputs import labels
 from dualmech.crosscheck.command.wording import (
     LISTED,
     Terms,
-    clean,
     free_lines,
-    percent,
-    spread,
+    gap_percent,
+    range_text,
+    terminal_text,
 )
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import Product
+from dualmech.mechanisms.from_geometry import mechanism_of
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.mechanisms.made import mechanism_of
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.softmax import SoftmaxFitness
@@ -57,7 +57,7 @@ def _on_geometry(
         else:
             _fitness(problem, out, solution, terms)
         return
-    point = problem.geometry.scaled(solution.primal, terms.divisor(problem))
+    point = problem.geometry.divide(solution.primal, terms.divisor(problem))
     # The mechanism as it is spent: that of total variance is solved at a cost of 1.
     mechanism = mechanism_of(problem.geometry, point)
     if isinstance(problem.geometry, Product):
@@ -65,7 +65,7 @@ def _on_geometry(
         out.print(f"Factors, whose costs and variances multiply: {factors} queries.")
     else:
         _by_table(out, problem, solution.prices, problem.geometry.forms(point), terms)
-    out.print(currencies(mechanism, terms.delta))
+    out.print(privacy_text(mechanism, terms.delta))
     if not isinstance(problem.geometry, Blocks):
         return
     blocks, binding = problem.geometry, solution.binding
@@ -89,7 +89,7 @@ def _softmax(problem: SoftmaxFitness, out: Console, solution: Solution, terms: T
     )
     out.print(
         f"Scaled to meet the targets: squared privacy cost {hard.objective:.9g}, proven by the same weights to be "
-        f"at most {percent(hard)} above the least."
+        f"at most {gap_percent(hard)} above the least."
     )
     out.print(_target_table(problem, solution, terms))
     _privacy(out, solution, solution.mechanism, terms)
@@ -117,7 +117,7 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
     }
     out.print(
         f"Design queries: {', '.join(f'{count} {kind}' for kind, count in kinds.items() if count)}; weights "
-        f"{spread(weights[design.weighed])}."
+        f"{range_text(weights[design.weighed])}."
     )
     largest = np.argsort(-prices, kind="stable")[:LISTED]
     shares = ", ".join(f"{i} ({100 * prices[i]:.1f} %)" for i in largest if prices[i] > 0)
@@ -159,12 +159,12 @@ def _by_table(out: Console, problem: Any, prices: Array, forms: Any, terms: Term
         own = forms.variances[np.isin(orbits, inside)]
         columns = (given[inside], own, accounting.margin_from_variance(own, terms.z))
         shares = f"{100 * prices[inside].sum():.1f} %"
-        table.add_row(clean(label), str(len(inside)), *(spread(each) for each in columns), shares)
+        table.add_row(terminal_text(label), str(len(inside)), *(range_text(each) for each in columns), shares)
     out.print(table)
 
 
-def currencies(mechanism: GaussianPrivacy, delta: float) -> str:
-    """Return the privacy of a mechanism in the three currencies, ε at a δ."""
+def privacy_text(mechanism: GaussianPrivacy, delta: float) -> str:
+    """Return the privacy of a mechanism as ρ, μ and ε at a δ."""
     return (
         f"Privacy: rho = {mechanism.rho:.6g} (zCDP), mu = {mechanism.privacy_cost:.6g} (Gaussian DP), "
         f"epsilon = {mechanism.epsilon(delta):.6g} at delta = {delta:g}."
@@ -186,7 +186,7 @@ def _tables_by_name(asked: Workload, workload: Any) -> list[tuple[str, npt.NDArr
 def _target_table(
     problem: FitnessForUse | PrivacyFirst | SoftmaxFitness, solution: Solution, terms: Terms
 ) -> Table:
-    """Return the table of query groups: target, achieved, how many bind, and their share of the bill."""
+    """Return the table of query groups: target, achieved, how many bind, and their share of the cost."""
     variances, slack = solution.mechanism.variances(problem.workload), max(1e-6, solution.gap**0.5)
     variances[problem.geometry.free_queries] = 0.0  # exact: what is left of them is rounding
     tight = variances >= (1 - slack) * problem.targets * (variances / problem.targets).max()
@@ -195,10 +195,10 @@ def _target_table(
     for group, inside in _groups(problem.workload):
         wanted, got = problem.targets[inside], variances[inside]
         table.add_row(
-            clean(group),
+            terminal_text(group),
             str(int(inside.sum())),
-            *(spread(values) for values in (wanted, accounting.margin_from_variance(wanted, terms.z))),
-            *(spread(values) for values in (got, accounting.margin_from_variance(got, terms.z))),
+            *(range_text(values) for values in (wanted, accounting.margin_from_variance(wanted, terms.z))),
+            *(range_text(values) for values in (got, accounting.margin_from_variance(got, terms.z))),
             str(int(tight[inside].sum())),
             str(int((~tight[inside]).sum())),
             f"{100 * prices[inside].sum():.1f} %",
@@ -214,9 +214,9 @@ def _variance_table(workload: Workload, weights: Array | None, variances: Array,
         got = variances[inside]
         columns = [got, accounting.margin_from_variance(got, z)]
         table.add_row(
-            clean(group),
+            terminal_text(group),
             str(int(inside.sum())),
-            *(spread(values) for values in (columns if weights is None else [weights[inside], *columns])),
+            *(range_text(values) for values in (columns if weights is None else [weights[inside], *columns])),
             f"{100 * bill[inside].sum() / bill.sum():.1f} %",
         )
     return table
@@ -238,8 +238,8 @@ def _groups(workload: Workload) -> list[tuple[str, np.ndarray]]:
 
 
 def _privacy(out: Console, solution: Solution, mechanism: LinearGaussianMechanism, terms: Terms) -> None:
-    """Print the privacy of a mechanism in the three currencies, and how many neighbours bind."""
-    out.print(currencies(mechanism, terms.delta))
+    """Print the privacy of a mechanism as ρ, μ and (ε, δ), and how many neighbours bind."""
+    out.print(privacy_text(mechanism, terms.delta))
     out.print(_binding(solution, len(mechanism.profile)))
 
 

@@ -68,10 +68,10 @@ def solve(
     with warnings.catch_warnings(), report.progress("steps") as callback:
         warnings.simplefilter("ignore", UncertifiedWarning)
         if refine:
-            found = _refined(posed, layer, backend, tol)
+            found = _refine(posed, layer, backend, tol)
             answer, stages = found.solution, found.stages
         else:
-            answer, stages = _solved(posed, layer, backend, tol, callback), ()
+            answer, stages = _solve(posed, layer, backend, tol, callback), ()
     if output is not None:
         answer.save(output)
     out = report.console()
@@ -117,14 +117,14 @@ def judge(
         float, typer.Option(help="Distance from the optimum up to which the exit status is 0.")
     ] = 1e-6,
 ) -> None:
-    """Say how far anybody's answer is from the optimum."""
+    """Say how far a given answer is from the optimum."""
     from dualmech.crosscheck.command import report
 
     request = _request(context)
     if problem != "fitness" and (rho is not None or epsilon is not None):
         raise UsageError(
             f"--rho and --epsilon belong to solve; judge takes an answer to --problem {problem} at "
-            f"sensitivity 1, and says what another is worth once scaled to it"
+            f"sensitivity 1, and reports another one scaled to it"
         )
     given = {"covariance": covariance, "strategy": strategy, "query_weights": query_weights}
     request.refuse_foreign(**given)
@@ -174,7 +174,7 @@ def _request(context: typer.Context) -> Request:
     return Request(**{name: context.params[name] for name in Request.__slots__ if name in context.params})
 
 
-def _solved(
+def _solve(
     problem: Any, layer: Layer, backend: str | None, tol: float | None, callback: Callback
 ) -> Solution:
     if layer is Layer.FAST:
@@ -184,7 +184,7 @@ def _solved(
     return reference.solve(problem, backend=backend or "CLARABEL", tol=tol)
 
 
-def _refined(problem: Any, layer: Layer, backend: str | None, tol: float | None) -> Refinement:
+def _refine(problem: Any, layer: Layer, backend: str | None, tol: float | None) -> Refinement:
     if layer is Layer.FAST:
         return fast.refine(problem, tol=1e-9 if tol is None else tol)
     from dualmech import reference

@@ -14,11 +14,11 @@ from dualmech import fast
 from dualmech.crosscheck.command import rationals
 from dualmech.crosscheck.command.table_inputs import labels
 from dualmech.crosscheck.command.wording import (
-    clean,
     free_lines,
     interval_text,
     neighbours_lines,
-    spread,
+    range_text,
+    terminal_text,
 )
 from dualmech.crosscheck.families import family_of
 from dualmech.errors import DualmechError, UncertifiedWarning
@@ -45,7 +45,7 @@ def explain_answer(out: Console, answer: Solution) -> Solution:
     """Explain an answer to any problem; that of fitness for use on a matrix in full, if it can be in fractions."""
     problem = answer.problem
     if not isinstance(problem, FitnessForUse) or not isinstance(problem.geometry, Dense):
-        _generally(out, answer)
+        _explain_by_family(out, answer)
         return answer
     exact = None
     if rationals.worth_trying(problem):
@@ -62,11 +62,11 @@ def explain_answer(out: Console, answer: Solution) -> Solution:
     return answer
 
 
-def _generally(out: Console, answer: Solution) -> None:
+def _explain_by_family(out: Console, answer: Solution) -> None:
     """Explain an answer by its family: what is asked, what bounds it, who pays, and what that proves."""
     problem, certificate = answer.problem, answer.certificate
     family, geometry = family_of(problem), getattr(problem, "geometry", None)
-    out.print(f"[bold]The program[/], {clean(repr(problem))}:")
+    out.print(f"[bold]The program[/], {terminal_text(repr(problem))}:")
     out.print(f"  {family.program}.", markup=False)
     for line in neighbours_lines(problem):
         out.print(f"  {line}")
@@ -95,14 +95,14 @@ def _shares(out: Console, answer: Solution) -> None:
     try:
         prices = answer.prices
     except DualmechError as error:
-        out.print(f"[bold]No prices[/]: {clean(str(error))}.")
+        out.print(f"[bold]No prices[/]: {terminal_text(str(error))}.")
         return
     names = labels(answer.problem.workload) if hasattr(answer.problem, "workload") else None
     out.print("[bold]The prices.[/] Shares of the bill, the largest first:")
     order = np.argsort(-prices, kind="stable")[:LISTED]
     for j in order:
         out.print(
-            f"  {clean(names[j]) if names and len(names) == len(prices) else j}: {100 * prices[j]:.4g} %"
+            f"  {terminal_text(names[j]) if names and len(names) == len(prices) else j}: {100 * prices[j]:.4g} %"
         )
     if len(prices) > LISTED:
         out.print(f"  … and {len(prices) - LISTED} more, together {100 * (1 - prices[order].sum()):.3g} %")
@@ -115,7 +115,7 @@ def _program(out: Console, problem: FitnessForUse) -> None:
         "the cells themselves (B = I)" if rank == cells else f"{rank} rows that span the workload (W = L B)"
     )
     out.print(
-        f"[bold]The program.[/] {queries} queries over {cells} cells, variance targets {spread(problem.targets)}."
+        f"[bold]The program.[/] {queries} queries over {cells} cells, variance targets {range_text(problem.targets)}."
     )
     out.print(f"  Noise of covariance Σ ({rank} x {rank}) is added to {basis}; u_1 … u_{neighbours} are the")
     out.print("  differences of neighbouring data sets.")
@@ -156,7 +156,7 @@ def _prices(out: Console, answer: Solution, exact: rationals.RationalProof | Non
             if exact is None
             else str(exact.query_weights[j] * Fraction(answer.problem.targets[j]))
         )
-        out.print(f"  {clean(answer.problem.workload.names[j])}: {share}")
+        out.print(f"  {terminal_text(answer.problem.workload.names[j])}: {share}")
     if len(prices) > LISTED:
         out.print(f"  … and {len(prices) - LISTED} more, together {100 * (1 - prices[order].sum()):.3g} %")
 

@@ -34,10 +34,10 @@ def read_workload(text: str) -> Workload:
     A file in the way of a built-in name can be given as ``./prefix``.
     """
     if names.is_named(text):
-        return names.named(text)
+        return names.builtin_workload(text)
     if Path(text).suffix.lower() in files.SUFFIXES or Path(text).exists():
         return files.read_workload(text)
-    return names.named(text)
+    return names.builtin_workload(text)
 
 
 def read_neighbours(text: str) -> Relation | Array:
@@ -166,7 +166,7 @@ def _on_basis(problem: OfCovariance, covariance: Array) -> Array:
     cells = problem.workload.shape[1]
     if covariance.shape != (cells, cells):
         raise InvalidInputError(
-            f"covariance must be that of the noise on the {cells} cells, or stand in an .npz file with its rows "
+            f"covariance must be that of the noise on the {cells} cells, or be in an .npz file with its rows "
             f"(the workload has rank {problem.geometry.rank}), got shape {covariance.shape}"
         )
     return problem.basis @ covariance @ problem.basis.T

@@ -58,7 +58,7 @@ def crosscheck(
         list[str] | None,
         typer.Argument(
             metavar="[TABLE]...",
-            help=f"{sheets.listed()}. [default: {next(iter(sheets.SHEETS))}]",
+            help=f"{sheets.sheet_names()}. [default: {next(iter(sheets.SHEETS))}]",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
@@ -80,7 +80,7 @@ def crosscheck(
     from dualmech.crosscheck.command import report
     from dualmech.crosscheck.papers import plots
 
-    chosen = sheets.chosen(tables or [])
+    chosen = sheets.select_sheets(tables or [])
     if data is not None:
         chosen = sheets.with_data(chosen, data)
     if output is not None:
@@ -91,16 +91,16 @@ def crosscheck(
     outcomes: set[Agreement] = set()
     batches = sheets.compute(list(chosen.values()), quick, jobs)
     for (name, sheet), rows in zip(chosen.items(), batches, strict=True):
-        sheet.show(out, f"{name}: {sheet.source}", _watched(rows, outcomes))
+        sheet.show(out, f"{name}: {sheet.source}", _with_progress(rows, outcomes))
         if output is not None and sheet.picture:
-            for path in plots.paint(name.replace("/", "-"), output, sheet.picture):
+            for path in plots.save_picture(name.replace("/", "-"), output, sheet.picture):
                 out.print(f"written: {path}", markup=False, soft_wrap=True)
     if Agreement.DISAGREE in outcomes:
         raise typer.Exit(4)
     raise typer.Exit(3 if Agreement.WIDE in outcomes else 0)
 
 
-def _watched(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) -> Iterator[sheets.Computed]:
+def _with_progress(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) -> Iterator[sheets.Computed]:
     """Yield rows as they are computed, with a line of progress in between, and note how each came out."""
     from dualmech.crosscheck.command import report
 

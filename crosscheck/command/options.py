@@ -51,8 +51,8 @@ Problem = Annotated[
 Targets = Annotated[
     str | None,
     typer.Option(
-        help="Variance targets: one number, or a file of one a query or one a table, or of lines of name,target that "
-        "name queries, their groups or tables. [default: 1]"
+        help="Variance targets: one number, or a file of one per query or one per table, or of lines of name,target "
+        "that name queries, their groups or tables. [default: 1]"
     ),
 ]
 Margins = Annotated[

@@ -59,16 +59,16 @@ def prove(solution: Solution) -> RationalProof | None:
     if any(part is None for part in found):
         return None
     d, v, (c,), sigma, (lam,), (mu,) = (part for part in found if part is not None)
-    return _verified(d, v, c, sigma, lam, mu)
+    return _verify(d, v, c, sigma, lam, mu)
 
 
-def _verified(
+def _verify(
     moves: Rows, queries: Rows, targets: list[Fraction], sigma: Rows, lam: list[Fraction], mu: list[Fraction]
 ) -> RationalProof | None:
     inverse = _inverse(sigma)
-    if inverse is None or sigma != _transposed(sigma) or min(*lam, *mu) < 0:
+    if inverse is None or sigma != _transpose(sigma) or min(*lam, *mu) < 0:
         return None
-    columns = _transposed(moves)
+    columns = _transpose(moves)
     profile = [_form(inverse, column) for column in columns]
     variances = [_form(sigma, row) for row in queries]
     if any(variance > target for variance, target in zip(variances, targets, strict=True)):
@@ -98,12 +98,12 @@ def _fractions(array: npt.ArrayLike) -> Rows | None:
     return rows
 
 
-def _transposed(rows: Rows) -> Rows:
+def _transpose(rows: Rows) -> Rows:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _product(left: Rows, right: Rows) -> Rows:
-    columns = _transposed(right)
+    columns = _transpose(right)
     return [[_dot(row, column) for column in columns] for row in left]
 
 

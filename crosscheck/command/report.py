@@ -1,4 +1,4 @@
-"""What a practitioner reads: answers and verdicts, on a terminal."""
+"""Reports on a terminal: answers and verdicts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dualmech.crosscheck.command.wording import (
     LISTED,
     Terms,
     free_lines,
+    gap_percent,
     interval_text,
     measure,
     names,
     neighbours_lines,
-    percent,
     steps,
 )
-from dualmech.crosscheck.judging import Verdict
+from dualmech.crosscheck.judging import Judgement
 from dualmech.geometry.dense import Dense
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.weighting import QueryWeighting
@@ -107,7 +107,7 @@ def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> N
     )
 
 
-def verdict_report(out: Console, problem: Any, verdict: Verdict, terms: Terms) -> None:
+def verdict_report(out: Console, problem: Any, verdict: Judgement, terms: Terms) -> None:
     """Print the judge's verdict on an outsider's answer."""
     divisor = terms.divisor(problem)
     for line in neighbours_lines(problem):
@@ -123,13 +123,13 @@ def verdict_report(out: Console, problem: Any, verdict: Verdict, terms: Terms) -
     )
     out.print(f"  optimum at least {verdict.lower_bound / divisor:.9g} (bound found and proven by the judge)")
     if verdict.feasible:
-        out.print(f"  certified distance from the optimum: at most {percent(verdict)}")
+        out.print(f"  certified distance from the optimum: at most {gap_percent(verdict)}")
     else:
         out.print(f"  a constraint is exceeded by {100 * verdict.violation:.3g} %")
     if not np.isclose(verdict.scaled.objective, verdict.objective, rtol=FEASIBLE, atol=0.0):
         out.print(
             f"  scaled to meet its constraints exactly: {verdict.scaled.objective / divisor:.9g}, "
-            f"at most {percent(verdict.scaled)} above the optimum"
+            f"at most {gap_percent(verdict.scaled)} above the optimum"
         )
     loose, binding = verdict.loose, verdict.binding
     if isinstance(problem, FitnessForUse | PrivacyFirst):

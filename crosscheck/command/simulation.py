@@ -1,4 +1,4 @@
-"""The command ``simulate``: from records to noisy tables that agree with each other, one CSV file a table."""
+"""The command ``simulate``: from records to noisy tables that agree with each other, one CSV file per table."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def simulate(
     mechanism, workload = read_mechanism(source)
     with files.atomic_folder(output) as folder:
         # Before the records are read: a table that is not answered is refused here.
-        variances = [mechanism.variance(names) for names in _asked(workload)]
-        noisy: Any = mechanism.measure(records.count(data, _counted(mechanism, workload)), rng)
+        variances = [mechanism.variance(names) for names in _table_labels(workload)]
+        noisy: Any = mechanism.measure(records.count(data, _counted_tables(mechanism, workload)), rng)
         labels = table_inputs.labels(workload) or []
         listed = [_file_name(number, label, len(labels)) for number, label in enumerate(labels, start=1)]
-        for name, names, sides in zip(listed, _asked(workload), _sides(workload), strict=True):
+        for name, names, sides in zip(listed, _table_labels(workload), _sides(workload), strict=True):
             cells = itertools.product(*sides.values())
             estimates = mechanism.recombine(noisy, names).ravel().tolist()
             rows = ((*cell, estimate) for cell, estimate in zip(cells, estimates, strict=True))
@@ -70,7 +70,7 @@ def simulate(
     typer.echo(WARNING, err=True)
     out = report.console()
     out.print(f"written: {len(listed)} noisy tables and {INDEX} in {output}", markup=False, soft_wrap=True)
-    out.print(f"{answers.currencies(mechanism, REPORTED_DELTA)[:-1]}, if the noise were exact.")
+    out.print(f"{answers.privacy_text(mechanism, REPORTED_DELTA)[:-1]}, if the noise were exact.")
 
 
 def read_mechanism(path: str) -> tuple[Mechanism, Asked]:
@@ -85,7 +85,7 @@ def read_mechanism(path: str) -> tuple[Mechanism, Asked]:
         loaded = BlockMechanism.load(path)
         if not loaded.pieces:
             raise InvalidInputError(f"{path}: holds a mechanism that measures nothing")
-        return loaded, loaded.needed
+        return loaded, loaded.needed_tables
     if str(head["schema"]) != store.SCHEMA:
         raise FileFormatError(
             f"{path}: must follow the schema {SCHEMA!r} or {store.SCHEMA!r}, got {str(head['schema'])!r}"
@@ -106,17 +106,17 @@ def read_mechanism(path: str) -> tuple[Mechanism, Asked]:
     return mechanism, workload
 
 
-def _asked(workload: Asked) -> Sequence[Any]:
+def _table_labels(workload: Asked) -> Sequence[Any]:
     """Return what the mechanism calls each table: its attributes, or its name."""
     if isinstance(workload, UnionWorkload):
         return workload.table_names
     return (workload.tables if isinstance(workload, TableWorkload) else workload).sets
 
 
-def _counted(mechanism: Mechanism, workload: Asked) -> MarginalWorkload:
+def _counted_tables(mechanism: Mechanism, workload: Asked) -> MarginalWorkload:
     """Return the marginal tables of the records that the mechanism adds its noise to."""
     if isinstance(mechanism, BlockMechanism):
-        return mechanism.needed
+        return mechanism.needed_tables
     assert not isinstance(workload, UnionWorkload)
     return workload.tables if isinstance(workload, TableWorkload) else workload
 

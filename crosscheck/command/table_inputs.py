@@ -36,7 +36,7 @@ def read_numbers(text: str, name: str, workload: Workload) -> Numbers:
         pass
     if Path(text).suffix.lower() == ".csv":
         try:
-            with files.reading(text), open(text, encoding="utf-8-sig", newline="") as stream:
+            with files.errors_naming(text), open(text, encoding="utf-8-sig", newline="") as stream:
                 rows = [(number, row) for number, row in enumerate(csv.reader(stream), start=1) if row]
         except (UnicodeDecodeError, csv.Error) as error:
             raise FileFormatError(f"{text}: cannot be read as text: {error}") from error

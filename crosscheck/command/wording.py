@@ -71,23 +71,23 @@ def interval_text(interval: tuple[float, float]) -> str:
     return f"[{low:.{digits}g}, {high:.{digits}g}]"
 
 
-def percent(certificate: Certificate) -> str:
+def gap_percent(certificate: Certificate) -> str:
     """Return the gap of a certificate in percent, never less than rounding allows to say."""
     return f"{100 * max(certificate.gap, certificate.resolution):.3g} %"
 
 
-def clean(text: str) -> str:
+def terminal_text(text: str) -> str:
     """Return a user's text for a terminal: no markup, no control characters."""
     return escape("".join(letter if letter.isprintable() else "?" for letter in text))
 
 
 def names(workload: Workload, queries: npt.NDArray[np.intp]) -> str:
     """Return the names of some queries, cut after `LISTED`."""
-    listed = ", ".join(clean(workload.names[j]) for j in queries[:LISTED])
+    listed = ", ".join(terminal_text(workload.names[j]) for j in queries[:LISTED])
     return listed if len(queries) <= LISTED else f"{listed} and {len(queries) - LISTED} more"
 
 
-def spread(values: Array) -> str:
+def range_text(values: Array) -> str:
     """Return one number, or the least and the largest."""
     low, high = f"{values.min():.4g}", f"{values.max():.4g}"
     return low if low == high else f"{low} to {high}"

@@ -51,7 +51,7 @@ def check_drawable(folder: str) -> Path:
     return path
 
 
-def paint(name: str, folder: str, picture: Callable[[Any], None], columns: int = 1) -> list[Path]:
+def save_picture(name: str, folder: str, picture: Callable[[Any], None], columns: int = 1) -> list[Path]:
     """Draw a picture of one or more pairs of axes, side by side, and return its files, each written whole.
 
     Raises `BackendError` or `FileFormatError` as `check_drawable`.

@@ -11,21 +11,21 @@ def rounded_from(text: str) -> Interval:
     return float(text) - half, float(text) + half
 
 
-def about(value: float, allowance: float) -> Interval:
+def with_allowance(value: float, allowance: float) -> Interval:
     """Return a positive number with an allowance, relative, for what rounding or an optimiser may have changed."""
     return value * (1 - allowance), value * (1 + allowance)
 
 
-def meet(one: Interval, other: Interval) -> bool:
+def overlap(one: Interval, other: Interval) -> bool:
     """Whether two closed intervals have a number in common."""
     return one[0] <= other[1] and other[0] <= one[1]
 
 
 def is_rounding(text: str, interval: Interval) -> bool:
     """Whether a printed text is a rounding of some number of an interval."""
-    return meet(rounded_from(text), interval)
+    return overlap(rounded_from(text), interval)
 
 
-def lines(text: str) -> dict[str, tuple[str, ...]]:
+def parse_table(text: str) -> dict[str, tuple[str, ...]]:
     """Return a printed table as texts: a line each by its first word."""
     return {row[0]: tuple(row[1:]) for row in map(str.split, text.strip().splitlines())}

@@ -27,22 +27,22 @@ def table(
     return drawn
 
 
-def line(name: str, numbers: Mapping[str, str], columns: Sequence[str], stub: int, width: int) -> str:
+def format_line(name: str, numbers: Mapping[str, str], columns: Sequence[str], stub: int, width: int) -> str:
     """Return one line of a table that is printed as it comes; `stub` and `width` are a name's and a number's places."""
     return f"{name:<{stub}}" + "".join(f"{numbers.get(column, ''):>{width}}" for column in columns).rstrip()
 
 
-def write(out: Console, *lines: str, whole: bool = False) -> None:
+def print_lines(out: Console, *lines: str, whole: bool = False) -> None:
     """Print lines as they are: no markup is read in them, and none is broken where it is to stay `whole`."""
     for each in lines:
         out.print(each, markup=False, soft_wrap=whole)
 
 
-def yes(holds: bool) -> str:
+def yes_or_no(holds: bool) -> str:
     """Return whether something holds in a word."""
     return "yes" if holds else "NO"
 
 
-def wide(certified: bool) -> str:
+def uncertified_mark(certified: bool) -> str:
     """Return what is added to the name of a row that is not certified."""
     return "" if certified else " WIDE"

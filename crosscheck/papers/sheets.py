@@ -75,7 +75,7 @@ class _Registry(Mapping[str, Sheet]):
 SHEETS: Mapping[str, Sheet] = _Registry()  # tables and figures by name; the first is the default
 
 
-def listed() -> str:
+def sheet_names() -> str:
     """Return the names of all sheets in words, each paper's with what stands for all of them."""
     return "; ".join(
         ", ".join(f"{paper}/{name}" for name in (*folder.SHEETS, EVERYTHING))
@@ -83,7 +83,7 @@ def listed() -> str:
     )
 
 
-def chosen(names: Sequence[str]) -> dict[str, Sheet]:
+def select_sheets(names: Sequence[str]) -> dict[str, Sheet]:
     """Return sheets by name, a paper's but those `apart` for such as ``fitness/all``, the first where none is named.
 
     Raises `InvalidInputError` for an unknown name.

@@ -11,13 +11,13 @@ from dualmech.errors import UncertifiedWarning
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
-    """Solve without warnings: what is not certified says so in the table."""
+def without_warnings() -> Iterator[None]:
+    """Solve without warnings: the table shows what is not certified."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         yield
 
 
-def proven(certified: bool) -> Agreement:
+def certified_outcome(certified: bool) -> Agreement:
     """Return the outcome of a row in which nothing can disagree."""
     return Agreement.AGREE if certified else Agreement.WIDE

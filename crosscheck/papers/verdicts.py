@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from dualmech.crosscheck.papers.printed import Interval, meet, rounded_from
+from dualmech.crosscheck.papers.printed import Interval, overlap, rounded_from
 
 
 class Finding(Enum):
@@ -43,8 +43,8 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The outcome for a row on one instance."""
+class InstanceVerdict:
+    """The verdict on a row for one instance."""
 
     finding: Finding
     implied: Interval  # The squared costs that the fitting columns have in common
@@ -55,7 +55,7 @@ class Verdict:
     sources: int  # Number of independent columns among the fitting ones
 
 
-def verdict(evidence: Sequence[Evidence], cost: Interval) -> Verdict:
+def verdict(evidence: Sequence[Evidence], cost: Interval) -> InstanceVerdict:
     """Decide what a row of printed ratios says, given the proven interval of the least squared cost.
 
     The columns fit together at the costs that sources of the largest total weight imply. If the certified
@@ -64,9 +64,9 @@ def verdict(evidence: Sequence[Evidence], cost: Interval) -> Verdict:
     the instance may differ.
     """
     clusters = _clusters(evidence)
-    at_optimum = [cluster for cluster in clusters if meet(cluster, cost)]
+    at_optimum = [cluster for cluster in clusters if overlap(cluster, cost)]
     common = (at_optimum or clusters)[0] if clusters else cost
-    fitting = [item for item in evidence if meet(item.implied, common)]
+    fitting = [item for item in evidence if overlap(item.implied, common)]
     sources = len({item.source for item in fitting})
     names = tuple(item.column for item in fitting)
     others = tuple(item.column for item in evidence if item not in fitting)
@@ -76,7 +76,7 @@ def verdict(evidence: Sequence[Evidence], cost: Interval) -> Verdict:
         finding = Finding.ABOVE
     else:
         finding = Finding.DIFFERS
-    return Verdict(
+    return InstanceVerdict(
         finding, common, (common[0] / cost[1] - 1, common[1] / cost[0] - 1), names, others, sources
     )
 

@@ -2,7 +2,7 @@
 
 Every builder takes a workload and a squared privacy cost Δ², and returns a `dualmech.LinearGaussianMechanism`
 that spends it exactly. Neighbours differ by one record added or removed. Builders named ``…_matrix`` return
-the strategy itself, one query a row, to weight its queries or to judge it.
+the strategy itself, one query per row, to weight its queries or to judge it.
 
 The mechanisms of local privacy (`LocalRival`) are fixed: their builders take a number of user types and ε, and what
 they return takes any workload.

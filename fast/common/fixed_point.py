@@ -37,7 +37,7 @@ WARM_SHARE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class CommonProgram:
     """The bounds in units of order one, less what they have in common."""
 
     bounds: Array  # (p, r, r) ``(P_i - shift) / unit``, positive definite but for rounding
@@ -45,10 +45,10 @@ class Program:
     unit: float  # mean variance of the ``P_i - shift``
 
     @classmethod
-    def of(cls, bounds: Array) -> Program:
+    def of(cls, bounds: Array) -> CommonProgram:
         """Take away what the covariances have in common."""
         count, size, _ = bounds.shape
-        lower = -raised(-bounds, -bounds[0])
+        lower = -raise_above_bounds(-bounds, -bounds[0])
         excess = bounds - lower
         traces = [float(np.trace(excess.sum(axis=0))), EPS * float(np.trace(bounds.sum(axis=0)))]
         unit = max(traces) / (count * size) or 1.0
@@ -65,7 +65,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Point:
+class CommonPoint:
     """The two sides of the gap, in the problem's own units, with the covariance (r, r) that reaches the first."""
 
     objective: float
@@ -74,10 +74,10 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
-    """Where the fixed point stands."""
+class CommonState:
+    """The state of the fixed point."""
 
-    spectrum: Point  # what is proven here
+    spectrum: CommonPoint  # what is proven here
     factors: Array  # factors, pulled, last_pulled: (p, r, r) V_i, ``P_i V_i``, and the same one step earlier
     pulled: Array
     last_pulled: Array
@@ -87,31 +87,31 @@ class State:
     @property
     def weights(self) -> Array:
         """The dual weights ``Y_i = V_i V_i'``."""
-        return self.factors @ _transposed(self.factors)
+        return self.factors @ _transpose(self.factors)
 
 
-def start(program: Program, weights: Array | None = None) -> State:
+def start(program: CommonProgram, weights: Array | None = None) -> CommonState:
     """Begin with equal weights, or near those of an earlier solution."""
     count, size, _ = program.bounds.shape
     factors = np.broadcast_to(np.eye(size) / np.sqrt(count), program.bounds.shape)
     spent = 0
     if weights is not None:
-        values, vectors = np.linalg.eigh((weights + _transposed(weights)) / 2)
+        values, vectors = np.linalg.eigh((weights + _transpose(weights)) / 2)
         values = (1 - WARM_SHARE) * np.maximum(values, 0.0) + WARM_SHARE / count
         factors, spent = _polar(vectors * np.sqrt(values)[:, None, :])
         spent += count
     pulled = program.bounds @ factors
-    return _looked_at(program, State(_NOWHERE, factors, pulled, pulled, 0, spent))
+    return _with_gap(program, CommonState(_NOWHERE, factors, pulled, pulled, 0, spent))
 
 
-def step(program: Program, state: State) -> State:
-    """Take a round of steps, then look at the gap."""
+def step(program: CommonProgram, state: CommonState) -> CommonState:
+    """Take a round of steps, then compute the gap."""
     for _ in range(ROUND):
-        state = _advanced(program, state)
-    return _looked_at(program, state)
+        state = _momentum_step(program, state)
+    return _with_gap(program, state)
 
 
-def raised(bounds: Array, covariance: Array) -> Array:
+def raise_above_bounds(bounds: Array, covariance: Array) -> Array:
     """Return the covariance plus what lifts it above every bound but for rounding, the worst violation first."""
     missing = [_positive_part(bound - covariance) for bound in bounds]
     order = np.argsort([-np.trace(part) for part in missing], kind="stable")
@@ -121,7 +121,7 @@ def raised(bounds: Array, covariance: Array) -> Array:
     return (covariance + covariance.T) / 2
 
 
-def _advanced(program: Program, state: State) -> State:
+def _momentum_step(program: CommonProgram, state: CommonState) -> CommonState:
     """Take one step with momentum, or a plain one where momentum lowers the value."""
     momentum = state.age / (state.age + MEMORY)
     factors, spent = _polar(state.pulled + momentum * (state.pulled - state.last_pulled))
@@ -130,20 +130,20 @@ def _advanced(program: Program, state: State) -> State:
     if momentum and np.vdot(pulled, factors) < reached:
         factors, more = _polar(state.pulled)
         pulled, age, spent = program.bounds @ factors, 1, spent + more
-    return State(state.spectrum, factors, pulled, state.pulled, age, state.decompositions + spent)
+    return CommonState(state.spectrum, factors, pulled, state.pulled, age, state.decompositions + spent)
 
 
-def _looked_at(program: Program, state: State) -> State:
-    """Return the state with what is proven there."""
-    fitted = (state.pulled @ _transposed(state.factors)).sum(axis=0)
-    inner = raised(program.bounds, (fitted + fitted.T) / 2)
-    point = Point(
+def _with_gap(program: CommonProgram, state: CommonState) -> CommonState:
+    """Return the state with both sides of its gap."""
+    fitted = (state.pulled @ _transpose(state.factors)).sum(axis=0)
+    inner = raise_above_bounds(program.bounds, (fitted + fitted.T) / 2)
+    point = CommonPoint(
         program.value(float(np.trace(inner))),
         program.value(float(np.vdot(state.pulled, state.factors))),
         program.covariance(inner),
     )
     spent = state.decompositions + 2 * len(program.bounds) - 1
-    return State(point, state.factors, state.pulled, state.last_pulled, state.age, spent)
+    return CommonState(point, state.factors, state.pulled, state.last_pulled, state.age, spent)
 
 
 def _polar(blocks: Array) -> tuple[Array, int]:
@@ -154,7 +154,7 @@ def _polar(blocks: Array) -> tuple[Array, int]:
     """
     decompositions, clear = 0, False
     while not clear and decompositions < MOST_DECOMPOSITIONS:
-        values, vectors = np.linalg.eigh((blocks @ _transposed(blocks)).sum(axis=0))
+        values, vectors = np.linalg.eigh((blocks @ _transpose(blocks)).sum(axis=0))
         decompositions += 1
         floor = len(values) * EPS * values[-1]
         blocks = (vectors / np.sqrt(np.maximum(values, floor))) @ vectors.T @ blocks
@@ -168,8 +168,8 @@ def _positive_part(matrix: Array) -> Array:
     return np.asarray(kept @ kept.T)
 
 
-def _transposed(blocks: Array) -> Array:
+def _transpose(blocks: Array) -> Array:
     return np.swapaxes(blocks, 1, 2)
 
 
-_NOWHERE = Point(np.inf, 0.0, np.zeros((0, 0)))  # what is known before the first look
+_NOWHERE = CommonPoint(np.inf, 0.0, np.zeros((0, 0)))  # what is known before the first look

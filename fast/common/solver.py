@@ -14,7 +14,7 @@ from dualmech.fast.common import fixed_point
 from dualmech.fast.engine import loop, threads
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.progress import Status
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("auto", "closed_form", "fixed_point")
@@ -26,13 +26,13 @@ def solve(
     problem: CommonMechanism, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    chosen = _chosen(problem, method)
-    answered = partial(judged, problem, tol=limits.tol, solver=f"fast:{method}")
+    chosen = _choose_method(problem, method)
+    answered = partial(judged_solution, problem, tol=limits.tol, solver=f"fast:{method}")
     began = time.perf_counter()
     if problem.trivial:
         nothing = np.zeros(problem.bounds.shape)
         return answered(nothing[0], CommonDual(nothing), otherwise=Status.STALLED, message=TRIVIAL)
-    with threads.suited_to(len(problem.basis)), np.errstate(all="ignore"):
+    with threads.threads_for_rank(len(problem.basis)), np.errstate(all="ignore"):
         if chosen == "closed_form":
             covariance, weights = closed_form(*problem.bounds)
             found: dict[str, Any] = {"otherwise": Status.ROUNDING, "iterations": 1}
@@ -44,7 +44,7 @@ def solve(
                 "iterations": outcome.iterations,
                 "history": outcome.history,
             }
-        primal = problem.feasible(_raised(problem.bounds, covariance))
+        primal = problem.feasible(_raise_in_units(problem.bounds, covariance))
     seconds = time.perf_counter() - began
     return answered(primal, CommonDual(weights), seconds=seconds, **found)
 
@@ -61,7 +61,7 @@ def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
     return covariance, np.stack([projector, np.eye(len(values)) - projector])
 
 
-def _chosen(problem: CommonMechanism, method: str) -> str:
+def _choose_method(problem: CommonMechanism, method: str) -> str:
     validate.choice(METHODS, method=method)
     count = len(problem.bounds)
     if method == "closed_form" and count > 2:
@@ -69,8 +69,10 @@ def _chosen(problem: CommonMechanism, method: str) -> str:
     return ("closed_form" if count == 2 else "fixed_point") if method == "auto" else method
 
 
-def _ascend(bounds: Array, limits: loop.Limits, weights: Array | None) -> loop.Outcome[fixed_point.State]:
-    program = fixed_point.Program.of(bounds)
+def _ascend(
+    bounds: Array, limits: loop.Limits, weights: Array | None
+) -> loop.Outcome[fixed_point.CommonState]:
+    program = fixed_point.CommonProgram.of(bounds)
     return loop.run(fixed_point.start(program, weights), partial(fixed_point.step, program), limits)
 
 
@@ -87,7 +89,7 @@ def _weights(problem: CommonMechanism, start: Solution | None) -> Array | None:
     return np.asarray(weights)
 
 
-def _raised(bounds: Array, covariance: Array) -> Array:
+def _raise_in_units(bounds: Array, covariance: Array) -> Array:
     """Return the covariance raised above every bound with each coordinate in its own unit, as it will be judged.
 
     Only rounding is left to raise, but what is rounding in the units of the noisiest coordinate may be much in those
@@ -95,4 +97,4 @@ def _raised(bounds: Array, covariance: Array) -> Array:
     """
     units = np.sqrt(np.diagonal(bounds, axis1=1, axis2=2).max(axis=0))
     scale = units * units[:, None]
-    return fixed_point.raised(bounds / scale, covariance / scale) * scale
+    return fixed_point.raise_above_bounds(bounds / scale, covariance / scale) * scale

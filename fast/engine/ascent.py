@@ -1,6 +1,6 @@
 """The ascent of a dual function: a safeguarded fixed point with a Newton finish, and its certified answer.
 
-Both work on the dual weights of a `Program` at the cost of one k-by-k decomposition a step, k the rank of the
+Both work on the dual weights of a `FidelityProgram` at the cost of one k-by-k decomposition a step, k the rank of the
 workload. The fixed point is cheap; Newton's method converges in a handful of steps whatever the workload, but
 each costs a factorisation of the size of all weights. After a few steps of the first, the solver compares what
 each would still cost, in operations and not in seconds, so that a run can be repeated.
@@ -20,7 +20,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import fixed_point, loop, newton, threads
 from dualmech.fast.engine.dual_function import Evaluable, Evaluated
 from dualmech.progress import Progress, Status
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("auto", "fixed_point", "newton")
@@ -52,7 +52,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ascent(Generic[S]):
-    """Where the solver stands: in the fixed point, or in Newton's method once that has begun."""
+    """The state of the solver: in the fixed point, or in Newton's method once that has begun."""
 
     at: S
     decompositions: int
@@ -64,7 +64,7 @@ class Ascent(Generic[S]):
         return self.at.spectrum
 
     def after(self, at: T) -> Ascent[T]:
-        """Return where the solver stands after a step, its decompositions counted."""
+        """Return the state after a step, its decompositions counted."""
         return Ascent(at, self.decompositions + at.decompositions, self.gaps)
 
 
@@ -78,13 +78,13 @@ def solve(
 ) -> Solution:
     """Set up the task, ascend, and let the problem judge; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
-    with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
+    with threads.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
         asked = task(problem)
         program = asked.reduction.program
         answer = _run(asked, limits, method, _first_weights(asked, start))
-        left = _left(limits, answer)
+        left = _remaining_limits(limits, answer)
         if method == "auto" and left is not None and _second_try(program, answer):
-            answer = _better(answer, _run(asked, left, "newton", _uniform(program)))
+            answer = _better_solution(answer, _run(asked, left, "newton", _uniform(program)))
     return replace(answer, solver=f"fast:{method}")
 
 
@@ -97,7 +97,7 @@ def _run(task: Task, limits: loop.Limits, method: str, weights: Array) -> Soluti
         limits,
     )
     primal = problem.feasible(task.reduction.covariance(outcome.primal.spectrum.covariance()))
-    return outcome.judged(problem, primal, task.dual(outcome.dual.spectrum.weights), limits)
+    return outcome.solution(problem, primal, task.dual(outcome.dual.spectrum.weights), limits)
 
 
 def _second_try(program: Evaluable, answer: Solution) -> bool:
@@ -107,12 +107,12 @@ def _second_try(program: Evaluable, answer: Solution) -> bool:
     return answer.status in again and neighbours + queries <= LARGEST_NEWTON
 
 
-def _better(first: Solution, second: Solution) -> Solution:
+def _better_solution(first: Solution, second: Solution) -> Solution:
     """Return the better covariance with the better weights, whichever run found them, judged together."""
     points = [answer for answer in (second, first) if answer.certificate.feasible] or [first]
     primal = min(points, key=lambda answer: answer.objective * (1 + answer.certificate.resolution))
     dual = max((second, first), key=lambda answer: answer.lower_bound)
-    return judged(
+    return judged_solution(
         first.problem,
         primal.primal,
         dual.dual,
@@ -120,22 +120,22 @@ def _better(first: Solution, second: Solution) -> Solution:
         otherwise=Status.STALLED if second.status is Status.CERTIFIED else second.status,
         iterations=first.iterations + second.iterations,
         seconds=first.seconds + second.seconds,
-        history=first.history + tuple(_later(news, first) for news in second.history),
+        history=first.history + tuple(_continued_progress(news, first) for news in second.history),
     )
 
 
-def _left(limits: loop.Limits, first: Solution) -> loop.Limits | None:
-    """Return what a second run may still use, its news numbered on from the first; None where that is nothing."""
+def _remaining_limits(limits: loop.Limits, first: Solution) -> loop.Limits | None:
+    """Return the limits of a second run, its progress numbered on from the first; None where nothing is left."""
     steps, tell = limits.max_iterations - first.iterations, limits.callback
     seconds = None if limits.time_limit is None else limits.time_limit - first.seconds
     if steps <= 0 or (seconds is not None and seconds <= 0):
         return None
-    following = None if tell is None else (lambda news: tell(_later(news, first)))
+    following = None if tell is None else (lambda news: tell(_continued_progress(news, first)))
     return replace(limits, max_iterations=steps, time_limit=seconds, callback=following)
 
 
-def _later(news: Progress, first: Solution) -> Progress:
-    """Number the news of a second run on from the first."""
+def _continued_progress(news: Progress, first: Solution) -> Progress:
+    """Number the progress of a second run on from the first."""
     return replace(news, iteration=news.iteration + first.iterations, seconds=news.seconds + first.seconds)
 
 
@@ -150,7 +150,7 @@ def _first_weights(task: Task, start: Solution | None) -> Array:
         neighbours, queries = task.reduction.shape
         on_queries = "" if program.fixed else f" and {queries} queries"
         raise InvalidInputError(f"start must be a solution over {neighbours} neighbours{on_queries}")
-    return fixed_point.normalised(np.maximum(known, WARM_FLOOR * uniform), program.sizes[0])
+    return fixed_point.normalise(np.maximum(known, WARM_FLOOR * uniform), program.sizes[0])
 
 
 def _uniform(program: Evaluable) -> Array:

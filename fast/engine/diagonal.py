@@ -31,7 +31,7 @@ class DiagonalProgram:
 
     @property
     def operations(self) -> tuple[float, float]:
-        """Of a step of the fixed point and of one of Newton's method, about."""
+        """Approximate operations of a step of the fixed point and of one of Newton's method."""
         entries = self.squares.nnz + self.reach.nnz
         return 20.0 * entries, 40.0 * entries * max(1, entries // self.squares.shape[1])
 
@@ -63,16 +63,16 @@ class DiagonalSpectrum:
     @property
     def gains(self) -> Array:
         """``d_i' Σ⁻¹ d_i``, then ``v_j Σ v_j'``."""
-        return self._gathered(self.mean / self.moved, self.moved / self.mean)
+        return self._sum_by_group(self.mean / self.moved, self.moved / self.mean)
 
     def gradient(self) -> Array:
         """Return the gradient of the smoothed function."""
-        return self._gathered((self.mean + self.smoothing) / self.moved, self.moved / self.mean)
+        return self._sum_by_group((self.mean + self.smoothing) / self.moved, self.moved / self.mean)
 
     def gradient_slope(self) -> Array:
         """Return the derivative of the gradient by the smoothing."""
         slope = -self.mean / (2 * self.mean + self.smoothing)
-        return self._gathered((1 + slope) / self.moved, -slope * self.moved / self.mean**2)
+        return self._sum_by_group((1 + slope) / self.moved, -slope * self.moved / self.mean**2)
 
     @property
     def barrier(self) -> float:
@@ -109,18 +109,18 @@ class DiagonalSpectrum:
     def _relative(self) -> tuple[sp.csr_array, sp.csr_array | None, Array]:
         """Return ``t_i²`` and ``u_j²``, how a relative change of a weight moves each block, and how that bends G."""
         program, mean = self.program, self.mean
-        own = sp.csr_array(_scaled(program.reach, self.weights[: self.neighbours], 1 / self.moved))
+        own = sp.csr_array(_scale(program.reach, self.weights[: self.neighbours], 1 / self.moved))
         kernel = mean**2 / (2 * mean + self.smoothing)
         if program.fixed:
             return own, None, kernel
-        return own, _scaled(program.squares, self.weights[self.neighbours :], self.moved / mean**2), kernel
+        return own, _scale(program.squares, self.weights[self.neighbours :], self.moved / mean**2), kernel
 
-    def _gathered(self, of_neighbours: Array, of_queries: Array) -> Array:
+    def _sum_by_group(self, of_neighbours: Array, of_queries: Array) -> Array:
         first = np.asarray(self.program.reach @ of_neighbours)
         if self.program.fixed:
             return first
         return np.concatenate([first, np.asarray(self.program.squares @ of_queries)])
 
 
-def _scaled(matrix: sp.csr_array, rows: Array, columns: Array) -> sp.csr_array:
+def _scale(matrix: sp.csr_array, rows: Array, columns: Array) -> sp.csr_array:
     return sp.csr_array(matrix.multiply(rows[:, None]).multiply(columns[None, :]))

@@ -1,4 +1,4 @@
-"""What the fixed point and Newton's method ask of a dual function, whoever evaluates it."""
+"""What the fixed point and Newton's method need of a dual function, however it is evaluated."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Evaluable(Protocol):
 
     @property
     def operations(self) -> tuple[float, float]:
-        """Of a step of the fixed point and of one of Newton's method, about."""
+        """Approximate operations of a step of the fixed point and of one of Newton's method."""
 
     def at(self, weights: Array) -> Any:
         """Evaluate."""

@@ -43,7 +43,7 @@ GRADED = 1e-6  # ratio of singular values below which squaring them in a Gram ma
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class FidelityProgram:
     """The reduced data of one problem: V (m, k), and D (k, s), dense, sparse, or None for the identity.
 
     Where `fixed`, the queries have no weights μ of their own to vary: ``Q = V' V``. `offsets` (s,) are costs
@@ -64,7 +64,7 @@ class Program:
 
     @property
     def operations(self) -> tuple[float, float]:
-        """Of a step of the fixed point and of one of Newton's method, about."""
+        """Approximate operations of a step of the fixed point and of one of Newton's method."""
         neighbours, queries, rank = self.sizes
         size = neighbours + queries
         first = 12.0 * rank**3 + 4.0 * size * rank**2
@@ -195,7 +195,7 @@ class Spectrum:
         return [(NODE_SPACING * float(np.exp(u)), self.mean * np.exp(-shifted * np.exp(u))) for u in points]
 
 
-def decompose(program: Program, weights: Array) -> Spectrum:
+def decompose(program: FidelityProgram, weights: Array) -> Spectrum:
     """Evaluate the dual function at strictly positive weights, with the accuracy that they need.
 
     An eigendecomposition of the Gram matrix is quickest, but squares the singular values; where they spread
@@ -209,7 +209,7 @@ def decompose(program: Program, weights: Array) -> Spectrum:
     return spectrum if program.offsets is None else replace(spectrum, offsets=program.offsets)
 
 
-def _by_gram(program: Program, weights: Array) -> Spectrum | None:
+def _by_gram(program: FidelityProgram, weights: Array) -> Spectrum | None:
     neighbours, _, _ = program.sizes
     scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:, None])
     queries, moves = program.queries, program.moves
@@ -242,7 +242,7 @@ def _by_gram(program: Program, weights: Array) -> Spectrum | None:
     return _spectrum(weights, values, first, last, root)
 
 
-def _by_factors(program: Program, weights: Array) -> Spectrum:
+def _by_factors(program: FidelityProgram, weights: Array) -> Spectrum:
     neighbours, _, _ = program.sizes
     scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:, None])
     weighted = program.queries if program.fixed else spread * program.queries

@@ -39,7 +39,7 @@ def step(program: Evaluable, state: FixedPointState) -> FixedPointState:
     position = np.log(spectrum.weights)
     residual = np.log(spectrum.gains / spectrum.fidelity)
     trail = (*state.trail, (position, residual))[-MEMORY:]
-    proposed = _evaluate(program, spectrum, _accelerated(trail, spectrum.weights))
+    proposed = _evaluate(program, spectrum, _anderson_step(trail, spectrum.weights))
     if proposed is not None and proposed.lower_bound >= spectrum.lower_bound:
         return FixedPointState(proposed, trail, proposed.decompositions)
     plain = _evaluate(program, spectrum, position + residual)
@@ -47,7 +47,7 @@ def step(program: Evaluable, state: FixedPointState) -> FixedPointState:
     return FixedPointState(spectrum if plain is None else plain, decompositions=spent)
 
 
-def _accelerated(trail: tuple[tuple[Array, Array], ...], weights: Array) -> Array:
+def _anderson_step(trail: tuple[tuple[Array, Array], ...], weights: Array) -> Array:
     """Mix the trail so that the residual, weighted as it enters F, would be least (Anderson, type II)."""
     position, residual = trail[-1]
     target = position + POWER * residual
@@ -64,10 +64,10 @@ def _evaluate(program: Evaluable, spectrum: Evaluated, position: Array) -> Evalu
     step_taken = np.clip(position - np.log(spectrum.weights), -LONGEST, LONGEST)
     if not np.all(np.isfinite(step_taken)):
         return None
-    return program.at(normalised(spectrum.weights * np.exp(step_taken), spectrum.neighbours))
+    return program.at(normalise(spectrum.weights * np.exp(step_taken), spectrum.neighbours))
 
 
-def normalised(weights: Array, neighbours: int) -> Array:
+def normalise(weights: Array, neighbours: int) -> Array:
     """Return positive weights whose two parts each sum to 1; the second is empty where Q is fixed."""
     parts = []
     for part in (weights[:neighbours], weights[neighbours:]):

@@ -36,7 +36,7 @@ Solver = Callable[[Array], tuple[Array, Array]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class WeightingProgram:
     """The reduced data: all costs positive, no row or column of the sensitivities all zero."""
 
     costs: Array  # (k,) c, in units in which they sum to 1
@@ -46,7 +46,7 @@ class Program:
     units: Array  # (k,) the weights that are called 1
 
     @classmethod
-    def of(cls, costs: Array, sensitivities: Matrix, power: int) -> Program:
+    def of(cls, costs: Array, sensitivities: Matrix, power: int) -> WeightingProgram:
         """Bring costs and weights to units of order one."""
         units = (costs / np.asarray(sensitivities.mean(axis=1)).ravel()) ** (1 / (power + 1))
         units = units / (sensitivities.T @ units).max()
@@ -55,8 +55,8 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Point:
-    """Where the solver stands: weights x (k,) with slack (s,), dual weights y (s,), and what they prove.
+class InteriorPoint:
+    """The state of the solver: weights x (k,) with slack (s,), dual weights y (s,), and what they prove.
 
     `answer` (k,) is the better of two weights, scaled to spend exactly 1: x, and those that y asks for.
     """
@@ -70,22 +70,24 @@ class Point:
     decompositions: int = 0
 
     @property
-    def spectrum(self) -> Point:
+    def spectrum(self) -> InteriorPoint:
         """The two sides of the gap, for the loop."""
         return self
 
 
-def minimise(program: Program, limits: loop.Limits, margin: float = loop.MARGIN) -> loop.Outcome[Point]:
+def minimise(
+    program: WeightingProgram, limits: loop.Limits, margin: float = loop.MARGIN
+) -> loop.Outcome[InteriorPoint]:
     """Step until the gap is small enough; the answer is ``outcome.primal.answer`` times the program's units."""
     queries, neighbours = program.sensitivities.shape
     weights = np.full(queries, INSIDE)
     slack = 1 - program.sensitivities.T @ weights
-    first = _seen(program, weights, slack, np.full(neighbours, program.power / neighbours))
+    first = _evaluate(program, weights, slack, np.full(neighbours, program.power / neighbours))
     return loop.run(first, partial(_step, program), limits, margin)
 
 
-def _seen(program: Program, weights: Array, slack: Array, dual: Array) -> Point:
-    """Look at both sides from weights strictly inside."""
+def _evaluate(program: WeightingProgram, weights: Array, slack: Array, dual: Array) -> InteriorPoint:
+    """Evaluate both sides of the gap at strictly feasible weights."""
     p, costs, sensitivities = program.power, program.costs, program.sensitivities
     reach, spent = sensitivities @ dual, sensitivities.T @ weights
     asked = (costs / reach) ** (1 / (p + 1))
@@ -93,10 +95,10 @@ def _seen(program: Program, weights: Array, slack: Array, dual: Array) -> Point:
     values = [float((costs * each**-p).sum()) for each in candidates]
     best = int(np.argmin(values))
     bound = float((costs * reach**p) ** (1 / (p + 1)) @ np.ones(len(costs))) ** (p + 1) / dual.sum() ** p
-    return Point(weights, slack, dual, candidates[best], values[best], float(bound))
+    return InteriorPoint(weights, slack, dual, candidates[best], values[best], float(bound))
 
 
-def _step(program: Program, point: Point) -> Point:
+def _step(program: WeightingProgram, point: InteriorPoint) -> InteriorPoint:
     """Take a predictor step towards τ = 0 to see how far it gets, then the step for the τ that this suggests."""
     rows = _rows_times(program.sensitivities, point.weights)
     pull = program.power * program.costs * point.weights**-program.power
@@ -105,15 +107,15 @@ def _step(program: Program, point: Point) -> Point:
     products = point.slack * point.dual
     change, dual_change = solve(-products)
     slack_change = -(rows.T @ change)
-    first, last = _longest(point, change, slack_change, dual_change)
+    first, last = _step_limits(point, change, slack_change, dual_change)
     reached = (point.slack + first * slack_change) @ (point.dual + last * dual_change)
     target = (reached / products.sum()) ** 3 * products.mean()
     target = max(target, CENTRED * float(np.abs(residual).sum()) / len(products))
     change, dual_change = solve(target - products - first * last * slack_change * dual_change)
     slack_change = -(rows.T @ change)
-    first, last = (NEARLY * length for length in _longest(point, change, slack_change, dual_change))
+    first, last = (NEARLY * length for length in _step_limits(point, change, slack_change, dual_change))
     # The slack is moved, not computed anew: where it is small, a difference from 1 would be rounding.
-    moved = _seen(
+    moved = _evaluate(
         program,
         point.weights * (1 + first * change),
         point.slack + first * slack_change,
@@ -122,12 +124,12 @@ def _step(program: Program, point: Point) -> Point:
     return replace(moved, decompositions=point.decompositions + 1)
 
 
-def _equations(point: Point, rows: Matrix, residual: Array, curvature: Array) -> Solver:
+def _equations(point: InteriorPoint, rows: Matrix, residual: Array, curvature: Array) -> Solver:
     """Factor the Newton matrix; the solver takes the wanted change of the products s_j y_j to δ and the change of y."""
     ratio = point.dual / point.slack
     if rows.shape[0] <= rows.shape[1] and not sp.issparse(rows):
         half = rows * np.sqrt(ratio)
-        invert = _factored(half @ half.T, curvature)
+        invert = _factor(half @ half.T, curvature)
 
         def solve(wanted: Array) -> tuple[Array, Array]:
             change = invert(-residual - rows @ (wanted / point.slack))
@@ -136,7 +138,7 @@ def _equations(point: Point, rows: Matrix, residual: Array, curvature: Array) ->
         return solve
     root = np.sqrt(ratio)
     half = _rows_times(rows, 1 / np.sqrt(curvature)) * root
-    invert = _factored_sparse(half) if sp.issparse(half) else _factored(half.T @ half, np.ones(len(root)))
+    invert = _factor_sparse(half) if sp.issparse(half) else _factor(half.T @ half, np.ones(len(root)))
 
     def solve_dual(wanted: Array) -> tuple[Array, Array]:
         dual_change = root * invert(root * (wanted / point.dual - rows.T @ (residual / curvature)))
@@ -145,7 +147,7 @@ def _equations(point: Point, rows: Matrix, residual: Array, curvature: Array) ->
     return solve_dual
 
 
-def _factored(matrix: Array, diagonal: Array) -> Callable[[Array], Array]:
+def _factor(matrix: Array, diagonal: Array) -> Callable[[Array], Array]:
     """Factor ``matrix + diag(diagonal)``, brought to unit diagonal, in place; return what solves with it."""
     matrix[np.diag_indices(len(matrix))] += diagonal
     scale = 1 / np.sqrt(np.diagonal(matrix))
@@ -157,7 +159,7 @@ def _factored(matrix: Array, diagonal: Array) -> Callable[[Array], Array]:
     return lambda right: scale * scipy.linalg.cho_solve(factor, scale * right, check_finite=False)
 
 
-def _factored_sparse(half: Matrix) -> Callable[[Array], Array]:
+def _factor_sparse(half: Matrix) -> Callable[[Array], Array]:
     """Factor ``I + half' half``, from the rows of `half` with several entries; return what solves with it.
 
     A row with one entry adds to the diagonal alone. With the others as rows of B the matrix is ``Λ + B'B``, whose
@@ -168,8 +170,8 @@ def _factored_sparse(half: Matrix) -> Callable[[Array], Array]:
     alone, shared = rows[~several], rows[several]
     diagonal = 1 + np.asarray(alone.multiply(alone).sum(axis=0)).ravel()
     if shared.shape[0] >= shared.shape[1]:
-        return _factored((shared.T @ shared).toarray(), diagonal)
-    inner = _factored((shared @ sp.diags_array(1 / diagonal) @ shared.T).toarray(), np.ones(shared.shape[0]))
+        return _factor((shared.T @ shared).toarray(), diagonal)
+    inner = _factor((shared @ sp.diags_array(1 / diagonal) @ shared.T).toarray(), np.ones(shared.shape[0]))
     return lambda right: (right - shared.T @ inner(shared @ (right / diagonal))) / diagonal
 
 
@@ -178,7 +180,9 @@ def _rows_times(matrix: Matrix, factors: Array) -> Matrix:
     return sp.diags_array(factors) @ matrix if sp.issparse(matrix) else matrix * factors[:, None]
 
 
-def _longest(point: Point, change: Array, slack_change: Array, dual_change: Array) -> tuple[float, float]:
+def _step_limits(
+    point: InteriorPoint, change: Array, slack_change: Array, dual_change: Array
+) -> tuple[float, float]:
     """Return how far, 1 at most, the weights and the dual weights can go before something becomes negative."""
     primal = min(_to_zero(np.ones(len(change)), change), _to_zero(point.slack, slack_change))
     return min(primal, 1.0), min(_to_zero(point.dual, dual_change), 1.0)

@@ -12,7 +12,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InputTypeError
 from dualmech.progress import Callback, Progress, Status
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 
 MOST_STEPS = 1000  # steps of a run whose user does not say how many
 PATIENCE = 30  # steps without a smaller gap after which a solver counts as stalled
@@ -24,7 +24,7 @@ MARGIN = 0.5  # share of the tolerance that a solver aims at; the rest is for th
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """What a user asks of a run: the gap, when to give up, and who hears of its progress."""
+    """The limits of a run: the gap to prove, steps, seconds, and a callback for progress."""
 
     tol: float
     max_iterations: int = MOST_STEPS
@@ -33,14 +33,14 @@ class Limits:
     steps_given: bool = False
 
     @classmethod
-    def checked(
+    def validated(
         cls,
         tol: float,
         max_iterations: int | None = None,
         time_limit: float | None = None,
         callback: Callback | None = None,
     ) -> Limits:
-        """Refuse what cannot be meant."""
+        """Return the limits of a user's options; refuse those that are not allowed."""
         if callback is not None and not callable(callback):
             raise InputTypeError(f"callback must be callable, got {type(callback).__name__}")
         return cls(
@@ -90,15 +90,15 @@ class Outcome(Generic[S]):
     seconds: float
     history: tuple[Progress, ...]
 
-    def judged(self, problem: Any, primal: Any, dual: Any, limits: Limits, **more: Any) -> Solution:
-        """Let the problem judge what the run found; `more` overrules what is said of the run."""
+    def solution(self, problem: Any, primal: Any, dual: Any, limits: Limits, **more: Any) -> Solution:
+        """Let the problem judge what the run found; `more` overrides fields of the solution."""
         said: dict[str, Any] = {
             "otherwise": self.reason or Status.STALLED,
             "iterations": self.iterations,
             "seconds": self.seconds,
             "history": self.history,
         }
-        return judged(problem, primal, dual, tol=limits.tol, **(said | more))
+        return judged_solution(problem, primal, dual, tol=limits.tol, **(said | more))
 
 
 def run(

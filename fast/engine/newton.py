@@ -68,7 +68,7 @@ class Direction:
 
 def start(spectrum: Evaluated) -> NewtonState:
     """Begin at the weights of a spectrum, with slacks that are neither too small nor negative."""
-    sides, gradient = _sides(spectrum), spectrum.gradient()
+    sides, gradient = _sum_indicators(spectrum), spectrum.gradient()
     multipliers = sides.T @ (spectrum.weights * gradient) / (sides.T @ spectrum.weights)
     natural = sides @ multipliers - gradient
     centre = float(np.mean(spectrum.weights * np.abs(natural)))
@@ -88,10 +88,10 @@ def step(program: Evaluable, state: NewtonState, tol: float, careful: bool = Fal
     least = ENOUGH * tol * spectrum.fidelity / (len(weights) + len(spectrum.values))
     singular = spectrum.values[0] < NEARLY_SINGULAR * mean
     if careful or singular:
-        direction = _short(state, mean, least, CAREFULLY if careful else OFF_CENTRE)
+        direction = _path_following(state, mean, least, CAREFULLY if careful else OFF_CENTRE)
     else:
-        direction = _long(state, mean, least)
-    reach, slack_reach = _reach(direction.weights), _reach(direction.slacks)
+        direction = _predictor_corrector(state, mean, least)
+    reach, slack_reach = _step_limit(direction.weights), _step_limit(direction.slacks)
     slacks = np.maximum(state.slacks * (1 + slack_reach * direction.slacks), SMALLEST)
     allowed = _potential(spectrum, direction.target) - SLACKENING * direction.target * len(weights)
     spent = 0
@@ -109,7 +109,7 @@ def step(program: Evaluable, state: NewtonState, tol: float, careful: bool = Fal
     return NewtonState(best, slacks, multipliers, reach, spent)
 
 
-def _long(state: NewtonState, mean: float, least: float) -> Direction:
+def _predictor_corrector(state: NewtonState, mean: float, least: float) -> Direction:
     """Return a predictor-corrector direction (Mehrotra's rule for the centring)."""
     products = state.spectrum.weights * state.slacks
     here = state.spectrum.smoothed(mean)
@@ -117,7 +117,7 @@ def _long(state: NewtonState, mean: float, least: float) -> Direction:
     uphill = _residual(state, here)
     predictor, _ = solve(uphill)
     predictor_slack = -products * (1 + predictor)
-    reach, slack_reach = _reach(predictor), _reach(predictor_slack / products)
+    reach, slack_reach = _step_limit(predictor), _step_limit(predictor_slack / products)
     predicted = (1 + reach * predictor) * (products + slack_reach * predictor_slack)
     lag = float(np.abs(uphill + products).mean())
     target = max(mean * min(1.0, float(predicted.mean()) / mean) ** 3, LAG * lag, least)
@@ -127,7 +127,7 @@ def _long(state: NewtonState, mean: float, least: float) -> Direction:
     return Direction(change, slack_change, shift, target)
 
 
-def _short(state: NewtonState, mean: float, least: float, margin: float) -> Direction:
+def _path_following(state: NewtonState, mean: float, least: float, margin: float) -> Direction:
     """Return a direction to a nearby τ, along the path: where the optimum is singular, G bends as fast as τ falls.
 
     There small weights, slacks and n are proportional to τ, so the gradient's own dependence on τ must be followed
@@ -144,7 +144,7 @@ def _short(state: NewtonState, mean: float, least: float, margin: float) -> Dire
 
 def _residual(state: NewtonState, spectrum: Evaluated) -> Array:
     """Return ``w (gradient - a)`` of G at the spectrum's own τ."""
-    return spectrum.weights * (spectrum.gradient() - _sides(spectrum) @ state.multipliers)
+    return spectrum.weights * (spectrum.gradient() - _sum_indicators(spectrum) @ state.multipliers)
 
 
 def _potential(spectrum: Evaluated, smoothing: float) -> float:
@@ -154,14 +154,14 @@ def _potential(spectrum: Evaluated, smoothing: float) -> float:
     return float(smooth.linear @ smooth.weights) + 2 * float(smooth.mean.sum()) + smoothing * barrier
 
 
-def _sides(spectrum: Evaluated) -> Array:
+def _sum_indicators(spectrum: Evaluated) -> Array:
     """Return the indicators of what sums to 1: neighbours, and queries where these have weights of free scale."""
     first = np.arange(len(spectrum.weights)) < spectrum.neighbours
     sides = [first] if first.all() or spectrum.offsets is not None else [first, ~first]
     return np.stack(sides, axis=1).astype(np.float64)
 
 
-def _reach(relative_change: Array) -> float:
+def _step_limit(relative_change: Array) -> float:
     """Return the longest step at most 1 that keeps ``1 + step · change`` positive."""
     worst = float(-relative_change.min())
     return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0
@@ -180,11 +180,11 @@ def _factor(spectrum: Evaluated, products: Array) -> Callable[[Array], tuple[Arr
         solution[coupled] = scipy.linalg.cho_solve(factor, right_side[coupled], check_finite=False)
         return solution
 
-    border = _sides(spectrum) * spectrum.weights[:, None]
+    border = _sum_indicators(spectrum) * spectrum.weights[:, None]
     bordered = inverse(border)
     corner = border.T @ bordered
 
-    missing = 1 - _sides(spectrum).T @ spectrum.weights
+    missing = 1 - _sum_indicators(spectrum).T @ spectrum.weights
 
     def solve(right_side: Array) -> tuple[Array, Array]:
         free = inverse(right_side)

@@ -1,8 +1,8 @@
 """Weights that orbits tie together: the dual function of several blocks, or of a program whose weights are equal.
 
-Each *part* is a `Program` of its own; its weight i is ``share_i`` times the weight of a group. The dual function is the
-sum of theirs, and so are value, gradient, Hessian and barrier, gathered by group. With a part for each block of a union
-of tables the shares are 1; with one part and an orbit of k equal weights they are 1/k.
+Each *part* is a `FidelityProgram` of its own; its weight i is ``share_i`` times the weight of a group. The dual
+function is the sum of the parts' functions, and so are value, gradient, Hessian and barrier, summed by group. With a
+part for each block of a union of tables the shares are 1; with one part and an orbit of k equal weights they are 1/k.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech.fast.engine.diagonal import DiagonalProgram, DiagonalSpectrum
-from dualmech.fast.engine.fidelity import Program, Spectrum
+from dualmech.fast.engine.fidelity import FidelityProgram, Spectrum
 from dualmech.validate import Array
 
 Index = npt.NDArray[np.intp]
@@ -30,7 +30,7 @@ SLAB_ENTRIES = 2**24  # entries of the groups' matrices that are held at a time 
 class Part:
     """A program, the group of each of its weights, and what share of the group's weight each has."""
 
-    program: Program
+    program: FidelityProgram
     groups: Index
     shares: Array
 
@@ -41,13 +41,13 @@ class Part:
 
     @property
     def operations(self) -> tuple[float, float]:
-        """That the gathered Hessian takes, from that of all weights and from a matrix for each group, about."""
+        """Approximate operations of the Hessian by group: from that of all weights, and from a matrix per group."""
         rank, members, groups = self.program.sizes[2], len(self.groups), len(np.unique(self.groups))
         return 15.0 * members**2 * rank, 2.0 * members * rank**2 + 2.0 * groups**2 * rank**2
 
     @property
     def by_members(self) -> bool:
-        """Whether the first of the two is the way."""
+        """Whether the first of the two takes fewer operations."""
         first, second = self.operations
         return self.distinct or (first <= second and len(self.groups) <= MOST_MEMBERS)
 
@@ -74,7 +74,7 @@ class OrbitProgram:
 
     @property
     def operations(self) -> tuple[float, float]:
-        """Of a step of the fixed point and of one of Newton's method, about."""
+        """Approximate operations of a step of the fixed point and of one of Newton's method."""
         first = sum(part.program.operations[0] for part in self.parts)
         second = sum(part.operations[0 if part.by_members else 1] for part in self.parts)
         if self.diagonal is not None:
@@ -89,7 +89,7 @@ class OrbitProgram:
         )
 
     def gather(self, values: list[Array], diagonal: Array | None) -> Array:
-        """Return sums by group of what each part's weights say."""
+        """Return sums by group of a value for each part's weights."""
         total = np.zeros(self.neighbours + self.queries) if diagonal is None else diagonal.copy()
         for part, own in zip(self.parts, values, strict=True):
             total += np.bincount(part.groups, own, len(total))
@@ -124,12 +124,12 @@ class OrbitSpectrum:
     @property
     def values(self) -> Array:
         """Singular values of all parts, ascending."""
-        return np.sort(self._all("values"))
+        return np.sort(self._concatenate("values"))
 
     @property
     def mean(self) -> Array:
         """The n of all parts."""
-        return self._all("mean")
+        return self._concatenate("mean")
 
     @property
     def gains(self) -> Array:
@@ -145,7 +145,7 @@ class OrbitSpectrum:
     @property
     def fidelity(self) -> float:
         """F."""
-        return float(self._all("values").sum())
+        return float(self._concatenate("values").sum())
 
     @property
     def lower_bound(self) -> float:
@@ -158,7 +158,7 @@ class OrbitSpectrum:
         """Largest cost times largest variance, or times the total: no scale matters (the judge recomputes)."""
         gains = self.gains
         variances = gains[self.neighbours :]
-        last = variances.max() if variances.size else (self._all("values") ** 2 / self.mean).sum()
+        last = variances.max() if variances.size else (self._concatenate("values") ** 2 / self.mean).sum()
         return float(gains[: self.neighbours].max() * last)
 
     @property
@@ -215,12 +215,12 @@ class OrbitSpectrum:
             if part.distinct:
                 total[np.ix_(groups, groups)] += _hessian(each, members)
             elif part.by_members:
-                total += _gathered(_hessian(each, members), groups, size)
+                total += _sum_by_group(_hessian(each, members), groups, size)
             else:
                 total += _by_matrices(each, members, groups, size)
         return total
 
-    def _all(self, name: str) -> Array:
+    def _concatenate(self, name: str) -> Array:
         own = [getattr(each, name) for each in self.spectra]
         return np.concatenate([*own, getattr(self.diagonal, name)] if self.diagonal is not None else own)
 
@@ -231,7 +231,7 @@ def _hessian(spectrum: Spectrum, members: Index) -> Array:
     return np.asarray(lower + np.tril(lower, -1).T)
 
 
-def _gathered(hessian: Array, groups: Index, size: int) -> Array:
+def _sum_by_group(hessian: Array, groups: Index, size: int) -> Array:
     entries = np.ones(len(groups)), (groups, np.arange(len(groups)))
     members: Any = sp.csr_array(entries, shape=(size, len(groups)))
     return np.asarray((members @ (members @ hessian).T).T)

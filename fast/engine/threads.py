@@ -1,4 +1,4 @@
-"""How many BLAS threads a solve gets: one for small matrices, where more only wait for each other."""
+"""How many BLAS threads a solve gets: one for small matrices, where more are slower."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def suited_to(rank: int) -> contextlib.AbstractContextManager[object]:
+def threads_for_rank(rank: int) -> contextlib.AbstractContextManager[object]:
     """Return a context with one BLAS thread where the rank is small, and the user's own number elsewhere."""
     if rank > FEW_ROWS:
         return contextlib.nullcontext()

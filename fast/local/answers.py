@@ -7,36 +7,36 @@ from typing import Any
 
 import numpy as np
 
-from dualmech.fast.local.points import Frame, Point, View, balanced
+from dualmech.fast.local.points import Frame, PatternPoint, View, balance_columns
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
 from dualmech.progress import Status
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 
 CHEAP = 20  # user types up to which the judge prices all patterns in no time
 
 
-def strategies(problem: LocalStrategy, frame: Frame, point: Point) -> list[LocalPoint]:
+def strategies(problem: LocalStrategy, frame: Frame, point: PatternPoint) -> list[LocalPoint]:
     """Return the strategy of the patterns that play a part at a point, and that of all."""
     rows = patterns.rows(point.sets, frame.epsilon)
     prior = point.share / point.share.sum() if frame.adversary else problem.prior
     found = []
     for chosen in (point.weights > point.slacks, np.ones(len(rows), dtype=bool)):
         if chosen.any():
-            weights = balanced(point.weights[chosen], rows[chosen])
+            weights = balance_columns(point.weights[chosen], rows[chosen])
             found.append(problem.feasible(LocalPoint(weights[:, None] * rows[chosen], prior)))
     return found
 
 
-def dual(frame: Frame, point: Point, view: View, relaxation: Relaxation | None = None) -> LocalDual:
+def dual(frame: Frame, point: PatternPoint, view: View, relaxation: Relaxation | None = None) -> LocalDual:
     """Return the dual weights of a point in the problem's own units."""
     prior = point.share / point.share.sum() if frame.adversary else None
     return LocalDual(view.matrix * frame.unit, point.costs * frame.unit**2, prior, relaxation)
 
 
-def cheap(problem: LocalStrategy, given: LocalDual) -> LocalDual:
-    """Return dual weights that take no time to judge: beyond few user types the closed-form bound is what counts."""
+def closed_form_weights(problem: LocalStrategy, given: LocalDual) -> LocalDual:
+    """Return dual weights that are quick to judge; beyond few user types they leave the closed-form bound to decide."""
     if problem.user_types <= CHEAP:
         return given
     return replace(given, relaxation=Relaxation.of(problem.user_types))
@@ -50,9 +50,9 @@ def best(
     points: list[Any] = [each if worst_case else each.strategy for each in candidates]
     if problem.user_types > CHEAP:
         # Pricing all patterns takes its time: it is done for one candidate.
-        values = [problem.certify(each, cheap(problem, weights)).objective for each in points]
+        values = [problem.certify(each, closed_form_weights(problem, weights)).objective for each in points]
         enough = min(values) + tol * abs(min(values))
         points = [next(p for p, value in zip(points, values, strict=True) if value <= enough)]
-    answers = [judged(problem, each, weights, tol=tol, **found) for each in points]
+    answers = [judged_solution(problem, each, weights, tol=tol, **found) for each in points]
     certified = (each for each in answers if each.status is Status.CERTIFIED)
     return next(certified, min(answers, key=lambda each: each.gap))

@@ -30,7 +30,7 @@ NEAR = 0.5  # Newton decrement at which a point counts as central enough
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class BoundProgram:
     """The variables' vectors, and what stands in M without any of them."""
 
     # first, second: (n + 1, m) a_i and c_i, those of the costs first, then of the squares, which have no sign, then
@@ -40,7 +40,7 @@ class Program:
     constant: Array  # (n + 1, n + 1) ``-T' Z Z' T``
 
     @classmethod
-    def of(cls, matrix: Array, share: Array, epsilon: float) -> Program:
+    def of(cls, matrix: Array, share: Array, epsilon: float) -> BoundProgram:
         """State the program for Z (n, k)."""
         size, excess = len(matrix), patterns.gain(epsilon)
         corner = np.eye(size + 1)[:, :1]
@@ -70,22 +70,22 @@ class Program:
         return np.asarray(self.constant + (product + product.T) / 2)
 
 
-def improved(problem: LocalStrategy, dual: LocalDual) -> LocalDual:
+def improve_bound(problem: LocalStrategy, dual: LocalDual) -> LocalDual:
     """Return dual weights with the same Z, and the least costs that multipliers prove for it."""
     prior = problem.prior if dual.prior is None else dual.prior
     unit = float(np.linalg.norm(dual.matrix))
     try:
-        costs, relaxation = relaxed(dual.matrix / unit, len(prior) * prior, problem.epsilon)
+        costs, relaxation = least_relaxed_costs(dual.matrix / unit, len(prior) * prior, problem.epsilon)
     except np.linalg.LinAlgError:
         return replace(dual, relaxation=Relaxation.of(len(prior)))
     scaled = {each.name: getattr(relaxation, each.name) * unit**2 for each in fields(relaxation)}
     return replace(dual, costs=costs * unit**2, relaxation=Relaxation(**scaled))
 
 
-def relaxed(matrix: Array, share: Array, epsilon: float) -> tuple[Array, Relaxation]:
+def least_relaxed_costs(matrix: Array, share: Array, epsilon: float) -> tuple[Array, Relaxation]:
     """Return the least costs that the multipliers allow for a Z of norm 1, and the multipliers."""
     size = len(share)
-    program = Program.of(matrix, share, epsilon)
+    program = BoundProgram.of(matrix, share, epsilon)
     free = 2 * size
     values = _start(program, size)
     price = np.zeros(len(values))
@@ -93,7 +93,7 @@ def relaxed(matrix: Array, share: Array, epsilon: float) -> tuple[Array, Relaxat
     weight = len(values) / float(values[:size].sum())
     for _ in range(STEPS):
         change, decrement = _newton(program, values, weight * price, free)
-        values = _moved(program, values, weight * price, change, free)
+        values = _line_search(program, values, weight * price, change, free)
         if decrement < NEAR:
             if len(values) <= CLOSE * weight * values[:size].sum():
                 break
@@ -107,7 +107,7 @@ def relaxed(matrix: Array, share: Array, epsilon: float) -> tuple[Array, Relaxat
     )
 
 
-def _start(program: Program, size: int) -> Array:
+def _start(program: BoundProgram, size: int) -> Array:
     """Return costs and multipliers for which M is positive definite."""
     values = np.ones(program.first.shape[1])
     largest = -float(np.linalg.eigvalsh(program.constant)[0])
@@ -120,7 +120,7 @@ def _start(program: Program, size: int) -> Array:
     raise np.linalg.LinAlgError("no costs make the matrix definite")
 
 
-def _newton(program: Program, values: Array, slope: Array, free: int) -> tuple[Array, float]:
+def _newton(program: BoundProgram, values: Array, slope: Array, free: int) -> tuple[Array, float]:
     """Return the Newton step and its decrement."""
     factor = _factor(program.matrix(values))
     if factor is None:
@@ -142,7 +142,7 @@ def _newton(program: Program, values: Array, slope: Array, free: int) -> tuple[A
     return change, float(np.sqrt(max(-gradient @ change, 0.0)))
 
 
-def _moved(program: Program, values: Array, slope: Array, change: Array, free: int) -> Array:
+def _line_search(program: BoundProgram, values: Array, slope: Array, change: Array, free: int) -> Array:
     """Go along a step to where the barrier function is least; along a line it is a sum of logarithms."""
     factor = _factor(program.matrix(values))
     moved = program.matrix(change) - program.constant

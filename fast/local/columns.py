@@ -9,7 +9,7 @@ import numpy as np
 
 from dualmech.fast.engine import loop
 from dualmech.fast.local import master, points
-from dualmech.fast.local.points import Frame, Point, View
+from dualmech.fast.local.points import Frame, PatternPoint, View
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.patterns import Sets
 
@@ -27,13 +27,13 @@ so many for each user type, and the gap has just become smaller."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Where the generation stands: a point on some patterns, what it proves, and the patterns to add.
+    """The state of column generation: a point on some patterns, what it proves, and the patterns to add.
 
     `objective` and `lower_bound` are in the units of the frame; in the worst case the sum of the squared lengths of
     the workload's columns is added to n times either, so that they cannot vanish.
     """
 
-    point: Point
+    point: PatternPoint
     view: View
     objective: float
     lower_bound: float
@@ -56,7 +56,7 @@ def generate(frame: Frame, limits: loop.Limits, begin: Columns | None = None) ->
     """Generate patterns until the gap is reached, from all intervals of the user types on a circle, or further."""
     if begin is None:
         first = points.start(frame, intervals(len(frame.share)))
-        begin = _seen(frame, first, CLOSER, 0)
+        begin = _solve_and_price(frame, first, CLOSER, 0)
     return loop.run(begin, partial(_step, frame, limits.tol), limits, margin=1.0)
 
 
@@ -66,7 +66,7 @@ def intervals(size: int) -> Sets:
     return np.vstack([places < length for length in range(1, size)])
 
 
-def priced(frame: Frame, point: Point, view: View, count: int) -> tuple[float, Sets]:
+def price_patterns(frame: Frame, point: PatternPoint, view: View, count: int) -> tuple[float, Sets]:
     """Price all patterns; return by how much the judge will raise all costs, and the sets that are worst."""
     size, excess = len(point.costs), patterns.gain(frame.epsilon)
     mixed = np.outer(point.costs, point.share)
@@ -89,15 +89,15 @@ def priced(frame: Frame, point: Point, view: View, count: int) -> tuple[float, S
     return rise, np.vstack(sets)[order[found[order] > 0]]
 
 
-def _seen(frame: Frame, point: Point, tol: float, steps: int) -> Columns:
+def _solve_and_price(frame: Frame, point: PatternPoint, tol: float, steps: int) -> Columns:
     """Solve on the patterns of a point to a tolerance, and price all others."""
     point, view, count = master.solve(frame, point, tol, MOST_STEPS)
-    rise, further = priced(frame, point, view, ADDED * len(frame.share))
-    objective, bound = sides(frame, point, view, rise)
+    rise, further = price_patterns(frame, point, view, ADDED * len(frame.share))
+    objective, bound = objective_and_bound(frame, point, view, rise)
     return Columns(point, view, objective, bound, further, steps + count)
 
 
-def sides(frame: Frame, point: Point, view: View, rise: float) -> tuple[float, float]:
+def objective_and_bound(frame: Frame, point: PatternPoint, view: View, rise: float) -> tuple[float, float]:
     """Return the objective of a point, and the bound that its dual weights prove if all costs must rise so much."""
     size = len(frame.share)
     bound = view.objective**2 / (float(point.costs.sum()) + size * rise)
@@ -125,6 +125,8 @@ def _step(frame: Frame, tol: float, columns: Columns) -> Columns:
     if not len(further):
         aim = CLOSER * min(aim, master.progress(frame, point, columns.view))
     product = aim * columns.view.objective / len(point.sets)
-    point = points.extended(point, playing, further, frame.epsilon, product)
-    seen = _seen(frame, point, max(aim, CLOSER * tol) if len(further) else aim, columns.decompositions)
+    point = points.replace_patterns(point, playing, further, frame.epsilon, product)
+    seen = _solve_and_price(
+        frame, point, max(aim, CLOSER * tol) if len(further) else aim, columns.decompositions
+    )
     return replace(seen, least_gap=min(columns.gap, columns.least_gap))

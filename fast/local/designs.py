@@ -1,4 +1,4 @@
-"""Subset selection with few outputs: the best strategy for workloads that treat all user types alike.
+"""Subset selection with few outputs: the best strategy for workloads that treat all user types equally.
 
 Where ``W'W = a I + b 1 1'`` every strategy whose rows are patterns of k user types with ``G`` of the same form is best,
 for the right k. Choosing all sets of k types is subset selection (Ye and Barg, "Optimal schemes for discrete
@@ -21,7 +21,7 @@ BASES = 4  # random sets whose translates are weighed, for each difference of pl
 MET = 1e-10  # largest miss of an equal share of a difference, relative, that counts as none
 
 
-def treats_all_alike(problem: LocalStrategy) -> bool:
+def treats_all_equally(problem: LocalStrategy) -> bool:
     """Whether ``W'W`` is a multiple of the identity but for a constant, and no prior tells user types apart."""
     gram = problem.root.T @ problem.root
     size = len(gram)
@@ -31,7 +31,7 @@ def treats_all_alike(problem: LocalStrategy) -> bool:
 
 
 def strategy(problem: LocalStrategy, rng: np.random.Generator) -> Array | None:
-    """Return such a strategy (m, n), or None where the random sets do not do."""
+    """Return such a strategy (m, n), or None where the random sets do not suffice."""
     size, excess = problem.user_types, patterns.gain(problem.epsilon)
     counts = np.arange(1, size)
     best = int(counts[np.argmax(counts * (size - counts) / (size + excess * counts) ** 2)])

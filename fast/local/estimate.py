@@ -38,10 +38,10 @@ def solve(problem: NonnegativeEstimate, limits: loop.Limits, *, method: str = "a
     cells = problem.workload.shape[1]
     steps = limits.max_iterations if limits.steps_given else 10 * cells
     validate.choice(METHODS, method=method)
-    with threads.suited_to(cells), np.errstate(all="ignore"):
+    with threads.threads_for_rank(cells), np.errstate(all="ignore"):
         program = _Program.of(problem)
         outcome = loop.run(
-            _State.start(program),
+            _ActiveSet.start(program),
             _enter,
             replace(limits, max_iterations=steps),
             # A cell may enter for next to nothing many times before it pays.
@@ -51,7 +51,7 @@ def solve(problem: NonnegativeEstimate, limits: loop.Limits, *, method: str = "a
     residual = np.asarray(problem.workload.matrix @ data) - problem.answers
     ending = outcome.reason or Status.ROUNDING
     dual = EstimateDual(residual)
-    return outcome.judged(problem, data, dual, limits, otherwise=ending, solver="fast:active_set")
+    return outcome.solution(problem, data, dual, limits, otherwise=ending, solver="fast:active_set")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +97,7 @@ class _Program:
 
 
 @dataclass(frozen=True, eq=False)
-class _State:
+class _ActiveSet:
     """The cells that are not 0, the factors of their columns, and the solution of least squares on them."""
 
     program: _Program
@@ -108,14 +108,14 @@ class _State:
     decompositions: int = 0
 
     @classmethod
-    def start(cls, program: _Program) -> _State:
+    def start(cls, program: _Program) -> _ActiveSet:
         """Begin with all cells 0."""
         rows, cells = program.columns.shape
         nobody = np.zeros(0, dtype=np.intp)
         return cls(program, np.zeros(cells), nobody, np.eye(rows), np.zeros((rows, 0)))
 
     @property
-    def spectrum(self) -> _State:
+    def spectrum(self) -> _ActiveSet:
         """What the loop compares: the state itself knows both sides of the gap."""
         return self
 
@@ -150,8 +150,8 @@ class _State:
         return program.scale + ((max(value, 0.0) / length) ** 2 / 2 if length > 0 else 0.0)
 
 
-def _enter(state: _State) -> _State:
-    """Let the cell of steepest descent enter, then let leave whoever would turn negative.
+def _enter(state: _ActiveSet) -> _ActiveSet:
+    """Let the cell of steepest descent enter, then remove the cells that would turn negative.
 
     Raises `numpy.linalg.LinAlgError` where no cell lowers the distance by more than rounding.
     """
@@ -173,7 +173,7 @@ def _enter(state: _State) -> _State:
         # What is left of a column that depends on those inside is rounding, and could point anywhere.
         if abs(factors[1][place, place]) <= 64 * len(program.aim) * EPS:
             continue
-        entered = _State(
+        entered = _ActiveSet(
             program,
             state.solution,
             np.append(state.inside, cell),
@@ -186,7 +186,7 @@ def _enter(state: _State) -> _State:
     raise np.linalg.LinAlgError("no cell lowers the distance")
 
 
-def _leave(state: _State) -> _State:
+def _leave(state: _ActiveSet) -> _ActiveSet:
     """Move towards least squares on the cells inside, and drop those that reach 0 on the way, until none does."""
     while True:
         wanted, inside = _least_squares(state), state.inside
@@ -194,7 +194,7 @@ def _leave(state: _State) -> _State:
         falling = wanted <= 0
         if not np.any(falling):
             solution[inside] = wanted
-            return _State(
+            return _ActiveSet(
                 state.program, solution, inside, state.orthonormal, state.triangle, state.decompositions
             )
         reach = np.where(falling, current / np.where(falling, current - wanted, 1.0), np.inf)
@@ -207,10 +207,10 @@ def _leave(state: _State) -> _State:
                 orthonormal, triangle, place, which="col", check_finite=False
             )
         count = state.decompositions + int(gone.sum())
-        state = _State(state.program, solution, inside[~gone], orthonormal, triangle, count)
+        state = _ActiveSet(state.program, solution, inside[~gone], orthonormal, triangle, count)
 
 
-def _least_squares(state: _State) -> Array:
+def _least_squares(state: _ActiveSet) -> Array:
     """Return the least squares solution on the cells inside, without regard to signs."""
     count = len(state.inside)
     rotated = state.orthonormal[:, :count].T @ state.program.aim

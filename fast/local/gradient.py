@@ -19,7 +19,7 @@ from dualmech.fast.local import answers
 from dualmech.fast.local.projection import columns_within
 from dualmech.problems.local.strategy import LocalPoint, LocalStrategy
 from dualmech.progress import Progress, Status
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 OUTPUTS = 4  # outputs for each user type
@@ -36,7 +36,7 @@ MESSAGE = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class DescentObjective:
     """What is minimised: ``tr(G⁻¹ W'W)``, ``G = Q' diag(Q share)⁻¹ Q``, in units in which W'W has trace n."""
 
     gram: Array  # (n, n) W'W
@@ -47,7 +47,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Iterate:
+class DescentIterate:
     """A strategy, the floor of its rows, its objective and what the next step needs of it."""
 
     strategy: Array
@@ -72,10 +72,10 @@ def solve(
     began = time.perf_counter()
     strategy, history = descend(problem, limits, rng, outputs, published)
     point = problem.feasible(LocalPoint(strategy, problem.prior))
-    return judged(
+    return judged_solution(
         problem,
         point if problem.criterion == "worst" else point.strategy,
-        answers.cheap(problem, problem.dual_at(point)),
+        answers.closed_form_weights(problem, problem.dual_at(point)),
         tol=limits.tol,
         otherwise=Status.STEPS_EXHAUSTED,
         message=MESSAGE,
@@ -93,23 +93,23 @@ def descend(
     outputs: int | None = None,
     published: bool = False,
 ) -> tuple[Array, list[Progress]]:
-    """Return the best strategy that the descent meets; the length of its steps is found by trial."""
+    """Return the best strategy on the descent's way; its step length is found by trial."""
     gram = problem.root.T @ problem.root
     unit = float(np.trace(gram)) / len(gram)
     growth = float(np.exp(problem.epsilon))
-    task = Task(gram / unit, problem.user_types * problem.prior, growth, published)
+    task = DescentObjective(gram / unit, problem.user_types * problem.prior, growth, published)
     log = _Log(limits, unit)
     first = start(task, OUTPUTS * problem.user_types if outputs is None else outputs, rng)
     length = 1.0
-    tried: list[tuple[float, float, Iterate]] = []
+    tried: list[tuple[float, float, DescentIterate]] = []
     while len(tried) < TRIAL_LENGTHS and length > SHORTEST and not log.full:
-        found = _walk(task, first, length, TRIAL_STEPS, log, strict=not tried)
+        found = _descend(task, first, length, TRIAL_STEPS, log, strict=not tried)
         if found is not None:
             tried.append((found.objective, length, found))
         length /= 2
     _, length, best = min(tried, key=lambda each: each[:2], default=(0.0, length, first))
     if not log.full:
-        best = _walk(task, best, length, ITERATIONS, log, strict=False) or best
+        best = _descend(task, best, length, ITERATIONS, log, strict=False) or best
     return best.strategy, log.history
 
 
@@ -136,10 +136,12 @@ class _Log:
             self.limits.callback(news)
 
 
-def _walk(task: Task, first: Iterate, length: float, most: int, log: _Log, strict: bool) -> Iterate | None:
+def _descend(
+    task: DescentObjective, first: DescentIterate, length: float, most: int, log: _Log, strict: bool
+) -> DescentIterate | None:
     """Return the best iterate of a walk, None where a strict one fails."""
     best = first
-    for current in walked(task, first, length, most, strict):
+    for current in descent_steps(task, first, length, most, strict):
         if current is None:
             return None
         best = min(best, current, key=lambda each: each.objective)
@@ -149,7 +151,7 @@ def _walk(task: Task, first: Iterate, length: float, most: int, log: _Log, stric
     return best
 
 
-def start(task: Task, outputs: int, rng: np.random.Generator) -> Iterate:
+def start(task: DescentObjective, outputs: int, rng: np.random.Generator) -> DescentIterate:
     """Return a random strategy: uniform entries, projected with the floor half way between its extremes.
 
     Where one cannot answer the workload, as happens with few outputs, another is drawn, and randomised response stands
@@ -159,14 +161,16 @@ def start(task: Task, outputs: int, rng: np.random.Generator) -> Iterate:
     floor = np.full(outputs, (1 + 1 / task.growth) / (2 * outputs))
     for _ in range(DRAWS):
         given = rng.uniform(size=(outputs, size))
-        found = seen(task, projected(given, floor, task.growth), floor)
+        found = evaluate(task, project_columns(given, floor, task.growth), floor)
         if found.finite:
             return found
     response = (1 + (task.growth - 1) * np.eye(size)) / (task.growth - 1 + size)
-    return seen(task, response, response.min(axis=1))
+    return evaluate(task, response, response.min(axis=1))
 
 
-def walked(task: Task, first: Iterate, length: float, most: int, strict: bool) -> Iterator[Iterate | None]:
+def descent_steps(
+    task: DescentObjective, first: DescentIterate, length: float, most: int, strict: bool
+) -> Iterator[DescentIterate | None]:
     """Yield one iterate after the other; None, if `strict`, where a step leaves what can be projected."""
     current = first
     slower = 1 / (len(task.share) * task.growth)
@@ -175,14 +179,14 @@ def walked(task: Task, first: Iterate, length: float, most: int, strict: bool) -
             length /= 2
         slope = floor_gradient(current, task.growth, task.published)
         moved = np.clip(current.floor - slower * length * slope, 0.0, 1.0)
-        floor = _allowed(moved, task.growth)
+        floor = _feasible_floor(moved, task.growth)
         if strict and floor is not moved:
             yield None
             return
         kept = floor > NEGLIGIBLE
         strategy = (current.strategy - length * current.gradient)[kept]
-        floor = _allowed(floor[kept], task.growth)
-        current = seen(task, projected(strategy, floor, task.growth), floor)
+        floor = _feasible_floor(floor[kept], task.growth)
+        current = evaluate(task, project_columns(strategy, floor, task.growth), floor)
         if not current.finite:
             if strict:
                 yield None
@@ -190,14 +194,14 @@ def walked(task: Task, first: Iterate, length: float, most: int, strict: bool) -
         yield current
 
 
-def seen(task: Task, strategy: Array, floor: Array) -> Iterate:
+def evaluate(task: DescentObjective, strategy: Array, floor: Array) -> DescentIterate:
     """Evaluate a strategy and its gradient; the objective is infinite where it cannot answer the workload."""
     mass = strategy @ task.share
     scaled = strategy / mass[:, None]
     try:
         factor = scipy.linalg.cho_factor(strategy.T @ scaled, check_finite=False)
     except np.linalg.LinAlgError:
-        return Iterate(strategy, floor, np.inf, np.zeros_like(strategy))
+        return DescentIterate(strategy, floor, np.inf, np.zeros_like(strategy))
     half = scipy.linalg.cho_solve(factor, task.gram, check_finite=False)
     forms = scipy.linalg.cho_solve(factor, half.T, check_finite=False)
     objective = float(np.trace(half))
@@ -205,10 +209,10 @@ def seen(task: Task, strategy: Array, floor: Array) -> Iterate:
     lengths = np.einsum("ou,ou->o", pulled, scaled)
     gradient = lengths[:, None] * task.share - 2 * pulled
     valid = np.isfinite(objective) and objective > 0 and bool(np.all(np.isfinite(gradient)))
-    return Iterate(strategy, floor, objective if valid else np.inf, gradient)
+    return DescentIterate(strategy, floor, objective if valid else np.inf, gradient)
 
 
-def floor_gradient(current: Iterate, growth: float, published: bool = False) -> Array:
+def floor_gradient(current: DescentIterate, growth: float, published: bool = False) -> Array:
     """Return the derivative of the objective in the floor, through the projection that follows.
 
     Entries on a bound move with it, and the others of their column make up for the change of its sum, equally. The
@@ -226,13 +230,13 @@ def floor_gradient(current: Iterate, growth: float, published: bool = False) -> 
     )
 
 
-def projected(given: Array, floor: Array, growth: float) -> Array:
+def project_columns(given: Array, floor: Array, growth: float) -> Array:
     """Project every column on ``floor ≤ q ≤ e^ε floor``, ``1'q = 1``."""
     shift = columns_within(given, floor, growth * floor)
     return np.clip(given + shift, floor[:, None], growth * floor[:, None])
 
 
-def _allowed(floor: Array, growth: float) -> Array:
+def _feasible_floor(floor: Array, growth: float) -> Array:
     """Return a floor that leaves room for columns of sum 1, itself where it does."""
     total = float(floor.sum())
     if total <= 1 <= growth * total:

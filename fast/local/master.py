@@ -17,7 +17,7 @@ import contextlib
 import numpy as np
 import scipy.linalg
 
-from dualmech.fast.local.points import Change, Frame, Point, View, moved
+from dualmech.fast.local.points import Change, Frame, PatternPoint, View, take_step
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 
@@ -38,7 +38,7 @@ LEAST_CENTRING = 0.1
 """τ never falls below this share of what the equations are off by: what shrank faster would stop the steps."""
 
 
-def solve(frame: Frame, point: Point, tol: float, most: int) -> tuple[Point, View, int]:
+def solve(frame: Frame, point: PatternPoint, tol: float, most: int) -> tuple[PatternPoint, View, int]:
     """Step until what is left of the gap is `tol` relative to the objective; return point, view and steps."""
     view = View.of(frame, point)
     for count in range(most):
@@ -48,16 +48,16 @@ def solve(frame: Frame, point: Point, tol: float, most: int) -> tuple[Point, Vie
     return point, view, most
 
 
-def progress(frame: Frame, point: Point, view: View) -> float:
+def progress(frame: Frame, point: PatternPoint, view: View) -> float:
     """Return what is left of the gap on these patterns: products and residuals, relative to the objective."""
     missing = float(np.abs(1 - point.weights @ view.rows).sum() * np.abs(point.costs).max())
     # By so much all costs have to rise, whatever the weight of the pattern that asks for it.
     rise = max(float((view.forms / point.weights - view.rows @ point.costs).max()), 0.0) * len(point.costs)
-    return (_products(frame, point) + missing + rise + _off(frame, point, view)) / view.objective
+    return (_products(frame, point) + missing + rise + _residual(frame, point, view)) / view.objective
 
 
-def _off(frame: Frame, point: Point, view: View) -> float:
-    """Return by how much the slacks miss what they stand for, each times its weight."""
+def _residual(frame: Frame, point: PatternPoint, view: View) -> float:
+    """Return how far the slacks are from their definition, each times its weight."""
     total = np.abs(point.weights * (view.rows @ point.costs - point.slacks) - view.forms).sum()
     if frame.adversary:
         limits = frame.lengths + point.level - point.spare
@@ -65,10 +65,10 @@ def _off(frame: Frame, point: Point, view: View) -> float:
     return float(total)
 
 
-class Equations:
+class MasterEquations:
     """The Newton equations at a point, factored once: of the weights first, then of the few other unknowns."""
 
-    def __init__(self, frame: Frame, point: Point, view: View) -> None:
+    def __init__(self, frame: Frame, point: PatternPoint, view: View) -> None:
         """Factor the Hessian in the weights, and what the costs and the adversary leave of it."""
         self.point, self.view, self.basis, self.adversary = point, view, frame.basis, frame.adversary
         size, share = len(point.costs), point.share
@@ -87,8 +87,8 @@ class Equations:
             self.forces = view.portions.T @ view.forms - share * (frame.lengths + point.level)
         curvature[np.diag_indices(len(curvature))] += point.weights * point.slacks
         self.curvature, self.corner = curvature, corner
-        self.factor = _factored(curvature)
-        self.solved = _solved(self.factor, self.borders)
+        self.factor = _factor(curvature)
+        self.solved = _solve_factored(self.factor, self.borders)
         rest = corner - self.borders.T @ self.solved
         self.scale = 1 / np.sqrt(np.abs(rest).max(axis=0))
         rest = rest * self.scale * self.scale[:, None]
@@ -119,35 +119,35 @@ class Equations:
             below = rest - self.borders.T @ weights - self.corner @ others
             wanted = self.scale * (below - self.solved.T @ above)
             further = self.scale * scipy.linalg.lu_solve(self.rest, wanted, check_finite=False)
-            weights += _solved(self.factor, above) - self.solved @ further
+            weights += _solve_factored(self.factor, above) - self.solved @ further
             others += further
         return weights, others
 
 
-def _step(frame: Frame, point: Point, view: View) -> tuple[Point, View]:
+def _step(frame: Frame, point: PatternPoint, view: View) -> tuple[PatternPoint, View]:
     """Take a predictor step towards τ = 0 to see how far it gets, then the step for the τ that this suggests.
 
     Both sides go as far as they can, if that brings them nearer to what the step aims at; otherwise they go the same
     way, without the predictor's correction and only so far that it does: for short steps it always does.
     """
-    equations = Equations(frame, point, view)
+    equations = MasterEquations(frame, point, view)
     count, users = len(point.weights), len(point.share)
     trial = equations.change(np.zeros(count), np.zeros(users))
-    primal, dual = _reach(point, trial)
-    total, ahead = _products(frame, point), _products(frame, moved(point, trial, primal, dual))
-    centred = max((ahead / total) ** 3 * total, LEAST_CENTRING * _off(frame, point, view))
+    primal, dual = _step_limits(point, trial)
+    total, ahead = _products(frame, point), _products(frame, take_step(point, trial, primal, dual))
+    centred = max((ahead / total) ** 3 * total, LEAST_CENTRING * _residual(frame, point, view))
     target = centred / (count + users * frame.adversary)
     second = primal * dual * point.weights * trial.weights * trial.slacks
     second_spare = primal * dual * point.share * trial.share * trial.spare
     change = equations.change(target - second, target - second_spare)
-    found = moved(point, change, *(NEARLY * length for length in _reach(point, change)))
+    found = take_step(point, change, *(NEARLY * length for length in _step_limits(point, change)))
     seen, before = View.of(frame, found), distance(frame, point, point, view, target)
     if distance(frame, point, found, seen, target) <= SUFFICIENT_DECREASE * before:
         return found, seen
     change = equations.change(np.full(count, target), np.full(users, target))
-    length = NEARLY * min(_reach(point, change))
+    length = NEARLY * min(_step_limits(point, change))
     for _ in range(MOST_RETREATS):
-        found = moved(point, change, length, length)
+        found = take_step(point, change, length, length)
         seen = View.of(frame, found)
         if distance(frame, point, found, seen, target) <= (1 - SUFFICIENT * length) * before:
             break
@@ -155,12 +155,12 @@ def _step(frame: Frame, point: Point, view: View) -> tuple[Point, View]:
     return found, seen
 
 
-def _products(frame: Frame, point: Point) -> float:
+def _products(frame: Frame, point: PatternPoint) -> float:
     """Return the sum of all weights times slacks."""
     return float(point.weights @ point.slacks + frame.adversary * point.share @ point.spare)
 
 
-def distance(frame: Frame, base: Point, point: Point, view: View, target: float) -> float:
+def distance(frame: Frame, base: PatternPoint, point: PatternPoint, view: View, target: float) -> float:
     """Return how far a point is from solving the equations with a τ, in the units of a base."""
     slopes = view.rows @ point.costs - view.forms / point.weights
     parts = [
@@ -178,7 +178,7 @@ def distance(frame: Frame, base: Point, point: Point, view: View, target: float)
     return float(np.linalg.norm(np.concatenate(parts)))
 
 
-def _reach(point: Point, change: Change) -> tuple[float, float]:
+def _step_limits(point: PatternPoint, change: Change) -> tuple[float, float]:
     """Return how far, 1 at most, either side can go before something becomes negative."""
     primal = min(_to_zero(1.0, change.weights), _to_zero(1.0, change.share))
     return primal, min(_to_zero(point.slacks, change.slacks), _to_zero(point.spare, change.spare))
@@ -190,7 +190,7 @@ def _to_zero(values: Array | float, changes: Array) -> float:
     return min(float(lengths.min()), 1.0)
 
 
-def _factored(matrix: Array) -> tuple[Array, Array]:
+def _factor(matrix: Array) -> tuple[Array, Array]:
     """Factor a positive definite matrix, brought to unit diagonal; return the factor and the scale.
 
     Where rounding leaves it indefinite, a little is added; solving again for what is left makes up for it.
@@ -206,7 +206,7 @@ def _factored(matrix: Array) -> tuple[Array, Array]:
     raise np.linalg.LinAlgError("the Newton matrix is indefinite")
 
 
-def _solved(factor: tuple[Array, Array], right: Array) -> Array:
+def _solve_factored(factor: tuple[Array, Array], right: Array) -> Array:
     lower, scale = factor
     column = scale if right.ndim == 1 else scale[:, None]
     return np.asarray(column * scipy.linalg.cho_solve((lower, True), column * right, check_finite=False))

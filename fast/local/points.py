@@ -57,10 +57,10 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Point:
-    """Where the method stands: weights and slacks on the patterns of some sets, costs, and the adversary's side."""
+class PatternPoint:
+    """The state of the method: weights and slacks on the patterns of some sets, costs, and the adversary's side."""
 
-    sets: Sets  # S, one a row (s, n)
+    sets: Sets  # S, one per row (s, n)
     weights: Array  # weights, slacks: (s,) w and s
     slacks: Array
     costs: Array  # (n,) y
@@ -71,7 +71,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """What a point looks like: its objective and the quantities of the Newton equations.
+    """The values at a point: its objective and the quantities of the Newton equations.
 
     `objective` and `matrix`, Z, are in the units of the frame; `forms` is ``w_S ‖Z'p_S‖² / a_S``, `rows` are the
     patterns (s, n), and `coordinates` the same in the frame.
@@ -87,7 +87,7 @@ class View:
     portions: Array
 
     @classmethod
-    def of(cls, frame: Frame, point: Point) -> View:
+    def of(cls, frame: Frame, point: PatternPoint) -> View:
         """Decompose G at a point."""
         rows = patterns.rows(point.sets, frame.epsilon)
         mass = rows @ point.share
@@ -115,11 +115,11 @@ class View:
         )
 
 
-def start(frame: Frame, sets: Sets, weights: Array | None = None) -> Point:
+def start(frame: Frame, sets: Sets, weights: Array | None = None) -> PatternPoint:
     """Begin at given weights, equal ones by default, with slacks that are neither small nor negative."""
     size = len(frame.share)
     first = np.full(len(sets), size / len(sets)) if weights is None else weights
-    blank = Point(
+    blank = PatternPoint(
         sets, first, np.ones(len(sets)), np.ones(size), np.maximum(frame.share, 0.0), np.ones(size), 1.0
     )
     view = View.of(frame, blank)
@@ -133,13 +133,13 @@ def start(frame: Frame, sets: Sets, weights: Array | None = None) -> Point:
     return replace(blank, costs=costs, slacks=slacks, spare=spare, level=level)
 
 
-def extended(
-    point: Point, playing: npt.NDArray[np.bool_], sets: Sets, epsilon: float, product: float
-) -> Point:
+def replace_patterns(
+    point: PatternPoint, playing: npt.NDArray[np.bool_], sets: Sets, epsilon: float, product: float
+) -> PatternPoint:
     """Keep the chosen patterns and add others; no product falls short of a given one, and sums are at 1.
 
-    A point that was solved further than what is asked next has nothing left to move with: where a product is far too
-    small, the smaller of its factors is raised.
+    A point that was solved further than what is asked next leaves no room for steps: where a product is far too small,
+    the smaller of its factors is raised.
     """
     product = max(product, float(np.mean(point.weights * point.slacks)))
     kept, slacks = point.weights[playing], point.slacks[playing]
@@ -151,13 +151,13 @@ def extended(
     return replace(
         point,
         sets=members,
-        weights=balanced(np.append(weights, product / new), patterns.rows(members, epsilon)),
+        weights=balance_columns(np.append(weights, product / new), patterns.rows(members, epsilon)),
         slacks=np.append(slacks, new),
         spare=np.maximum(point.spare, least / np.maximum(point.share, SMALLEST)),
     )
 
 
-def balanced(weights: Array, rows: Array) -> Array:
+def balance_columns(weights: Array, rows: Array) -> Array:
     """Return weights with ``Σ_S w_S p_S = 1`` by the least relative changes; as they are where one would vanish."""
     shares = rows * np.sqrt(weights)[:, None]
     change = rows @ np.linalg.lstsq(shares.T @ shares, 1 - weights @ rows, rcond=None)[0]
@@ -176,9 +176,9 @@ class Change:
     level: float
 
 
-def moved(point: Point, change: Change, primal: float, dual: float) -> Point:
+def take_step(point: PatternPoint, change: Change, primal: float, dual: float) -> PatternPoint:
     """Return the point a given share of a step away, primal and dual variables each by their own."""
-    return Point(
+    return PatternPoint(
         point.sets,
         np.maximum(point.weights * (1 + primal * change.weights), SMALLEST),
         np.maximum(point.slacks + dual * change.slacks, SMALLEST),

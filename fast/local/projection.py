@@ -18,7 +18,7 @@ from dualmech.fast.engine import loop, threads
 from dualmech.linalg import EPS
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
 from dualmech.progress import Status
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("auto",)
@@ -42,11 +42,11 @@ def solve(problem: LocalProjection, limits: loop.Limits, *, method: str = "auto"
     validate.choice(METHODS, method=method)
     if problem.floor is not None:
         return _column_by_column(problem, limits)
-    with threads.suited_to(min(problem.matrix.shape)), np.errstate(all="ignore"):
+    with threads.threads_for_rank(min(problem.matrix.shape)), np.errstate(all="ignore"):
         outcome = loop.run(_start(problem), lambda state: _step(problem, state), limits, patience=PATIENCE)
     best = outcome.dual.point
     dual = ProjectionDual(best.sums, best.nearest - problem.matrix - best.sums)
-    return outcome.judged(problem, outcome.primal.point.strategy, dual, limits, solver="fast:newton")
+    return outcome.solution(problem, outcome.primal.point.strategy, dual, limits, solver="fast:newton")
 
 
 def columns_within(matrix: Array, least: Array, most: Array) -> Array:
@@ -127,7 +127,7 @@ class _Point:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _State:
+class _ProjectionState:
     """A point and the number of Newton systems solved so far."""
 
     point: _Point
@@ -140,14 +140,14 @@ class _State:
         return self.point
 
 
-def _start(problem: LocalProjection) -> _State:
+def _start(problem: LocalProjection) -> _ProjectionState:
     """Begin where the columns of ``R + 1 λ'`` sum to 1."""
     sums = (1 - problem.matrix.sum(axis=0)) / len(problem.matrix)
-    return _State(_Point.at(problem, sums))
+    return _ProjectionState(_Point.at(problem, sums))
 
 
-def _step(problem: LocalProjection, state: _State) -> _State:
-    """Take one Newton step, damped until the dual function rises by enough of what was promised.
+def _step(problem: LocalProjection, state: _ProjectionState) -> _ProjectionState:
+    """Take one Newton step, damped until the dual function rises by enough of the predicted increase.
 
     Raises `numpy.linalg.LinAlgError` where no step raises it.
     """
@@ -165,7 +165,7 @@ def _step(problem: LocalProjection, state: _State) -> _State:
         share = (proposed.value - point.value + noise) / promised
         if share >= SUFFICIENT:
             calmer = damping / FACTOR if share >= RELIABLE else damping
-            return _State(proposed, max(calmer, LEAST_DAMPING), count)
+            return _ProjectionState(proposed, max(calmer, LEAST_DAMPING), count)
         damping *= FACTOR
     raise np.linalg.LinAlgError("no step raises the dual function")
 
@@ -188,7 +188,7 @@ def _column_by_column(problem: LocalProjection, limits: loop.Limits) -> Solution
     began = time.perf_counter()
     assert problem.floor is not None
     sums = columns_within(problem.matrix, problem.floor, problem.growth * problem.floor)
-    return judged(
+    return judged_solution(
         problem,
         problem.feasible(problem.matrix + sums),
         ProjectionDual(sums),

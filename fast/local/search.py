@@ -17,7 +17,7 @@ from dualmech.fast.engine import loop
 from dualmech.fast.local import columns as local_columns
 from dualmech.fast.local import gradient, master, points
 from dualmech.fast.local.columns import CLOSER, Columns
-from dualmech.fast.local.points import Frame, Point, View
+from dualmech.fast.local.points import Frame, PatternPoint, View
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.patterns import Sets
 from dualmech.problems.local.strategy import LocalStrategy
@@ -50,13 +50,13 @@ def search(
     )
     sets = first_sets(gradient.descend(problem, share, rng)[0], problem.epsilon)
     weights = np.full(len(sets), len(frame.share) / len(sets))
-    weights = points.balanced(weights, patterns.rows(sets, problem.epsilon))
+    weights = points.balance_columns(weights, patterns.rows(sets, problem.epsilon))
     left = limits.time_limit
     if left is not None:
         left = max(left - (time.perf_counter() - began), 1e-3)
     known = bound / frame.unit**2
     return loop.run(
-        _seen(frame, known, rng, points.start(frame, sets, weights), COARSE, np.inf, 0),
+        _solve_and_search(frame, known, rng, points.start(frame, sets, weights), COARSE, np.inf, 0),
         partial(_step, frame, known, rng),
         replace(limits, time_limit=left),
         margin=1.0,
@@ -66,13 +66,13 @@ def search(
 def first_sets(strategy: Array, epsilon: float) -> Sets:
     """Return single user types, thresholds, the complements of both, and the heaviest patterns of a strategy."""
     size = strategy.shape[1]
-    weights, sets = patterns.split(strategy, epsilon)
+    weights, sets = patterns.split_into_patterns(strategy, epsilon)
     heaviest = sets[np.argsort(-weights, kind="stable")[: FROM_DESCENT * size]]
     singles, thresholds = np.eye(size, dtype=bool), np.tri(size, dtype=bool)[:-1]
     return np.unique(np.vstack([singles, ~singles, thresholds, ~thresholds, heaviest]), axis=0)
 
 
-def climbed(form: Array, share: Array, epsilon: float, sets: Sets) -> tuple[Array, Sets]:
+def climb(form: Array, share: Array, epsilon: float, sets: Sets) -> tuple[Array, Sets]:
     """Let sets climb to where no single user type in or out makes ``v'Kv / (1'v · b'v)`` larger; return both."""
     size, excess = len(form), patterns.gain(epsilon)
     members = sets.astype(np.float64)
@@ -101,25 +101,27 @@ def climbed(form: Array, share: Array, epsilon: float, sets: Sets) -> tuple[Arra
         pulls[going] += excess * sign[:, None] * form[chosen]
 
 
-def _seen(
+def _solve_and_search(
     frame: Frame,
     bound: float,
     rng: np.random.Generator,
-    point: Point,
+    point: PatternPoint,
     aim: float,
     least_gap: float,
     steps: int,
 ) -> Columns:
     """Solve on the patterns of a point to a tolerance, and look for others."""
     point, view, count = master.solve(frame, point, aim, STEPS)
-    rise, further = _found(frame, rng, point, view)
-    objective, suggested = local_columns.sides(frame, point, view, rise)
+    rise, further = _violated_patterns(frame, rng, point, view)
+    objective, suggested = local_columns.objective_and_bound(frame, point, view, rise)
     gap = (objective - suggested) / suggested if suggested > 0 else np.inf
     lower = bound if bound > 0 else suggested
     return Columns(point, view, objective, lower, further, steps + count, min(gap, least_gap))
 
 
-def _found(frame: Frame, rng: np.random.Generator, point: Point, view: View) -> tuple[float, Sets]:
+def _violated_patterns(
+    frame: Frame, rng: np.random.Generator, point: PatternPoint, view: View
+) -> tuple[float, Sets]:
     """Climb from patterns in use, moved a little, and from random sets; return the rise and the violated patterns."""
     size = len(frame.share)
     used = point.sets[np.argsort(-point.weights, kind="stable")[: CLIMBERS * size]]
@@ -127,7 +129,7 @@ def _found(frame: Frame, rng: np.random.Generator, point: Point, view: View) -> 
     random = rng.random((CLIMBERS * size, size)) < rng.random((CLIMBERS * size, 1))
     mixed = np.outer(point.costs, point.share)
     form = view.matrix @ view.matrix.T - (mixed + mixed.T) / 2
-    scores, sets = climbed(form, point.share, frame.epsilon, np.vstack([used, random]))
+    scores, sets = climb(form, point.share, frame.epsilon, np.vstack([used, random]))
     proper = np.flatnonzero((scores > 0) & sets.any(axis=1) & ~sets.all(axis=1))
     if not proper.size:
         return 0.0, sets[:0]
@@ -148,5 +150,7 @@ def _step(frame: Frame, bound: float, rng: np.random.Generator, columns: Columns
     if not len(further):
         aim = CLOSER * min(aim, master.progress(frame, point, columns.view))
     product = aim * columns.view.objective / len(point.sets)
-    point = points.extended(point, playing, further, frame.epsilon, product)
-    return _seen(frame, bound, rng, point, max(aim, FINEST), columns.least_gap, columns.decompositions)
+    point = points.replace_patterns(point, playing, further, frame.epsilon, product)
+    return _solve_and_search(
+        frame, bound, rng, point, max(aim, FINEST), columns.least_gap, columns.decompositions
+    )

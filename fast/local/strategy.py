@@ -39,12 +39,12 @@ def solve(
     outputs: int | None = None,
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    chosen = _chosen(problem, method, outputs)
+    chosen = _choose_method(problem, method, outputs)
     generator = validate.generator(rng=rng)
-    with threads.suited_to(problem.user_types), np.errstate(all="ignore"):
+    with threads.threads_for_rank(problem.user_types), np.errstate(all="ignore"):
         frame = Frame.of(problem.root, problem.epsilon, problem.prior, problem.criterion == "worst")
         if chosen == "exact":
-            answer = _exactly(problem, frame, limits)
+            answer = _by_columns(problem, frame, limits)
         elif chosen == "restart":
             answer = _by_design(problem, limits, generator) or _by_search(problem, frame, limits, generator)
         else:
@@ -53,7 +53,7 @@ def solve(
     return answer
 
 
-def _chosen(problem: LocalStrategy, method: str, outputs: int | None) -> str:
+def _choose_method(problem: LocalStrategy, method: str, outputs: int | None) -> str:
     validate.choice(METHODS, method=method)
     size = problem.user_types
     if method == "exact" and size > LARGEST_EXACT:
@@ -71,7 +71,7 @@ def _chosen(problem: LocalStrategy, method: str, outputs: int | None) -> str:
     return method
 
 
-def _exactly(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> Solution:
+def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> Solution:
     """Generate columns until the judge proves the gap, and leave out the patterns that play no part in the end."""
     started, aim = time.perf_counter(), MARGIN * limits.tol
     begin: Columns | None = None
@@ -114,7 +114,7 @@ def _by_search(
     return answers.best(
         problem,
         answers.strategies(problem, frame, outcome.primal.point),
-        dual if few else local_bound.improved(problem, dual),
+        dual if few else local_bound.improve_bound(problem, dual),
         tol=limits.tol,
         otherwise=outcome.reason or Status.STALLED,
         message=SEARCHED,
@@ -126,16 +126,16 @@ def _by_search(
 
 
 def _by_design(problem: LocalStrategy, limits: loop.Limits, rng: np.random.Generator) -> Solution | None:
-    """Return subset selection by a design where all user types are alike, and it is the best strategy."""
+    """Return subset selection by a design where the workload treats all user types equally: then it is optimal."""
     began = time.perf_counter()
-    known = designs.strategy(problem, rng) if designs.treats_all_alike(problem) else None
+    known = designs.strategy(problem, rng) if designs.treats_all_equally(problem) else None
     if known is None:
         return None
     point = problem.feasible(LocalPoint(known, problem.prior))
     return answers.best(
         problem,
         [point],
-        answers.cheap(problem, problem.dual_at(point)),
+        answers.closed_form_weights(problem, problem.dual_at(point)),
         tol=limits.tol,
         otherwise=Status.ROUNDING,
         seconds=time.perf_counter() - began,

@@ -1,4 +1,4 @@
-"""From a problem on a geometry to the bare arrays that the engine needs, and back: one module a geometry."""
+"""From a problem on a geometry to the bare arrays that the engine needs, and back: one module per geometry."""
 
 from __future__ import annotations
 

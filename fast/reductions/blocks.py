@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.fast.engine import ascent, interior_point, loop, threads
 from dualmech.fast.engine.diagonal import DiagonalProgram
-from dualmech.fast.engine.fidelity import Program
+from dualmech.fast.engine.fidelity import FidelityProgram
 from dualmech.fast.engine.orbits import OrbitProgram, Part
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.block_forms import BlockPoint
@@ -61,7 +61,7 @@ class BlockReduction:
         others = [block for block, single in zip(blocks.matrix_blocks, thin, strict=True) if not single]
         moved = tuple(block.moved() for block in others)
         wide = [
-            (block, own, _seen(block, own))
+            (block, own, _moved_rows(block, own))
             for block, own in zip(others, moved, strict=True)
             if own is None or own.size
         ]
@@ -84,7 +84,7 @@ class BlockReduction:
 
     def covariance(self, found: tuple[Array, tuple[Array, ...]]) -> BlockPoint:
         """Return the primal point."""
-        levels = self._everywhere(found[0])
+        levels = self._all_levels(found[0])
         solved = iter(found[1])
         wide = iter(
             [with_still(next(solved) if own is None or own.size else None, own) for own in self.moved]
@@ -94,7 +94,7 @@ class BlockReduction:
         covariances = tuple(np.full((1, 1), next(narrow)) if each else next(wide) for each in self.thin)
         return BlockPoint(levels[:single], covariances)
 
-    def _everywhere(self, levels: Array) -> Array:
+    def _all_levels(self, levels: Array) -> Array:
         """Return levels of all blocks of rank one, next to none where no neighbour moves anything."""
         found = np.full(self.rank_one, STILL * (levels.max() if len(levels) else 1.0))
         found[self.live] = levels
@@ -124,7 +124,7 @@ def solve(
     blocks = problem.geometry
     alike = not blocks.matrix_blocks and blocks.reach.shape[0] == 1 and blocks.reach.nnz == len(blocks.keys)
     if method != "fixed_point" and alike and start is None:
-        return replace(_as_weighting(problem, limits), solver=f"fast:{method}")
+        return replace(_by_query_weighting(problem, limits), solver=f"fast:{method}")
     return ascent.solve(problem, _fitness_task, limits, method=method, start=start)
 
 
@@ -158,7 +158,7 @@ def _variance_task(problem: TotalVariance) -> ascent.Task:
     return ascent.Task(problem, reduction, lambda weights: VarianceDual(reduction.spread(weights)[0]), gather)
 
 
-def _seen(block: Block, moved: Array | None) -> Index:
+def _moved_rows(block: Block, moved: Array | None) -> Index:
     """Return the rows of a block that some neighbour moves."""
     if moved is None:
         return np.arange(len(block.rows))
@@ -176,7 +176,7 @@ def _part(
         rows = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: rows.shape[1]]
     kept = np.flatnonzero(np.any(steps, axis=0))
     whole = block.steps is block.moves and len(steps) == steps.shape[1]
-    program = Program(rows, None if whole else np.ascontiguousarray(steps[:, kept]), fixed=fixed)
+    program = FidelityProgram(rows, None if whole else np.ascontiguousarray(steps[:, kept]), fixed=fixed)
     groups = [numbers[0][block.orbits[kept]], *([] if fixed else [numbers[1][block.rows[seen]]])]
     joined = np.concatenate(groups)
     return Part(program, joined, np.ones(len(joined)))
@@ -197,7 +197,7 @@ def _column(size: int, rows: Index, entries: Array) -> sp.csr_array:
     return sp.csr_array((entries**2, (rows, np.zeros(len(rows), dtype=np.intp))), shape=(size, 1))
 
 
-def _as_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution:
+def _by_query_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution:
     """Minimise ``Σ_t 1/τ_t`` subject to ``Σ_t v_jt² τ_t ≤ c_j``: query weighting, by its interior-point method.
 
     Of marginal tables, most subspaces lie under one table each, so that Newton's equations come down to the others, a
@@ -207,10 +207,10 @@ def _as_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution:
     blocks, targets = problem.geometry, problem.targets[problem.geometry.tables]
     asked = np.flatnonzero(np.diff(blocks.scalar_blocks.indptr))
     costs = np.asarray(blocks.reach.sum(axis=0)).ravel()
-    with threads.suited_to(len(asked)), np.errstate(all="ignore"):
+    with threads.threads_for_rank(len(asked)), np.errstate(all="ignore"):
         sensitivities = blocks.scalar_blocks[asked].multiply(1 / targets[asked, None]).T.tocsr()
         filled = sensitivities.nnz / math.prod(sensitivities.shape)
-        program = interior_point.Program.of(
+        program = interior_point.WeightingProgram.of(
             costs, sensitivities.toarray() if filled > 0.2 else sensitivities, 1
         )
         outcome = interior_point.minimise(program, limits, MARGIN)
@@ -218,4 +218,4 @@ def _as_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution:
     weights[asked] = outcome.dual.dual / targets[asked] / outcome.dual.dual.sum()
     primal, dual = problem.feasible(BlockPoint(outcome.primal.answer * program.units)), np.ones(1)
     seconds = time.perf_counter() - began
-    return outcome.judged(problem, primal, FitnessDual(dual, weights), limits, seconds=seconds)
+    return outcome.solution(problem, primal, FitnessDual(dual, weights), limits, seconds=seconds)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from dualmech import linalg
 from dualmech.fast.engine import ascent, loop
-from dualmech.fast.engine.fidelity import Program
+from dualmech.fast.engine.fidelity import FidelityProgram
 from dualmech.fast.reductions.orbits import by_orbit
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.dense import Dense
@@ -30,7 +30,7 @@ UNMOVED = 1e-13  # largest part of a basis row in the moved directions, relative
 class Reduction:
     """A problem without what constrains nothing, on a well-conditioned basis."""
 
-    program: Program  # queries over √targets and moves, in the coordinates of the inner basis
+    program: FidelityProgram  # queries over √targets and moves, in the coordinates of the inner basis
     # neighbours, queries: which neighbours and queries the program kept: the others move nothing, or are never moved
     neighbours: npt.NDArray[np.intp]
     queries: npt.NDArray[np.intp]
@@ -44,7 +44,7 @@ class Reduction:
         queries, moves, lift = _on_inner_basis(geometry)
         kept_queries = np.setdiff1d(np.arange(len(queries)), geometry.free_queries)
         kept_moves = np.flatnonzero(linalg.to_dense(abs(moves).max(axis=0)))
-        program = Program(
+        program = FidelityProgram(
             queries[kept_queries] / np.sqrt(targets[kept_queries])[:, None],
             None if linalg.is_identity(moves) else moves[:, kept_moves],
         )
@@ -61,7 +61,7 @@ class Reduction:
         # Long rows first: a factorisation by reflections then keeps the short ones accurate.
         order = np.argsort(-np.linalg.norm(queries, axis=1), kind="stable")
         triangle = scipy.linalg.qr(queries[order], mode="r", check_finite=False)[0][: queries.shape[1]]
-        return replace(apart, program=Program(triangle, apart.program.moves, fixed=True))
+        return replace(apart, program=FidelityProgram(triangle, apart.program.moves, fixed=True))
 
     def covariance(self, inner: Array) -> Array:
         """Return the covariance on the problem's basis."""

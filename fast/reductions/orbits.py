@@ -46,10 +46,10 @@ class OrbitReduction:
 def by_orbit(task: ascent.Task, orbits: Orbits) -> ascent.Task:
     """Return the task with one weight for each orbit of its neighbours and queries."""
     reduction, program = task.reduction, task.reduction.program
-    groups, first = _numbered(orbits.neighbours[reduction.neighbours])
+    groups, first = _renumber(orbits.neighbours[reduction.neighbours])
     last = 0
     if not program.fixed:
-        queries, last = _numbered(orbits.queries[reduction.queries])
+        queries, last = _renumber(orbits.queries[reduction.queries])
         groups = np.concatenate([groups, first + queries])
     shares = 1 / np.bincount(groups)[groups]
     whole = OrbitProgram((Part(program, groups, shares),), None, first, last, program.fixed)
@@ -64,7 +64,7 @@ def by_orbit(task: ascent.Task, orbits: Orbits) -> ascent.Task:
     )
 
 
-def _numbered(labels: Index) -> tuple[Index, int]:
+def _renumber(labels: Index) -> tuple[Index, int]:
     """Return labels as numbers from 0 without gaps, and how many there are."""
     distinct, numbers = np.unique(labels, return_inverse=True)
     return numbers.ravel().astype(np.intp), len(distinct)

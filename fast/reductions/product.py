@@ -10,7 +10,7 @@ from dualmech.fast.engine import loop
 from dualmech.problems.base import share_of
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
-from dualmech.solution import Solution, combined
+from dualmech.solution import Solution, combine_factors
 
 
 def solve(
@@ -34,5 +34,5 @@ def solve(
             own = replace(own, time_limit=max(left, 1e-3))
         known[factor] = solver(factor.geometry, factor, own, method=method)
     answers = [known[factor] for factor in factors]
-    answer = combined(problem, answers, type(answers[0].dual), limits.tol)
+    answer = combine_factors(problem, answers, type(answers[0].dual), limits.tol)
     return replace(answer, seconds=time.perf_counter() - began)

@@ -14,7 +14,7 @@ from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.splitting import LOOSE, MARGIN, best_split
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Status
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array, Matrix
 
 ALONE = 1e-9  # gap to which the noise on one attribute is solved
@@ -28,25 +28,25 @@ def solve(
 ) -> Solution:
     """Find noise and weights of product form; see `dualmech.fast.solve`.
 
-    The gap that such forms leave is not closed: ask for what is needed, a few percent, or take the interval.
+    The gap that product forms leave is not closed: ask for a few percent, or use the interval.
     """
     if method != "auto":
         raise InvalidInputError(f"method must be auto, got {method!r}")
     began = time.perf_counter()
 
-    def balanced(costs: Array, sensitivities: Matrix) -> tuple[Array, Array, int]:
-        program = interior_point.Program.of(costs, sensitivities.tocsr(), 1)
+    def solve_levels(costs: Array, sensitivities: Matrix) -> tuple[Array, Array, int]:
+        program = interior_point.WeightingProgram.of(costs, sensitivities.tocsr(), 1)
         outcome = interior_point.minimise(program, replace(limits, tol=min(MARGIN * limits.tol, ALONE)), 1.0)
         weights = np.maximum(outcome.dual.dual, 0.0)
         return outcome.primal.answer * program.units, weights / weights.sum(), outcome.iterations
 
-    def late() -> bool:
+    def out_of_time() -> bool:
         return limits.time_limit is not None and time.perf_counter() - began > limits.time_limit
 
     point, dual, steps = best_split(
-        problem, limits.tol, lambda own: dense.solve(own, loop.Limits(ALONE)), balanced, late
+        problem, limits.tol, lambda own: dense.solve(own, loop.Limits(ALONE)), solve_levels, out_of_time
     )
-    return judged(
+    return judged_solution(
         problem,
         point,
         dual,

@@ -2,7 +2,7 @@
 
 The unknowns are relative changes: ``y = √(w z) · dw / w`` for a single weight w with slack z, and Y for the matrix,
 ``dΩ = G D^-½ Y D^-½ G'``, where ``Ω = G G'`` and the slack matrix S satisfy ``G'S G = D²``, D diagonal: the scaling of
-Nesterov and Todd, in which every unknown weighs alike. The matrix of the equations is then the identity
+Nesterov and Todd, in which all unknowns have the same weight. The matrix of the equations is then the identity
 plus the curvature of the dual function (`dualmech.fast.engine.fidelity`), ``⟨M, K ∘ M⟩ + τ ‖C‖²`` with
 
     M = Σ_j δ_j u_j u_j' + Σ_ab Δ_ab r_a r_b' - C,     C = Σ_i δ_i t_i t_i',
@@ -30,7 +30,7 @@ ENTRIES = 1024  # entries of the symmetric matrices M that are written out at a 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Equations:
+class ReuseEquations:
     """The equations at one point; unknowns stand in one vector, y (s + m,) and then Y (q, q) row by row."""
 
     factors: Array  # (s + m + q, k) rows t_i, u_j and r_a

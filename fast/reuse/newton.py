@@ -20,8 +20,8 @@ import numpy as np
 import scipy.linalg
 
 from dualmech import linalg
-from dualmech.fast.engine.fidelity import Program, Spectrum, decompose
-from dualmech.fast.reuse.equations import Equations
+from dualmech.fast.engine.fidelity import FidelityProgram, Spectrum, decompose
+from dualmech.fast.reuse.equations import ReuseEquations
 from dualmech.validate import Array, Matrix
 
 TO_THE_BOUNDARY = 0.9  # largest part of the way to the boundary that one step may go
@@ -40,7 +40,7 @@ Where the optimum leaves part of the covariance free, its weights would otherwis
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class ReuseProgram:
     """The reduced data: queries V (m, k) over √targets, release H (q, k), moves D (k, s) or None for the identity."""
 
     queries: Array
@@ -55,8 +55,8 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
-    """Where the solver stands."""
+class ReuseState:
+    """The state of the solver."""
 
     point: Spectrum  # the decomposition at these weights, its factors ending in rows r_a for the columns of L
     weights: Array  # weights, slacks: (s + m,) λ then μ, and their z
@@ -72,7 +72,7 @@ class State:
     decompositions: int  # how many so far
 
     @property
-    def spectrum(self) -> State:
+    def spectrum(self) -> ReuseState:
         """Both sides of the gap, for the loop."""
         return self
 
@@ -82,7 +82,7 @@ class State:
         return self.factor @ self.factor.T
 
 
-def start(task: Task) -> State:
+def start(task: ReuseProgram) -> ReuseState:
     """Begin with equal weights, half of those on queries and release on either, and slacks that are not too small."""
     (neighbours, queries), released = task.sides, len(task.release)
     weights = np.repeat([1 / neighbours, 0.5 / queries], [neighbours, queries])
@@ -98,15 +98,15 @@ def start(task: Task) -> State:
     values, vectors = np.linalg.eigh(fidelity * np.eye(released) - noise)
     values = np.maximum(values, min(0.3 * fidelity, centre * 2 * released))
     cross = np.sqrt(values)[:, None] * vectors.T @ factor
-    return _seen(task, point, weights, slacks, factor, cross, multipliers, 1.0, 0)
+    return _evaluate(task, point, weights, slacks, factor, cross, multipliers, 1.0, 0)
 
 
-def step(task: Task, tol: float, state: State) -> State:
+def step(task: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     """Take one step along the central path, no further than a gap of `tol` asks."""
     count, released = len(state.weights), len(state.factor)
     # With N'L = U D V', the factor G = L V of Ω has G'S G = D².
     _, spread, turn = linalg.svd(state.cross)
-    point, factor = _turned(state.point, turn, count), state.factor @ turn.T
+    point, factor = _rotate_release(state.point, turn, count), state.factor @ turn.T
     products = state.weights * state.slacks
     mean = (products.sum() + spread @ spread) / (count + released)
     least = ENOUGH * tol * point.fidelity / (count + released + len(point.values))
@@ -118,7 +118,7 @@ def step(task: Task, tol: float, state: State) -> State:
     single, double = _residuals(point.smoothed(target), state, factor)
     double += target * np.eye(released)
     roots, root_spread = np.sqrt(products), np.sqrt(spread)
-    equations = Equations(here.factors, here.mean, mean, task.sides, products, spread)
+    equations = ReuseEquations(here.factors, here.mean, mean, task.sides, products, spread)
     unknowns, shift = equations.solve(
         np.concatenate([(single + target) / roots, (double / root_spread / root_spread[:, None]).ravel()]),
         _normals(task, state.weights / roots, factor / root_spread),
@@ -128,11 +128,11 @@ def step(task: Task, tol: float, state: State) -> State:
     slack_change = (target - products - roots * change) / products
     slack_matrix = (np.diag(target / spread - spread) - matrix) / root_spread / root_spread[:, None]
     change, matrix = change / roots, matrix / root_spread / root_spread[:, None]
-    reach, slack_reach = _reach(change, matrix), _reach(slack_change, slack_matrix)
+    reach, slack_reach = _step_limit(change, matrix), _step_limit(slack_change, slack_matrix)
     grown = scipy.linalg.cholesky(np.eye(released) + reach * matrix, lower=True)
     slack_grown = scipy.linalg.cholesky(np.eye(released) + slack_reach * slack_matrix, lower=True)
     weights, factor = state.weights * (1 + reach * change), factor @ grown
-    return _seen(
+    return _evaluate(
         task,
         _decompose(task, weights, factor),
         weights,
@@ -146,14 +146,14 @@ def step(task: Task, tol: float, state: State) -> State:
     )
 
 
-def _decompose(task: Task, weights: Array, factor: Array) -> Spectrum:
+def _decompose(task: ReuseProgram, weights: Array, factor: Array) -> Spectrum:
     """Evaluate the dual function, the release as queries L'H of weight 1."""
-    program = Program(np.vstack([task.queries, factor.T @ task.release]), task.moves)
+    program = FidelityProgram(np.vstack([task.queries, factor.T @ task.release]), task.moves)
     return decompose(program, np.concatenate([weights, np.ones(len(factor))]))
 
 
-def _seen(
-    task: Task,
+def _evaluate(
+    task: ReuseProgram,
     point: Spectrum,
     weights: Array,
     slacks: Array,
@@ -163,8 +163,8 @@ def _seen(
     reach: float,
     before: int,
     smoothing: float = 0.0,
-) -> State:
-    """Look at both sides from here; a smoothed covariance takes the plain one's place where it is better."""
+) -> ReuseState:
+    """Evaluate both sides of the gap; a smoothed covariance replaces the plain one where it is better."""
     objective = _objective(task, point)
     if smoothing:
         smooth = point.smoothed(smoothing)
@@ -172,7 +172,7 @@ def _seen(
         point, objective = (smooth, better) if better < objective else (point, objective)
     neighbours, _ = task.sides
     mass = weights[:neighbours].sum() * (weights[neighbours:].sum() + np.sum(factor**2))
-    return State(
+    return ReuseState(
         point,
         weights,
         slacks,
@@ -186,7 +186,7 @@ def _seen(
     )
 
 
-def _objective(task: Task, point: Spectrum) -> float:
+def _objective(task: ReuseProgram, point: Spectrum) -> float:
     """Return the largest cost times what the covariance has to be divided by to meet every constraint."""
     neighbours, queries = task.sides
     known = (task.release @ point.root) / np.sqrt(point.mean)
@@ -195,12 +195,12 @@ def _objective(task: Task, point: Spectrum) -> float:
     return float(costs.max() * max(variances.max(initial=0.0), largest))
 
 
-def _turned(point: Spectrum, turn: Array, count: int) -> Spectrum:
+def _rotate_release(point: Spectrum, turn: Array, count: int) -> Spectrum:
     """Return the decomposition with the rows of the release for G = L V instead of L."""
     return replace(point, factors=np.vstack([point.factors[:count], turn @ point.factors[count:]]))
 
 
-def _residuals(point: Spectrum, state: State, factor: Array) -> tuple[Array, Array]:
+def _residuals(point: Spectrum, state: ReuseState, factor: Array) -> tuple[Array, Array]:
     """Return ``w (gradient - a)`` (s + m,) and ``G'(H Σ H' - a₂) G`` (q, q) at the point's own τ."""
     count, rows = len(state.weights), point.factors[len(state.weights) :]
     sides = (point.neighbours, count - point.neighbours)
@@ -208,7 +208,7 @@ def _residuals(point: Spectrum, state: State, factor: Array) -> tuple[Array, Arr
     return single, (rows * point.mean) @ rows.T - state.multipliers[1] * factor.T @ factor
 
 
-def _normals(task: Task, single: Array, factor: Array) -> Array:
+def _normals(task: ReuseProgram, single: Array, factor: Array) -> Array:
     """Return the coefficients of the unknowns in both sums, ``Σ λ_i`` and ``Σ μ_j + tr Ω``."""
     neighbours, _ = task.sides
     normals = np.zeros((2, len(single) + factor.shape[1] ** 2))
@@ -218,7 +218,7 @@ def _normals(task: Task, single: Array, factor: Array) -> Array:
     return normals
 
 
-def _reach(change: Array, matrix: Array) -> float:
+def _step_limit(change: Array, matrix: Array) -> float:
     """Return the longest step, 1 at most, that keeps ``1 + step · change`` and ``I + step · matrix`` positive."""
     worst = -min(float(change.min()), float(np.linalg.eigvalsh(matrix)[0]))
     return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0

@@ -18,7 +18,7 @@ from dualmech.fast.reductions.dense import Reduction
 from dualmech.fast.reuse import newton
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.progress import Status
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
@@ -34,7 +34,7 @@ def solve(problem: ReuseFitness, limits: loop.Limits, *, method: str = "auto") -
     validate.choice(METHODS, method=method)
     known = problem.release_alone()
     if known is not None:
-        return judged(
+        return judged_solution(
             problem,
             *known,
             tol=limits.tol,
@@ -45,7 +45,7 @@ def solve(problem: ReuseFitness, limits: loop.Limits, *, method: str = "auto") -
     reduction = Reduction.of(problem.geometry, problem.row_by_row.targets)
     released = reduction.queries >= len(problem.targets)
     if released.sum() > 1:
-        with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
+        with threads.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
             return _by_newton(problem, reduction, released, limits)
     return ascent.solve(problem, partial(_row_by_row, reduction), limits, method=method)
 
@@ -54,7 +54,7 @@ def _by_newton(
     problem: ReuseFitness, reduction: Reduction, released: npt.NDArray[np.bool_], limits: loop.Limits
 ) -> Solution:
     rows, tol = reduction.program.queries, limits.tol
-    task = newton.Task(rows[~released], rows[released], reduction.program.moves)
+    task = newton.ReuseProgram(rows[~released], rows[released], reduction.program.moves)
     outcome = loop.run(newton.start(task), partial(newton.step, task, loop.MARGIN * tol), limits)
     count = len(problem.targets)
     kept = reduction.queries[released] - count
@@ -66,11 +66,11 @@ def _by_newton(
     dual = _dual(reduction.spread_neighbours(best.weights[:neighbours]), queries, matrix, problem.targets)
     covariances = map(reduction.covariance, _covariances(task, outcome.primal, SPARE * tol))
     primal = _first_certified(problem, covariances, dual, tol)
-    return outcome.judged(problem, primal, dual, limits, solver="fast:newton")
+    return outcome.solution(problem, primal, dual, limits, solver="fast:newton")
 
 
-def _covariances(task: newton.Task, state: newton.State, spare: float) -> Iterator[Array]:
-    """Yield Σ, then others nearly as good with less of the noise that hardly anyone needs.
+def _covariances(task: newton.ReuseProgram, state: newton.ReuseState, spare: float) -> Iterator[Array]:
+    """Yield Σ, then others nearly as good with less noise in directions that few queries need.
 
     Such noise drowns the small variances in rounding. With ``P = D D'``, ``(Σ⁻¹ + c P⁻¹)⁻¹`` costs at most c more,
     since ``d_i' P⁻¹ d_i ≤ 1``; here c is a share `spare` of the cost.
@@ -89,7 +89,7 @@ def _first_certified(
     """Return the first covariance that the judge certifies, made feasible and lean; the best where it does none."""
     best, least = np.zeros(0), np.inf
     for covariance in covariances:
-        primal = problem.leanest(problem.feasible(covariance))
+        primal = problem.least_informative(problem.feasible(covariance))
         certificate = problem.certify(primal, dual)
         doubt = max(certificate.gap, certificate.resolution)
         if not best.size or doubt < least:

@@ -46,7 +46,7 @@ class Objective:
     extra: Array  # (m,) the w_j: total weight times targets
 
     @classmethod
-    def over(cls, reduction: Reduction, t1: float, t2: float, extra: Array) -> Objective:
+    def from_reduction(cls, reduction: Reduction, t1: float, t2: float, extra: Array) -> Objective:
         """Return F on the reduced basis, over all neighbours and queries: an exponent that is 0 counts too."""
         program, (neighbours, queries) = reduction.program, reduction.shape
         rank = program.queries.shape[1]
@@ -55,7 +55,7 @@ class Objective:
         rows[reduction.queries] = program.queries
         return cls(columns, rows, t1, t2, extra)
 
-    def at(self, covariance: Array) -> Point | None:
+    def at(self, covariance: Array) -> ObjectivePoint | None:
         """Evaluate F; None where the matrix is not positive definite, or F is not finite."""
         factor = cholesky(covariance)
         if factor is None:
@@ -68,7 +68,9 @@ class Objective:
         value = first + last + float(self.extra @ ratios)
         if not np.isfinite(value):
             return None
-        return Point(self, covariance, factor, half, profile, ratios, neighbour_shares, query_shares, value)
+        return ObjectivePoint(
+            self, covariance, factor, half, profile, ratios, neighbour_shares, query_shares, value
+        )
 
     def sharpened(self, growth: float) -> Objective:
         """Return the objective with both t multiplied by a factor."""
@@ -86,7 +88,7 @@ class Objective:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Point:
+class ObjectivePoint:
     """F at one covariance, with what its derivatives need."""
 
     objective: Objective
@@ -114,7 +116,7 @@ class Point:
 class Derivatives:
     """First and second derivatives of F at a point; the second act on symmetric directions (k, k)."""
 
-    point: Point
+    point: ObjectivePoint
     solved: Array  # (k, s) the a_i in its columns
     privacy: Array  # privacy, accuracy: (k, k) G and Q
     accuracy: Array
@@ -122,32 +124,36 @@ class Derivatives:
 
     def exact_product(self, direction: Array) -> Array:
         """Return the Hessian of F times a direction."""
-        x, y = self._along(direction)
+        x, y = self._changes(direction)
         p, q = self.point.neighbour_shares, self.point.query_shares
         objective = self.point.objective
         return (
-            self._bent(direction)
+            self._curvature_product(direction)
             + objective.t1 * self._from_neighbours(p * (x - p @ x))
             + objective.t2 * self._from_queries(q * (y - q @ y))
         )
 
     def printed_product(self, direction: Array) -> Array:
         """Return the matrix that Equation 14 prints, times a direction."""
-        x, y = self._along(direction)
+        x, y = self._changes(direction)
         p, q = self.point.neighbour_shares, self.point.query_shares
         objective = self.point.objective
-        first = self._bent(direction) + self._from_neighbours(p * x) - self.privacy @ direction @ self.privacy
+        first = (
+            self._curvature_product(direction)
+            + self._from_neighbours(p * x)
+            - self.privacy @ direction @ self.privacy
+        )
         last = self._from_queries(q * y) - self.accuracy @ direction @ self.accuracy
         return objective.t1 * first + objective.t2 * last
 
-    def _bent(self, direction: Array) -> Array:
+    def _curvature_product(self, direction: Array) -> Array:
         """Return ``Σ⁻¹ P G + G P Σ⁻¹ = Σ_i p_i ∇²g_i P``."""
         half = scipy.linalg.cho_solve(
             (self.point.factor, False), direction @ self.privacy, check_finite=False
         )
         return np.asarray(half + half.T)
 
-    def _along(self, direction: Array) -> tuple[Array, Array]:
+    def _changes(self, direction: Array) -> tuple[Array, Array]:
         """Return ``a_i' P a_i`` and ``v_j P v_j'``."""
         queries = self.point.objective.queries
         return (

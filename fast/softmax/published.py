@@ -30,11 +30,11 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast.engine import threads
 from dualmech.fast.engine.loop import Limits
 from dualmech.fast.reductions.dense import Reduction
-from dualmech.fast.softmax.derivatives import Derivatives, Objective, Point
+from dualmech.fast.softmax.derivatives import Derivatives, Objective, ObjectivePoint
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
 from dualmech.progress import Progress, Status
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("softmax_newton", "softmax_gradient")
@@ -94,7 +94,7 @@ class SoftmaxOptions:
 class Ending:
     """Where Algorithm 1 ended, why, and what it took."""
 
-    point: Point
+    point: ObjectivePoint
     reason: Status
     message: str
     iterations: int
@@ -116,12 +116,12 @@ def solve(
         raise InputTypeError(f"options must be fast.SoftmaxOptions, got {type(options).__name__}")
     if start is not None:
         raise InvalidInputError(f"start is not for method {method!r}: give options with a strategy")
-    with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
+    with threads.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
         objective, lift = _objective(problem, chosen.sharpness)
         covariance = _first_covariance(problem, lift, chosen.strategy)
         ending = _optimise(objective, covariance, _direction(method, chosen), chosen, limits)
         inner = ending.point.covariance
-        answer = judged(
+        answer = judged_solution(
             problem,
             problem.feasible(inner if lift is None else lift @ inner @ lift.T),
             _dual(problem, ending.point),
@@ -163,7 +163,7 @@ def _optimise(
             found = line_search(point, step, slope, options.decrease, options.shrink)
         seconds = time.perf_counter() - begun
         if found is None:
-            history.append(_news(point, iteration, seconds))
+            history.append(_progress(point, iteration, seconds))
             if limits.callback is not None:
                 limits.callback(history[-1])
             bound = (len(point.neighbour_shares) + len(point.query_shares)) / point.objective.t1
@@ -198,8 +198,8 @@ def _direction(method: str, options: SoftmaxOptions) -> Callable[[Derivatives], 
     return newton
 
 
-def _news(point: Point, iteration: int, seconds: float) -> Progress:
-    """Report both sides of Problem 1 where a sub-problem ends."""
+def _progress(point: ObjectivePoint, iteration: int, seconds: float) -> Progress:
+    """Report both sides of Problem 1 at the end of a sub-problem."""
     value = float(point.profile.max() * point.ratios.max())
     bound = point.objective.trace_norm(point.neighbour_shares, point.query_shares) ** 2
     return Progress(iteration, value, bound, (value - bound) / bound if bound > 0 else np.inf, seconds)
@@ -210,7 +210,7 @@ def _objective(problem: FitnessForUse | PrivacyFirst, sharpness: float) -> tuple
     geometry, extra = problem.geometry, np.zeros(len(problem.targets))
     if len(geometry.unmoved):
         reduction = Reduction.of(geometry, problem.targets)
-        return Objective.over(reduction, sharpness, sharpness, extra), reduction.lift
+        return Objective.from_reduction(reduction, sharpness, sharpness, extra), reduction.lift
     queries = geometry.representation / np.sqrt(problem.targets)[:, None]
     return Objective(geometry.moves, queries, sharpness, sharpness, extra), None
 
@@ -224,7 +224,7 @@ def _first_covariance(
         queries = np.asarray(strategy)
         if queries.shape[1] != problem.workload.shape[1]:
             raise InvalidInputError(
-                f"strategy must have {problem.workload.shape[1]} columns, one a cell, got {queries.shape[1]}"
+                f"strategy must have {problem.workload.shape[1]} columns, one per cell, got {queries.shape[1]}"
             )
         noise = problem.basis @ np.linalg.pinv(queries)
         missed = np.linalg.norm(problem.basis - noise @ queries, axis=1)
@@ -238,7 +238,7 @@ def _first_covariance(
     return scale * (inner @ inner.T)
 
 
-def _dual(problem: FitnessForUse | PrivacyFirst, point: Point) -> FitnessDual:
+def _dual(problem: FitnessForUse | PrivacyFirst, point: ObjectivePoint) -> FitnessDual:
     """Return the soft max weights as weights of Problem 1; what constrains nothing gets none."""
     first, last = point.neighbour_shares.copy(), point.query_shares.copy()
     first[~np.any(problem.geometry.moves, axis=0)] = 0.0

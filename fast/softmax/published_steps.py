@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dualmech.fast.softmax.derivatives import Point
+from dualmech.fast.softmax.derivatives import ObjectivePoint
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 
@@ -48,8 +48,8 @@ def conjugate_gradient(
 
 
 def line_search(
-    point: Point, step: Array, slope: float, decrease: float = 0.01, shrink: float = 0.5
-) -> Point | None:
+    point: ObjectivePoint, step: Array, slope: float, decrease: float = 0.01, shrink: float = 0.5
+) -> ObjectivePoint | None:
     """Return the first point ``Σ + β^j s`` that lowers F enough (Algorithm 3); None where none of them does.
 
     - `point`: Σ;

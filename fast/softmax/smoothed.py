@@ -24,12 +24,12 @@ from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop, threads
 from dualmech.fast.engine.fidelity import decompose
 from dualmech.fast.reductions.dense import Reduction
-from dualmech.fast.softmax.derivatives import Objective, Point
+from dualmech.fast.softmax.derivatives import Objective, ObjectivePoint
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
 from dualmech.problems.fitness import FitnessDual
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.progress import Status
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
@@ -59,7 +59,7 @@ class Descent:
 
     root: Array  # (k, k) lower triangular R with ``Σ = R R'``
     cap: float  # the sharpness that is used where more is asked
-    point: Point  # F at the sharpness in use and X = I
+    point: ObjectivePoint  # F at the sharpness in use and X = I
     objective: float  # F at the sharpness that is asked
     lower_bound: float  # the bound that the soft max weights of `point` prove on it
     decompositions: int = 0  # Newton steps so far: what a run is counted in
@@ -75,16 +75,16 @@ def solve(
 ) -> Solution:
     """Solve Problem 4 to a proven gap; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
-    with threads.suited_to(problem.geometry.rank), np.errstate(all="ignore"):
+    with threads.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
         reduction = Reduction.of(problem.geometry, problem.targets)
         extra = problem.total_weight * problem.targets
-        program = Objective.over(reduction, problem.t1, problem.t2, extra)
+        program = Objective.from_reduction(reduction, problem.t1, problem.t2, extra)
         root = _first_root(problem, reduction, start)
         try:
             first = _begin(program, root)
         except np.linalg.LinAlgError:
             covariance = problem.feasible(reduction.covariance(root @ root.T))
-            answer = judged(
+            answer = judged_solution(
                 problem, covariance, problem.dual_at(covariance), tol=limits.tol, otherwise=Status.NON_FINITE
             )
         else:
@@ -98,7 +98,7 @@ def _run(
     outcome = loop.run(first, partial(_step, program), limits)
     best = outcome.dual.point
     primal = problem.feasible(reduction.covariance(outcome.primal.root @ outcome.primal.root.T))
-    return outcome.judged(problem, primal, SoftmaxDual(best.neighbour_shares, best.query_shares), limits)
+    return outcome.solution(problem, primal, SoftmaxDual(best.neighbour_shares, best.query_shares), limits)
 
 
 def _first_root(problem: SoftmaxFitness, reduction: Reduction, start: Solution | None) -> Array:
@@ -134,15 +134,15 @@ def _shares(problem: SoftmaxFitness, start: Solution) -> tuple[Array, Array] | N
 def _begin(program: Objective, root: Array) -> Descent:
     """Begin at the sharpness asked where its gap is small, else where no exponent is far above the mean one."""
     asked = max(program.t1, program.t2)
-    state = _at(program, root, asked, 0)
+    state = _descent_at(program, root, asked, 0)
     if state.objective - state.lower_bound <= NEAR / asked:
         return state
     forms = state.point.profile, state.point.ratios
     spread = max(float(each.max() - each.mean()) for each in forms)
-    return _at(program, root, min(asked, FIRST_SPREAD / spread), 0) if spread > 0 else state
+    return _descent_at(program, root, min(asked, FIRST_SPREAD / spread), 0) if spread > 0 else state
 
 
-def _at(program: Objective, root: Array, cap: float, steps: int) -> Descent:
+def _descent_at(program: Objective, root: Array, cap: float, steps: int) -> Descent:
     """Look at F from the coordinates in which ``R R'`` is the identity."""
     seen = replace(
         program,
@@ -158,7 +158,7 @@ def _at(program: Objective, root: Array, cap: float, steps: int) -> Descent:
     return Descent(root, cap, point, asked.value, bound, steps)
 
 
-def _lower_bound(program: Objective, point: Point) -> float:
+def _lower_bound(program: Objective, point: ObjectivePoint) -> float:
     """Return the bound that the soft max weights of a point prove (the judge recomputes it)."""
     first, last = point.neighbour_shares, point.query_shares
     entropies = float(entr(first).sum()) / program.t1 + float(entr(last).sum()) / program.t2
@@ -167,7 +167,7 @@ def _lower_bound(program: Objective, point: Point) -> float:
 
 def _step(program: Objective, state: Descent) -> Descent:
     """Take one Newton step, and sharpen where it gains too little to be worth another."""
-    rotation, point, scale, ridge = _diagonalised(state.point)
+    rotation, point, scale, ridge = _diagonalise(state.point)
     derivatives = point.derivatives()
     gradient = scale * derivatives.gradient
     sharpness = max(point.objective.t1, point.objective.t2)
@@ -189,10 +189,10 @@ def _step(program: Objective, state: Descent) -> Descent:
     if found is not None:
         moved = rotation @ found.covariance @ rotation.T
         root = root @ scipy.linalg.cholesky((moved + moved.T) / 2, lower=True, check_finite=False)
-    return _at(program, root, cap, state.decompositions + 1)
+    return _descent_at(program, root, cap, state.decompositions + 1)
 
 
-def _diagonalised(point: Point) -> tuple[Array, Point, Array, float]:
+def _diagonalise(point: ObjectivePoint) -> tuple[Array, ObjectivePoint, Array, float]:
     """Return the rotation to the eigenvectors of G, the point seen from there, ``(g_a + g_b + r)^(-1/2)``, and r."""
     seen = point.objective
     half = seen.moves * np.sqrt(point.neighbour_shares)

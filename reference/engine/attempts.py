@@ -17,7 +17,7 @@ from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.progress import Status
 from dualmech.reference.engine import backends
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 SPARE = 0.1
@@ -31,7 +31,7 @@ Step = tuple[float, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Request:
+class BackendRequest:
     """A backend, the gap to prove with it, the seconds it may take, and its own options."""
 
     backend: str
@@ -48,9 +48,9 @@ class Request:
         tol: float | None,
         time_limit: float | None,
         options: dict[str, Any],
-    ) -> Request:
+    ) -> BackendRequest:
         """Check what was asked; the time counts from here."""
-        name = backends.checked(backend, cones)
+        name = backends.backend_name(backend, cones)
         tol = backends.tolerance(name) if tol is None else validate.positive_number(tol=tol)
         if time_limit is not None:
             time_limit = validate.positive_number(time_limit=time_limit)
@@ -64,7 +64,7 @@ class Answer:
     primal: Any
     dual: Any
     gap: float
-    outcome: backends.Outcome
+    outcome: backends.BackendRun
     message: str
 
 
@@ -88,7 +88,7 @@ class Units(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reading:
+class Readout:
     """How to read a solved program, in scaled units."""
 
     program: cp.Problem
@@ -116,12 +116,12 @@ class Statement:
 
     cones: Callable[[Any], Mapping[str, frozenset[str]]]  # what each needs, by name and the default first
     write: Callable[..., cp.Problem]  # of a problem and a name
-    read: Callable[..., Reading | Solution] | None  # of a problem, a name and a request, in scaled units
+    read: Callable[..., Readout | Solution] | None  # of a problem, a name and a request, in scaled units
     symmetries: bool = False  # whether both take orbits
 
     def formulate(self, problem: Any, formulation: str | None = None, **options: Any) -> cp.Problem:
         """State the problem over its own arrays; see `dualmech.reference.formulate`."""
-        return self.write(problem, self._named(problem, formulation), **self._with_orbits(options))
+        return self.write(problem, self._formulation_name(problem, formulation), **self._with_orbits(options))
 
     def solve(
         self,
@@ -136,16 +136,16 @@ class Statement:
     ) -> Solution:
         """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
         assert self.read is not None
-        name = self._named(problem, formulation)
+        name = self._formulation_name(problem, formulation)
         own = self._with_orbits({} if orbits is None else {"orbits": orbits})
-        request = Request.of(backend, self.cones(problem)[name], tol, time_limit, options)
+        request = BackendRequest.of(backend, self.cones(problem)[name], tol, time_limit, options)
         found = self.read(problem, name, request, **own)
         if isinstance(found, Solution):
             return found
         answer = solve(found, request)
         return replace(answer, solver=f"{answer.solver}:{name}")
 
-    def _named(self, problem: Any, formulation: str | None) -> str:
+    def _formulation_name(self, problem: Any, formulation: str | None) -> str:
         known = self.cones(problem)
         return (
             next(iter(known)) if formulation is None else validate.choice([*known], formulation=formulation)
@@ -159,14 +159,14 @@ class Statement:
         return options
 
 
-def solve(reading: Reading, request: Request) -> Solution:
-    """Run a program step by step, and let the judge have the last word."""
+def solve(reading: Readout, request: BackendRequest) -> Solution:
+    """Run a program step by step, and let the judge decide."""
     name, tol, options, steps = request.backend, request.tol, request.options, reading.steps
     if steps is None:
         steps = _accuracies(tol, fixed=not backends.accuracy(name, tol).keys() - options.keys())
     run = partial(backends.run, reading.program, name, options=options)
     answer = _best(steps, run, partial(_read, reading, name, tol), tol, request.time_limit)
-    return judged(
+    return judged_solution(
         reading.scaled.problem,
         answer.primal,
         answer.dual,
@@ -179,7 +179,7 @@ def solve(reading: Reading, request: Request) -> Solution:
     )
 
 
-def _read(reading: Reading, backend: str, tol: float, outcome: backends.Outcome) -> Answer:
+def _read(reading: Readout, backend: str, tol: float, outcome: backends.BackendRun) -> Answer:
     """Read a program's variables and multipliers, repair both, and ask the judge."""
     scaled = reading.scaled
     # What the backend takes for the optimum, in the problem's own units.
@@ -188,18 +188,18 @@ def _read(reading: Reading, backend: str, tol: float, outcome: backends.Outcome)
     try:
         inner = reading.covariance()
         dual = reading.dual(*(multipliers(reading.program, name) for name in reading.constraints))
-        primal, gap = _judged(scaled, inner, dual, tol)
+        primal, gap = _judge_attempt(scaled, inner, dual, tol)
     except BackendError as error:
         if not outcome.exhausted:
             raise BackendError(f"{error} (backend {backend}, status {outcome.status})") from error
         *counts, rank = scaled.sizes
         dual = reading.dual(*(np.ones(count) for _, count in zip(reading.constraints, counts, strict=False)))
-        primal, gap = _judged(scaled, np.eye(rank), dual, tol)
+        primal, gap = _judge_attempt(scaled, np.eye(rank), dual, tol)
         message = f"{backend}: {outcome.status} before it had an answer; this is where it began"
     return Answer(primal, dual, gap, outcome, message)
 
 
-def _judged(scaled: Units, inner: npt.ArrayLike | None, dual: Any, tol: float) -> tuple[Any, float]:
+def _judge_attempt(scaled: Units, inner: npt.ArrayLike | None, dual: Any, tol: float) -> tuple[Any, float]:
     """Return the covariance on the problem's basis, and the gap that is proven.
 
     One that the judge cannot tell apart from rounding is tried again with a little more privacy cost and less
@@ -227,14 +227,14 @@ def multipliers(program: cp.Problem, name: str) -> Array:
 
 def _best(
     steps: Iterable[Step],
-    run: Callable[..., backends.Outcome],
-    read: Callable[[backends.Outcome], Answer],
+    run: Callable[..., backends.BackendRun],
+    read: Callable[[backends.BackendRun], Answer],
     tol: float,
     time_limit: float | None,
 ) -> Answer:
     """Take one step after another until the judge grants the tolerance, and return the best answer.
 
-    CVXPY compiles once, and a backend that can starts where it ended. That a later step fails is no loss.
+    CVXPY compiles once, and a backend that can starts where it ended. A later step that fails is ignored.
     """
     answers: list[Answer] = []
     began, left = time.perf_counter(), time_limit

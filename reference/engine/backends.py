@@ -33,10 +33,10 @@ SCS_INTERRUPTED = -5  # the status by which SCS reports that Ctrl-C ended it
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BackendRun:
     """How a run ended: the backend's own word, whether a limit ended it, and what it took.
 
-    The values themselves stand in the program's variables and constraints.
+    The values themselves are in the program's variables and constraints.
     """
 
     status: str
@@ -61,18 +61,20 @@ def installed(cones: frozenset[str] = SEMIDEFINITE) -> dict[str, str]:
     return {name: _version(name) for name in SOLVER_MAP_CONIC if name in present and cones <= _cones(name)}
 
 
-def checked(backend: str, cones: frozenset[str] = SEMIDEFINITE) -> str:
+def backend_name(backend: str, cones: frozenset[str] = SEMIDEFINITE) -> str:
     """Return a backend's name in capitals; refuse one that is not installed or cannot do the cones.
 
-    Raises `BackendError` for the message lists the backends that can; `InputTypeError` where `backend` is not text.
+    Raises `BackendError`, whose message lists the backends that can; `InputTypeError` where `backend` is not text.
     """
     if not isinstance(backend, str):
         raise InputTypeError(f"backend must be a name such as 'CLARABEL', got {backend!r}")
     name, able = backend.upper(), installed(cones)
     if name in able:
         return name
-    fault = f"cannot do the cones {_listed(cones)}" if name in cp.installed_solvers() else "is not installed"
-    raise BackendError(f"backend {backend!r} {fault}; installed ones that can: {_listed(able) or 'none'}")
+    fault = (
+        f"cannot do the cones {_join_names(cones)}" if name in cp.installed_solvers() else "is not installed"
+    )
+    raise BackendError(f"backend {backend!r} {fault}; installed ones that can: {_join_names(able) or 'none'}")
 
 
 def tolerance(backend: str) -> float:
@@ -100,15 +102,15 @@ def run(
     tol: float,
     time_limit: float | None = None,
     options: Mapping[str, Any] | None = None,
-) -> Outcome:
-    """Solve a program, whatever comes of it; the answer stands in its variables.
+) -> BackendRun:
+    """Solve a program, whatever the outcome; the answer is left in its variables.
 
     Raises `BackendError` where the backend failed, refused an option, or has no limit on time; `KeyboardInterrupt`
     for ctrl-C.
 
     - `program`: what to solve;
-    - `backend`: a name that `checked` returned;
-    - `tol`: gap that the judge shall be able to prove;
+    - `backend`: a name that `backend_name` returned;
+    - `tol`: gap that the judge is to prove;
     - `time_limit`: seconds, for the backends that have such a limit;
     - `options`: the backend's own options; they overrule those that `tol` chose.
     """
@@ -121,13 +123,13 @@ def run(
         try:
             program.solve(solver=backend, verbose=False, warm_start=True, **settings)
         except Exception as error:
-            if _interrupted(error):
+            if _was_interrupted(error):
                 raise KeyboardInterrupt from error
             raise BackendError(f"backend {backend} failed: {_first_line(error)}") from error
     status, count = str(program.status), getattr(program.solver_stats, "num_iters", None)
     # SCS has no status of its own for a limit that was reached: whatever it says is then called inaccurate.
     limited = status == cp.USER_LIMIT or (backend == "SCS" and status.endswith("_inaccurate"))
-    return Outcome(status, limited, int(count or 0), time.perf_counter() - began)
+    return BackendRun(status, limited, int(count or 0), time.perf_counter() - began)
 
 
 def _limit(backend: str, seconds: float | None) -> dict[str, float]:
@@ -135,7 +137,7 @@ def _limit(backend: str, seconds: float | None) -> dict[str, float]:
         return {}
     if backend not in TIME_LIMITS:
         raise BackendError(
-            f"time_limit is known for {_listed(TIME_LIMITS)}, not for {backend}; pass that backend's own option"
+            f"time_limit is known for {_join_names(TIME_LIMITS)}, not for {backend}; pass that backend's own option"
         )
     return {TIME_LIMITS[backend]: seconds}
 
@@ -152,7 +154,7 @@ def _version(name: str) -> str:
         return "unknown"
 
 
-def _interrupted(error: Exception) -> bool:
+def _was_interrupted(error: Exception) -> bool:
     """Whether Ctrl-C is behind a failure: SCS catches the signal itself, and CVXPY drops the status it gives.
 
     What SCS returned is then only to be found in the frame of CVXPY that it was returned to.
@@ -169,5 +171,5 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _listed(names: Any) -> str:
+def _join_names(names: Any) -> str:
     return ", ".join(sorted(names))

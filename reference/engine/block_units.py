@@ -24,7 +24,7 @@ from dualmech.geometry.block_rows import STILL, with_still
 from dualmech.geometry.blocks import Blocks
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
-from dualmech.reference.engine.scaling import definite, returned, shares
+from dualmech.reference.engine.scaling import make_definite, returned_array, shares
 from dualmech.validate import Array
 
 FLOOR = 1e-12  # least noise level that a repair leaves, relative to the largest, in scaled units
@@ -66,7 +66,7 @@ class Stated:
             moved,
         )
 
-    def in_units(self, cost: float, rows: Array, levels: Array, lifts: list[Array]) -> Stated:
+    def scaled(self, cost: float, rows: Array, levels: Array, lifts: list[Array]) -> Stated:
         """Return the same for noise ``levels ∘ τ`` and ``lift K lift'``; rows times factors, costs over a unit."""
         moves = [np.linalg.solve(lift, own) / np.sqrt(cost) for lift, own in zip(lifts, self.M, strict=True)]
         scaled = zip(self.V, self.Q, lifts, strict=True)
@@ -101,14 +101,14 @@ class BlockUnits:
             rows = 1 / np.sqrt(problem.targets[blocks.tables])
         levels = 1 / np.sqrt(np.asarray(stated.N.T @ rows**2))
         lifts = [_balance(*own, rows) for own in zip(stated.M, stated.V, stated.Q, strict=True)]
-        begun = stated.in_units(1.0, rows, levels, lifts)
+        begun = stated.scaled(1.0, rows, levels, lifts)
         costs, seen = _sums(begun)
         cost, variance = float(costs.max()), float(seen.max())
         levels, lifts = levels / variance, [lift / np.sqrt(variance) for lift in lifts]
         unit = cost * variance
         return cls(
             problem,
-            stated.in_units(unit, rows, levels, lifts),
+            stated.scaled(unit, rows, levels, lifts),
             levels,
             lifts,
             unit,
@@ -130,7 +130,7 @@ class BlockUnits:
         """The problem's objective that is 1 in scaled units."""
         return self.cost * (self.total if isinstance(self.problem, TotalVariance) else 1.0)
 
-    def gathered(self, variables: dict[str, cp.Variable]) -> Array:
+    def noise_vector(self, variables: dict[str, cp.Variable]) -> Array:
         """Return all noise as a backend left it, one after another; NaN for what it left out."""
         names = [*(["tau"] if len(self.levels) else []), *(f"K[{index}]" for index in range(len(self.lifts)))]
         values = [np.ravel(np.asarray(variables[name].value, dtype=np.float64)) for name in names]
@@ -141,7 +141,7 @@ class BlockUnits:
 
         Of the cost that may be added, `spare`, every block gets the same (`Scaled.covariance`).
         """
-        given = returned(inner, "noise")
+        given = returned_array(inner, "noise")
         if given.ndim == 2:
             begun = [np.ravel(np.eye(len(lift))) for lift in self.lifts]
             given = np.concatenate([np.ones(len(self.levels)), *begun])
@@ -155,7 +155,7 @@ class BlockUnits:
             levels = self.levels / (1 / levels + share / np.asarray(self.stated.R.sum(axis=0)).ravel())
         covariances = []
         for values, lift, moves in zip(matrices, self.lifts, self.stated.M, strict=True):
-            noise = definite(values.reshape(lift.shape))
+            noise = make_definite(values.reshape(lift.shape))
             if share > 0:
                 limit = moves @ moves.T / share
                 noise = noise @ np.linalg.solve(noise + limit, limit)

@@ -100,12 +100,12 @@ class Scaled:
         inner : (r, r) array or None
             What the backend returned.
         spare : float
-            Squared cost, in scaled units, that may be added to take back noise that hardly anyone needs.
+            Squared cost, in scaled units, that may be added to take back noise that no binding constraint needs.
             With ``P = moves moves'``, ``(Σ⁻¹ + spare · P⁻¹)⁻¹ ⪯ Σ`` costs at most `spare` more, since
             ``b_i' P⁻¹ b_i ≤ 1``. A backend leaves large variances where nothing asks for less; they drown the
             small ones in rounding.
         """
-        noise = definite(returned(inner))
+        noise = make_definite(returned_array(inner))
         if spare > 0:
             share = self.moves @ self.moves.T / spare
             noise = noise @ np.linalg.solve(noise + share, share)
@@ -135,7 +135,7 @@ class Scaled:
         return weights
 
 
-def returned(inner: npt.ArrayLike | None, what: str = "covariance") -> Array:
+def returned_array(inner: npt.ArrayLike | None, what: str = "covariance") -> Array:
     """Return what a backend left, as numbers; `BackendError` where it left none, or some that are not finite."""
     given = np.asarray(np.nan if inner is None else inner, dtype=np.float64)
     if not np.all(np.isfinite(given)):
@@ -145,7 +145,7 @@ def returned(inner: npt.ArrayLike | None, what: str = "covariance") -> Array:
 
 def entries(inner: npt.ArrayLike | None, what: str) -> Array:
     """Return the same as a vector; a matrix, such as the identity for where a backend began, is its diagonal."""
-    given = returned(inner, what)
+    given = returned_array(inner, what)
     return np.diagonal(given) if given.ndim == 2 else given
 
 
@@ -158,7 +158,7 @@ def shares(multipliers: Array) -> Array:
     return np.asarray(clipped / total)
 
 
-def definite(inner: Array) -> Array:
+def make_definite(inner: Array) -> Array:
     """Return the symmetric part, moved towards the identity where it is not positive definite.
 
     A backend that leaves the cone by δ knows Σ to about δ; so it is moved until its least eigenvalue is δ.

@@ -18,8 +18,8 @@ from dualmech.geometry.local import patterns
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalStrategy
 from dualmech.reference.engine import attempts, backends
-from dualmech.reference.local.strategy import Units
-from dualmech.reference.statements import named
+from dualmech.reference.local.strategy import StrategyUnits
+from dualmech.reference.statements import label
 from dualmech.validate import Array
 
 MOST_USER_TYPES = 32  # user types up to which the relaxation is written down
@@ -63,9 +63,9 @@ def lower_bound(
     >>> round(judged.objective, 3), 0.98 <= judged.lower_bound / judged.objective <= 1
     (63.226, True)
     """
-    average = _averaged(problem, prior)
-    request = attempts.Request.of(backend, backends.SEMIDEFINITE, tol, time_limit, options)
-    scaled = Units.of(average, np.zeros((0, average.user_types)))
+    average = _average_case(problem, prior)
+    request = attempts.BackendRequest.of(backend, backends.SEMIDEFINITE, tol, time_limit, options)
+    scaled = StrategyUnits.of(average, np.zeros((0, average.user_types)))
     program = relaxation(scaled.root @ scaled.basis, scaled.basis, scaled.share, average.epsilon)
     outcome = backends.run(program, request.backend, tol=request.tol, time_limit=time_limit, options=options)
     known = {constraint.label: constraint.dual_value for constraint in program.constraints}
@@ -102,22 +102,22 @@ def relaxation(root: Array, basis: Array, share: Array, epsilon: float) -> cp.Pr
     return cp.Problem(
         cp.Minimize(cp.trace(T)),
         [
-            named("schur", cp.bmat([[G, R.T], [R, T]]) >> 0),
-            named(
+            label("schur", cp.bmat([[G, R.T], [R, T]]) >> 0),
+            label(
                 "columns",
                 unit * (size * a + c * (share @ b)) * ones + unit * c * (size * b + c * (B @ share)) == 1,
             ),
-            named("moments", moments >> 0),
-            named("squares", cp.diag(B) == b),
-            named("both", B[u, v] >= 0),
-            named("first", b[u] - B[u, v] >= 0),
-            named("second", b[v] - B[u, v] >= 0),
-            named("neither", a - b[u] - b[v] + B[u, v] >= 0),
-            *[named("sizes", cp.sum(B) - (2 * j + 1) * total + j * (j + 1) * a >= 0) for _ in j[:1]],
-            named("in_low", B @ ones - b >= 0),
-            named("in_high", (size - 1) * b - B @ ones >= 0),
-            named("out_low", total - a - B @ ones + b >= 0),
-            named("out_high", (size - 1) * a - total - (size - 1) * b + B @ ones >= 0),
+            label("moments", moments >> 0),
+            label("squares", cp.diag(B) == b),
+            label("both", B[u, v] >= 0),
+            label("first", b[u] - B[u, v] >= 0),
+            label("second", b[v] - B[u, v] >= 0),
+            label("neither", a - b[u] - b[v] + B[u, v] >= 0),
+            *[label("sizes", cp.sum(B) - (2 * j + 1) * total + j * (j + 1) * a >= 0) for _ in j[:1]],
+            label("in_low", B @ ones - b >= 0),
+            label("in_high", (size - 1) * b - B @ ones >= 0),
+            label("out_low", total - a - B @ ones + b >= 0),
+            label("out_high", (size - 1) * a - total - (size - 1) * b + B @ ones >= 0),
         ],
     )
 
@@ -151,7 +151,7 @@ def _multipliers(known: dict[str, Any], size: int, unit: float) -> Relaxation:
     )
 
 
-def _averaged(problem: LocalStrategy, prior: npt.ArrayLike | None) -> LocalStrategy:
+def _average_case(problem: LocalStrategy, prior: npt.ArrayLike | None) -> LocalStrategy:
     """Return the average case whose bound is asked: for the worst case, under the prior given."""
     if not isinstance(problem, LocalStrategy):
         raise InputTypeError(f"problem must be a LocalStrategy, got {type(problem).__name__}")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
 from dualmech.reference.engine import attempts
 from dualmech.reference.engine.scaling import entries
-from dualmech.reference.statements import named
+from dualmech.reference.statements import label
 from dualmech.validate import Array
 
 CONES = frozenset({"SOC"})  # what a backend must be able to do where it cannot take a square as it is
@@ -26,14 +26,16 @@ def _write(problem: NonnegativeEstimate, formulation: str) -> cp.Problem:
     return quadratic(problem.workload.matrix, problem.answers, problem.total)
 
 
-def _read(problem: NonnegativeEstimate, formulation: str, request: attempts.Request) -> attempts.Reading:
-    scaled = _Units.of(problem)
+def _read(
+    problem: NonnegativeEstimate, formulation: str, request: attempts.BackendRequest
+) -> attempts.Readout:
+    scaled = _EstimateUnits.of(problem)
     program = quadratic(
         problem.workload.matrix * (scaled.cell / scaled.answer),
         problem.answers / scaled.answer,
         None if problem.total is None else problem.total / scaled.cell,
     )
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: program.var_dict["x"].value,
@@ -46,12 +48,12 @@ def quadratic(queries: Any, answers: Array, total: float | None) -> cp.Problem:
     W, a = cp.Constant(queries, name="W"), cp.Constant(answers, name="a")
     x = cp.Variable(queries.shape[1], name="x", nonneg=True)
     r = cp.Variable(len(answers), name="r")
-    known = [] if total is None else [named("total", cp.sum(x) == total)]
-    return cp.Problem(cp.Minimize(cp.sum_squares(r) / 2), [named("residual", W @ x - a == r), *known])
+    known = [] if total is None else [label("total", cp.sum(x) == total)]
+    return cp.Problem(cp.Minimize(cp.sum_squares(r) / 2), [label("residual", W @ x - a == r), *known])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Units:
+class _EstimateUnits:
     """A problem with answers and cells in units in which both are of order one."""
 
     problem: NonnegativeEstimate
@@ -59,7 +61,7 @@ class _Units:
     cell: float
 
     @classmethod
-    def of(cls, problem: NonnegativeEstimate) -> _Units:
+    def of(cls, problem: NonnegativeEstimate) -> _EstimateUnits:
         """Scale by the judge's scale, and by the mean norm of a query's column."""
         answer = math.sqrt(2 * problem.scale)
         column = float(np.linalg.norm(problem.workload.row_norms())) / math.sqrt(problem.workload.shape[1])

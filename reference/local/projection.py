@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
 from dualmech.reference.engine import attempts
-from dualmech.reference.engine.scaling import returned
-from dualmech.reference.statements import named
+from dualmech.reference.engine.scaling import returned_array
+from dualmech.reference.statements import label
 from dualmech.validate import Array
 
 CONES = frozenset({"SOC"})  # what a backend must be able to do where it cannot take a square as it is
@@ -21,10 +21,10 @@ def _write(problem: LocalProjection, formulation: str) -> cp.Problem:
     return quadratic(problem.matrix, problem.growth, problem.floor)
 
 
-def _read(problem: LocalProjection, formulation: str, request: attempts.Request) -> attempts.Reading:
-    scaled = _Units.of(problem)
+def _read(problem: LocalProjection, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
+    scaled = _ProjectionUnits.of(problem)
     program = quadratic(scaled.matrix, problem.growth, scaled.floor, len(problem.matrix), scaled.weight)
-    return attempts.Reading(
+    return attempts.Readout(
         program,
         scaled,
         covariance=lambda: program.var_dict["Q"].value,
@@ -43,15 +43,15 @@ def quadratic(
     return cp.Problem(
         cp.Minimize(weight / 2 * cp.sum_squares(Q - R)),
         [
-            named("columns", cp.sum(Q, axis=0) == total),
-            named("least", Q - least >= 0),
-            named("most", growth * least - Q >= 0),
+            label("columns", cp.sum(Q, axis=0) == total),
+            label("least", Q - least >= 0),
+            label("most", growth * least - Q >= 0),
         ],
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Units:
+class _ProjectionUnits:
     """A problem with probabilities in units of ``1/m``, and distances in units of that of a strategy close by.
 
     Attributes
@@ -70,7 +70,7 @@ class _Units:
     objective_unit: float
 
     @classmethod
-    def of(cls, problem: LocalProjection) -> _Units:
+    def of(cls, problem: LocalProjection) -> _ProjectionUnits:
         """Scale by the number of outputs."""
         count = len(problem.matrix)
         close = problem.feasible(problem.matrix)
@@ -91,13 +91,13 @@ class _Units:
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
         """Return a strategy, exactly feasible, there being no use for what may be spared."""
-        given = returned(inner, "strategy")
+        given = returned_array(inner, "strategy")
         if given.shape != self.matrix.shape:
             given = np.ones(self.matrix.shape)
         return self.problem.feasible(given / len(self.matrix))
 
 
-def _multipliers(program: cp.Problem, scaled: _Units) -> ProjectionDual:
+def _multipliers(program: cp.Problem, scaled: _ProjectionUnits) -> ProjectionDual:
     """Return the multipliers in the problem's own units; zeros before there are any."""
     columns, least, most = (constraint.dual_value for constraint in program.constraints)
     if columns is None or least is None or most is None:

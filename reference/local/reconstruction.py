@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
-from dualmech.geometry.local.strategies import checked_prior
+from dualmech.geometry.local.strategies import as_prior
 from dualmech.reference.engine import backends
-from dualmech.reference.statements import named
+from dualmech.reference.statements import label
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
@@ -58,11 +58,11 @@ def reconstruct(
     given, size = validate.finite(2, strategy=strategy), workload.shape[1]
     if given.shape[1] != size or np.any(given < 0):
         raise InvalidInputError(
-            f"strategy must have {size} columns, one a user type, and no negative entry, got shape {given.shape} and "
+            f"strategy must have {size} columns, one per user type, and no negative entry, got shape {given.shape} and "
             f"a least entry of {given.min():g}"
         )
-    name = backends.checked(backend, CONES)
-    program = quadratic(workload.dense(), given, checked_prior(prior, size))
+    name = backends.backend_name(backend, CONES)
+    program = quadratic(workload.dense(), given, as_prior(prior, size))
     outcome = backends.run(program, name, tol=ACCURACY, options=options)
     found = program.var_dict["V"].value
     if found is None:
@@ -79,5 +79,5 @@ def quadratic(queries: Array, strategy: Array, prior: Array) -> cp.Problem:
     roots = np.sqrt(len(prior) * strategy @ prior)
     return cp.Problem(
         cp.Minimize(cp.sum_squares(cp.multiply(V, np.broadcast_to(roots, V.shape)))),
-        [named("unbiased", V @ Q == W)],
+        [label("unbiased", V @ Q == W)],
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import cvxpy as cp
 import numpy as np
 
-from dualmech.reference.statements import named
+from dualmech.reference.statements import label
 from dualmech.validate import Array
 
 
@@ -27,7 +27,7 @@ def sdp(patterns: Array, directions: Array, root: Array) -> cp.Problem:
     G = cp.reshape(products @ w, (size, size), order="C")
     return cp.Problem(
         cp.Minimize(cp.trace(T)),
-        [named("schur", cp.bmat([[G, R.T], [R, T]]) >> 0), named("columns", P.T @ w == 1)],
+        [label("schur", cp.bmat([[G, R.T], [R, T]]) >> 0), label("columns", P.T @ w == 1)],
     )
 
 
@@ -38,7 +38,7 @@ def socp(patterns: Array, root: Array, share: Array) -> cp.Problem:
     U = cp.Variable((len(root), len(patterns)), name="U")
     return cp.Problem(
         cp.Minimize((P @ shares) @ s),
-        [named("unbiased", U @ P == R), named("columns", P.T @ w == 1), named("moments", _cones(w, s, U))],
+        [label("unbiased", U @ P == R), label("columns", P.T @ w == 1), label("moments", _cones(w, s, U))],
     )
 
 
@@ -51,10 +51,10 @@ def socp_worst(patterns: Array, root: Array, share: Array) -> cp.Problem:
     return cp.Problem(
         cp.Minimize(t),
         [
-            named("unbiased", U @ P == R),
-            named("columns", P.T @ w == 1),
-            named("moments", _cones(w, s, U)),
-            named("users", P.T @ s - np.square(root).sum(axis=0) <= t),
+            label("unbiased", U @ P == R),
+            label("columns", P.T @ w == 1),
+            label("moments", _cones(w, s, U)),
+            label("users", P.T @ s - np.square(root).sum(axis=0) <= t),
         ],
     )
 
@@ -65,7 +65,7 @@ def dual(patterns: Array, root: Array, share: Array) -> cp.Problem:
     Z, y = cp.Variable(root.T.shape, name="Z"), cp.Variable(root.shape[1], name="y")
     return cp.Problem(
         cp.Maximize(2 * cp.trace(R @ Z) - cp.sum(y)),
-        [named("patterns", _cones(P @ y, P @ shares, (P @ Z).T))],
+        [label("patterns", _cones(P @ y, P @ shares, (P @ Z).T))],
     )
 
 
@@ -78,7 +78,7 @@ def dual_worst(patterns: Array, root: Array, share: Array) -> cp.Problem:
     known = np.square(root).sum(axis=0)
     return cp.Problem(
         cp.Maximize((2 * cp.trace(R @ Z) - cp.sum(y) - known @ shares) / size),
-        [named("patterns", _cones(P @ y, P @ shares, (P @ Z).T)), named("prior", cp.sum(shares) == size)],
+        [label("patterns", _cones(P @ y, P @ shares, (P @ Z).T)), label("prior", cp.sum(shares) == size)],
     )
 
 

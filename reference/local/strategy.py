@@ -41,15 +41,15 @@ def _write(problem: LocalStrategy, name: str) -> cp.Problem:
     return STATEMENTS[problem.criterion, name](rows, problem.root, share)
 
 
-def _read(problem: LocalStrategy, formulation: str, request: attempts.Request) -> attempts.Reading:
-    reading = _READINGS[problem.criterion, formulation](Units.of(problem, _patterns(problem)))
+def _read(problem: LocalStrategy, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
+    reading = _READINGS[problem.criterion, formulation](StrategyUnits.of(problem, _patterns(problem)))
     if problem.criterion == "average":
         return reading
     return replace(reading, steps=[(accuracy * request.tol, "") for accuracy in WORST_ACCURACIES])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Units:
+class StrategyUnits:
     """A problem with a root that is centred, which costs a constant, and scaled so that the optimum is near 1."""
 
     problem: LocalStrategy
@@ -60,7 +60,7 @@ class Units:
     unit: float  # the objective of the average case that is called 1
 
     @classmethod
-    def of(cls, problem: LocalStrategy, rows: Array) -> Units:
+    def of(cls, problem: LocalStrategy, rows: Array) -> StrategyUnits:
         """Scale by the closed-form bound on the objective; `rows` are the patterns that are listed, if any."""
         size, root = problem.user_types, problem.root
         prior = problem.prior if problem.criterion == "average" else np.full(size, 1 / size)
@@ -123,26 +123,26 @@ class Units:
         raised = self.unit * costs + (self.centre @ self.centre) * share + 2 * inner @ self.centre
         return LocalDual(inner + np.outer(share, self.centre), raised, prior)
 
-    def nothing(self) -> LocalDual:
+    def empty_dual(self) -> LocalDual:
         """Return what is known before there is an answer."""
         return self.dual(np.zeros(self.root.T.shape), np.zeros(len(self.share)))
 
 
-def _reading_of_sdp(scaled: Units) -> attempts.Reading:
+def _sdp_readout(scaled: StrategyUnits) -> attempts.Readout:
     rows, basis = scaled.patterns, scaled.basis
     program = sdp(rows, rows @ basis / np.sqrt(rows @ scaled.share)[:, None], scaled.root @ basis)
 
     def multipliers() -> LocalDual:
         schur, columns = (constraint.dual_value for constraint in program.constraints)
         if schur is None or columns is None:
-            return scaled.nothing()
+            return scaled.empty_dual()
         size = basis.shape[1]
         return scaled.dual(-basis @ schur[:size, size:], columns)
 
-    return _reading(program, scaled, lambda: program.var_dict["w"].value, multipliers)
+    return _readout(program, scaled, lambda: program.var_dict["w"].value, multipliers)
 
 
-def _reading_of_socp(scaled: Units) -> attempts.Reading:
+def _socp_readout(scaled: StrategyUnits) -> attempts.Readout:
     worst, size = scaled.problem.criterion == "worst", len(scaled.share)
     statement = STATEMENTS[scaled.problem.criterion, "socp"]
     program = statement(scaled.patterns, scaled.program_root, scaled.share)
@@ -155,16 +155,16 @@ def _reading_of_socp(scaled: Units) -> attempts.Reading:
     def multipliers() -> LocalDual:
         Z, y = known["unbiased"].dual_value, known["columns"].dual_value
         if Z is None or y is None:
-            return scaled.nothing()
+            return scaled.empty_dual()
         if not worst:
             return scaled.dual(-Z.T / 2, y)
         # One user's variance is what the program minimises: √n and n undo the units of its root and objective.
         return scaled.dual(-Z.T / 2 * math.sqrt(size), y, _prior(known["users"].dual_value))
 
-    return _reading(program, scaled, weights, multipliers)
+    return _readout(program, scaled, weights, multipliers)
 
 
-def _reading_of_dual(scaled: Units) -> attempts.Reading:
+def _dual_readout(scaled: StrategyUnits) -> attempts.Readout:
     worst, size = scaled.problem.criterion == "worst", len(scaled.share)
     statement = STATEMENTS[scaled.problem.criterion, "dual"]
     program = statement(scaled.patterns, scaled.program_root, scaled.share)
@@ -179,32 +179,32 @@ def _reading_of_dual(scaled: Units) -> attempts.Reading:
     def multipliers() -> LocalDual:
         Z, y = program.var_dict["Z"].value, program.var_dict["y"].value
         if Z is None or y is None:
-            return scaled.nothing()
+            return scaled.empty_dual()
         if not worst:
             return scaled.dual(Z, y)
         return scaled.dual(Z / math.sqrt(size), y / size, _prior(program.var_dict["share"].value))
 
-    return _reading(program, scaled, weights, multipliers)
+    return _readout(program, scaled, weights, multipliers)
 
 
 _READINGS = {
-    ("average", "sdp"): _reading_of_sdp,
-    ("average", "socp"): _reading_of_socp,
-    ("average", "dual"): _reading_of_dual,
-    ("worst", "socp"): _reading_of_socp,
-    ("worst", "dual"): _reading_of_dual,
+    ("average", "sdp"): _sdp_readout,
+    ("average", "socp"): _socp_readout,
+    ("average", "dual"): _dual_readout,
+    ("worst", "socp"): _socp_readout,
+    ("worst", "dual"): _dual_readout,
 }
 
 
-def _reading(
+def _readout(
     program: cp.Problem,
-    scaled: Units,
+    scaled: StrategyUnits,
     weights: Callable[[], Array | None],
     multipliers: Callable[[], LocalDual],
-) -> attempts.Reading:
+) -> attempts.Readout:
     average = scaled.problem.criterion == "average"
     constant = len(scaled.share) * float(scaled.centre @ scaled.centre) / scaled.unit if average else 0.0
-    return attempts.Reading(
+    return attempts.Readout(
         program, scaled, covariance=weights, dual=multipliers, optimum=lambda value: value + constant
     )
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import dualmech as dm
-from dualmech.fast.engine.fidelity import Program, Spectrum, decompose
+from dualmech.fast.engine.fidelity import FidelityProgram, Spectrum, decompose
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.linalg import to_dense
 from dualmech.validate import Array
@@ -20,35 +20,35 @@ def draws(seed: int) -> np.random.Generator:
 
 
 PROGRAMS = {
-    "identity": Program(draws(0).standard_normal((7, 4)), None),
-    "wide": Program(draws(1).standard_normal((4, 4)), draws(2).standard_normal((4, 9))),
-    "sparse": Program(
+    "identity": FidelityProgram(draws(0).standard_normal((7, 4)), None),
+    "wide": FidelityProgram(draws(1).standard_normal((4, 4)), draws(2).standard_normal((4, 9))),
+    "sparse": FidelityProgram(
         draws(3).standard_normal((6, 3)),
         sp.csc_array(np.hstack([np.eye(3), draws(4).standard_normal((3, 2))])),
     ),
-    "one": Program(np.array([[2.0]]), None),
+    "one": FidelityProgram(np.array([[2.0]]), None),
 }
 programs = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 smoothings = pytest.mark.parametrize("smoothing", [0.0, 1e-3, 0.3, 10.0])
 
 
-def weights_for(program: Program, seed: int = 5) -> Array:
+def weights_for(program: FidelityProgram, seed: int = 5) -> Array:
     neighbours, queries, _ = program.sizes
     return draws(seed).uniform(0.2, 1, neighbours + queries)
 
 
-def dense_moves(program: Program) -> Array:
+def dense_moves(program: FidelityProgram) -> Array:
     return np.eye(program.sizes[2]) if program.moves is None else to_dense(program.moves)
 
 
-def squares(program: Program, weights: Array) -> tuple[Array, Array]:
+def squares(program: FidelityProgram, weights: Array) -> tuple[Array, Array]:
     """Return P and Q."""
     neighbours, moves = program.sizes[0], dense_moves(program)
     first = moves * weights[:neighbours] @ moves.T
     return first, program.queries.T * weights[neighbours:] @ program.queries
 
 
-def smoothed_value(program: Program, weights: Array, smoothing: float) -> float:
+def smoothed_value(program: FidelityProgram, weights: Array, smoothing: float) -> float:
     """Return G: with ``s²`` the eigenvalues of P Q and ``n² + τ n = s²``, it is ``Σ 2 n + τ log(τ n)``."""
     first, last = squares(program, weights)
     values = np.sqrt(np.linalg.eigvals(first @ last).real)
@@ -58,13 +58,13 @@ def smoothed_value(program: Program, weights: Array, smoothing: float) -> float:
     return float(np.sum(2 * mean + smoothing * np.log(smoothing * mean)))
 
 
-def at(program: Program, weights: Array, smoothing: float) -> Spectrum:
+def at(program: FidelityProgram, weights: Array, smoothing: float) -> Spectrum:
     spectrum = decompose(program, weights)
     return spectrum.smoothed(smoothing) if smoothing else spectrum
 
 
 @programs
-def test_fidelity_is_the_trace_norm(program: Program) -> None:
+def test_fidelity_is_the_trace_norm(program: FidelityProgram) -> None:
     weights = weights_for(program)
     neighbours, moves = program.sizes[0], dense_moves(program)
     matrix = np.sqrt(weights[neighbours:, None]) * (program.queries @ moves) * np.sqrt(weights[:neighbours])
@@ -76,7 +76,7 @@ def test_fidelity_is_the_trace_norm(program: Program) -> None:
 
 @programs
 @smoothings
-def test_gradient_against_differences(program: Program, smoothing: float) -> None:
+def test_gradient_against_differences(program: FidelityProgram, smoothing: float) -> None:
     weights, h = weights_for(program), 1e-6
     differences = [
         (
@@ -91,7 +91,7 @@ def test_gradient_against_differences(program: Program, smoothing: float) -> Non
 
 @programs
 @smoothings
-def test_hessian_against_differences(program: Program, smoothing: float) -> None:
+def test_hessian_against_differences(program: FidelityProgram, smoothing: float) -> None:
     weights, h = weights_for(program), 1e-5
     spectrum = at(program, weights, smoothing)
     differences = np.array(
@@ -116,7 +116,7 @@ def test_hessian_against_differences(program: Program, smoothing: float) -> None
 
 @programs
 @pytest.mark.parametrize("smoothing", [1e-3, 0.3, 10.0])
-def test_smoothed_value_is_a_maximum_over_n(program: Program, smoothing: float) -> None:
+def test_smoothed_value_is_a_maximum_over_n(program: FidelityProgram, smoothing: float) -> None:
     weights = weights_for(program)
     first, last = squares(program, weights)
     spectrum = at(program, weights, smoothing)
@@ -137,7 +137,7 @@ def test_smoothed_value_is_a_maximum_over_n(program: Program, smoothing: float) 
 
 @programs
 @smoothings
-def test_primal_point_has_the_gains(program: Program, smoothing: float) -> None:
+def test_primal_point_has_the_gains(program: FidelityProgram, smoothing: float) -> None:
     weights = weights_for(program)
     moves, spectrum = dense_moves(program), at(program, weights, smoothing)
     covariance = spectrum.covariance()

@@ -13,7 +13,7 @@ import dualmech as dm
 from dualmech import fast
 from dualmech.fast.engine import orbits
 from dualmech.fast.engine.diagonal import DiagonalProgram
-from dualmech.fast.engine.fidelity import Program
+from dualmech.fast.engine.fidelity import FidelityProgram
 from dualmech.fast.engine.orbits import OrbitProgram, OrbitSpectrum, Part
 from dualmech.linalg import to_dense
 from dualmech.validate import Array
@@ -44,7 +44,7 @@ def part(
     """A program of as many neighbours as there are groups, less the queries."""
     neighbours = len(groups) - (0 if fixed else queries)
     moves = None if neighbours == rank else draws(seed).standard_normal((rank, neighbours))
-    program = Program(draws(seed + 1).standard_normal((queries, rank)), moves, fixed=fixed)
+    program = FidelityProgram(draws(seed + 1).standard_normal((queries, rank)), moves, fixed=fixed)
     numbers: Groups = np.array(groups)
     each = 1 / np.bincount(numbers)[numbers] if shares else np.ones(len(groups))
     return Part(program, numbers, each)
@@ -156,7 +156,7 @@ def test_blocks_of_rank_one_are_parts_of_rank_one(smoothing: float) -> None:
     parts = []
     for moved, seen in zip(reach, squares, strict=True):
         first, last = np.flatnonzero(moved), np.flatnonzero(seen)
-        own = Program(np.sqrt(seen[last])[:, None], np.sqrt(moved[first])[None, :])
+        own = FidelityProgram(np.sqrt(seen[last])[:, None], np.sqrt(moved[first])[None, :])
         parts.append(Part(own, np.concatenate([first, 3 + last]), np.ones(len(first) + len(last))))
     weights = weights_for(program)
     one, two = (at(each, weights, smoothing) for each in (program, OrbitProgram(tuple(parts), None, 3, 4)))

@@ -192,7 +192,7 @@ class TestArchives:
                 archives.read_npz(path, "example", (1,))
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("schema.npy", b"not an array")
-        with pytest.raises(FileFormatError, match="'schema' is no array"):
+        with pytest.raises(FileFormatError, match="'schema' is not an array"):
             archives.read_npz(path, "example", (1,))
 
     def test_objects_are_neither_read_nor_written(self, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ class TestArchives:
             (FileNotFoundError(2, "No such file or directory"), "here.npz: cannot be read: No such file"),
             (FileFormatError("here.npz: as it was"), "^here.npz: as it was"),
         ):
-            with pytest.raises(FileFormatError, match=expected), archives.reading("here.npz"):
+            with pytest.raises(FileFormatError, match=expected), archives.errors_naming("here.npz"):
                 raise error
-        with pytest.raises(KeyError), archives.reading("here.npz"):
+        with pytest.raises(KeyError), archives.errors_naming("here.npz"):
             raise KeyError("a programming error stays one")

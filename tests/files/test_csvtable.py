@@ -12,7 +12,7 @@ from dualmech.errors import FileFormatError
 from dualmech.files import csv
 
 
-def parse(folder: Path, content: bytes | str) -> csv.Table:
+def parse(folder: Path, content: bytes | str) -> csv.CsvTable:
     path = folder / "table.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return csv.read_table(path)

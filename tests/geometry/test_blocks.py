@@ -441,7 +441,7 @@ class TestJudge:
         point = random_point(problem.geometry, np.random.default_rng(0))
         queries = np.ones(len(problem.geometry.tables))
         for dual, message in (
-            (dm.FitnessDual(np.ones(99), queries), "neighbour_weights must be 3, one an orbit, got 99"),
+            (dm.FitnessDual(np.ones(99), queries), "neighbour_weights must be 3, one per orbit, got 99"),
             (dm.FitnessDual(np.ones(3), np.ones(99)), "query_weights must be"),
             (dm.FitnessDual(np.ones(3), np.ones((2, 2))), "query_weights must have 1 dimension"),
             (dm.VarianceDual(np.ones(3)), "must be a dualmech.FitnessDual"),
@@ -474,7 +474,7 @@ class TestWords:
 
     def test_records_are_counted_for_the_mechanism(self) -> None:
         asked: Any = workloads.union({"a": 2}, {"t": ["a"]})
-        with pytest.raises(dm.InputTypeError, match="`needed`"):
+        with pytest.raises(dm.InputTypeError, match="`needed_tables`"):
             dm.records.count([[0]], asked)
         assert asked.table_shape("t") == asked.table_shape(asked.tables[0]) == (2,)
 

@@ -33,7 +33,7 @@ def random_tables(seed: int) -> dm.MarginalWorkload:
 
 
 def spread(workload: dm.MarginalWorkload, values: Array) -> Array:
-    """A number a table, repeated for its cells."""
+    """A number per table, repeated for its cells."""
     return np.repeat(values, workload.table_cells.astype(int))
 
 
@@ -131,7 +131,7 @@ class TestJudge:
         mechanism = dm.BlockMechanism.of_levels(domain, noise)
         point = dm.BlockPoint([noise[axes] for axes in lattice.axes] / lattice.dimensions)
         assert problem.mechanism(point).noise == pytest.approx(noise, rel=1e-12)
-        np.testing.assert_allclose(problem.stated(mechanism).levels, point.levels, rtol=1e-12)
+        np.testing.assert_allclose(problem.as_primal(mechanism).levels, point.levels, rtol=1e-12)
         dual = dm.FitnessDual([1.0], rng.uniform(0.1, 1, len(workload.axes)))
         bare = problem.certify(point.levels, dual)
         assert bare == problem.certify(point, dual)
@@ -212,7 +212,7 @@ class TestWorkload:
                 {("sex", "age"): 1, ("age", "sex"): 2, 1: 1},
             ),
             (r"targets\[1\] must be positive", {1: -1.0, 2: 1.0}),
-            ("one number, 3 numbers, one a table, or 11, one a query", [1.0, 2.0]),
+            ("one number, 3 numbers, one per table, or 11, one per query", [1.0, 2.0]),
         ],
     )
     def test_bad_targets_are_refused_by_name(self, message: str, targets: Any) -> None:
@@ -317,7 +317,7 @@ class TestRelease:
         ("message", "text"),
         [
             ("must name the attribute 'c'", "a,b\n0,0\n"),
-            ("line 3 is no record of codes: '0,x,0'", "a,b,c\n0,0,0\n0,x,0\n"),
+            ("line 3 is not a record of codes: '0,x,0'", "a,b,c\n0,0,0\n0,x,0\n"),
             ("record 2 has 3 for 'b' of size 3", "a,b,c\n0,0,0\n0,3,0\n"),
             ("record 1 has -1 for 'a'", "a,b,c\n-1,0,0\n"),
             ("names the attribute 'a' more than once", "a,b,c,a\n0,0,0,1\n"),

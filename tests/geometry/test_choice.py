@@ -31,18 +31,18 @@ KINDS = (dm.FitnessForUse, dm.TotalVariance)
 STANDING: dict[str, tuple[dm.Workload, Any, str]] = {
     "a matrix": (PREFIXES, 2.0, "dense"),
     "marginals": (TABLES, 2.0, "blocks"),
-    "marginals, one a table": (TABLES, [1.0, 2.0, 3.0], "blocks"),
-    "marginals, one a query": (TABLES, [1.0] * 3 + [2.0] * 2 + [3.0] * 6, "blocks"),
+    "marginals, one per table": (TABLES, [1.0, 2.0, 3.0], "blocks"),
+    "marginals, one per query": (TABLES, [1.0] * 3 + [2.0] * 2 + [3.0] * 6, "blocks"),
     "marginals, that differ inside a table": (TABLES, np.arange(1.0, 12.0), "dense"),
     "a union": (UNION, {"ages": 1.0, "cells": 2.0}, "blocks"),
     "a union, by query": (UNION, {"ages": 1.0, "ages: cell 0": 9.0, "cells": 2.0}, "dense"),
     "a circle": (CIRCLE, 1.0, "blocks"),
-    "a circle, one a query": (CIRCLE, np.ones(21), "blocks"),
+    "a circle, one per query": (CIRCLE, np.ones(21), "blocks"),
     "query tables": (QUERIES, {1: 1.0, 2: 2.0}, "blocks"),
     "a product": (PRODUCT, 2.0, "product"),
     "a product, by factor": (PRODUCT, dm.ByFactor([1.0, 2.0, 3.0], {1: 4.0}), "product"),
-    "a product, one a table": (PRODUCT, [1.0, 2.0], "blocks"),
-    "a product, one a query": (PRODUCT, np.tile([1.0, 1.0, 2.0, 2.0], 3), "blocks"),
+    "a product, one per table": (PRODUCT, [1.0, 2.0], "blocks"),
+    "a product, one per query": (PRODUCT, np.tile([1.0, 1.0, 2.0, 2.0], 3), "blocks"),
     "a product, that differ inside a table": (PRODUCT, np.arange(1.0, 13.0), "dense"),
     "a product over no domain": (workloads.kron(PREFIXES, PREFIXES), np.ones(16), "dense"),
     "a stack of tables": (workloads.stack(TABLES, TABLES), 1.0, "blocks"),
@@ -206,7 +206,7 @@ class TestByName:
             ("must name queries of the workload or groups, 'x' is none", PREFIXES, {"x": 1.0}),
             ("must name every query, 'cells 0..1' is not", PREFIXES, {"cell 0": 1.0}),
             ("distinct names", dm.Workload(np.eye(2), ["a", "a"], ["g", "g"]), {"a": 1.0}),
-            ("3 numbers, one a table, or 11, one a query, got shape", TABLES, [1.0, 2.0]),
+            ("3 numbers, one per table, or 11, one per query, got shape", TABLES, [1.0, 2.0]),
             ("got shape", TABLES, np.ones((3, 1))),
             ("must", PREFIXES, "many"),
             ("lists of different lengths", PRODUCT, ([1.0, 2.0], [1.0])),
@@ -334,7 +334,7 @@ class TestTwoGeometries:
             answers = [solved(each, tol=tol) for each, tol in ((blocks, 1e-6), (split, 0.1), (dense, 1e-6))]
             assert all(meet(one, two) for one in answers for two in answers)
             verdicts = [
-                dense.certify(dense.stated(answer.mechanism.dense()), answers[2].dual)
+                dense.certify(dense.as_primal(answer.mechanism.dense()), answers[2].dual)
                 for answer in answers[:2]
             ]
             assert all(judged.violation <= 1e-8 for judged in verdicts)
@@ -352,7 +352,7 @@ class TestTwoGeometries:
             assert blocks.same_as(dense) and not blocks.same_as(kind(asked, numbers, geometry="blocks"))
             one, two = (solved(each, tol=1e-6) for each in (blocks, dense))
             assert meet(one, two)
-            judged = dense.certify(dense.stated(one.mechanism.dense()), two.dual)
+            judged = dense.certify(dense.as_primal(one.mechanism.dense()), two.dual)
             assert judged.violation <= 1e-8 and judged.objective == pytest.approx(one.objective, rel=1e-6)
 
     @quick

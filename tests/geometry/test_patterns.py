@@ -30,7 +30,7 @@ class TestPatterns:
     def test_every_private_row_is_a_chain_of_them(self, seed: int, size: int, epsilon: float) -> None:
         rng = np.random.default_rng(seed)
         strategy = 1 + patterns.gain(epsilon) * rng.integers(0, 4, (3, size)) / 3
-        weights, sets = patterns.split(strategy, epsilon)
+        weights, sets = patterns.split_into_patterns(strategy, epsilon)
         assert np.all(weights > 0) and np.all(sets.any(axis=1)) and not np.any(sets.all(axis=1))
         assert len(weights) <= len(strategy) * (size + 2)
         parts = weights[:, None] * patterns.rows(sets, epsilon)
@@ -42,7 +42,7 @@ class TestPatterns:
         # Lemma 4: q q' / 1'q of a sum is below the sum of the parts'.
         rng = np.random.default_rng(seed)
         row = 1 + patterns.gain(epsilon) * rng.random((1, size))
-        weights, sets = patterns.split(row, epsilon)
+        weights, sets = patterns.split_into_patterns(row, epsilon)
         rows = patterns.rows(sets, epsilon)
         difference = (rows.T * weights) @ rows - row.T @ row / row.sum()
         assert np.linalg.eigvalsh(difference)[0] >= -1e-12 * row.sum()
@@ -107,8 +107,8 @@ class TestRelaxation:
         )
         sets = patterns.all_sets(size)
         lifted = np.hstack([np.ones((len(sets), 1)), sets])
-        values = np.einsum("su,uv,sv->s", lifted, multipliers.form(), lifted)
-        assert values.min() >= -1e-9 * np.abs(multipliers.form()).sum()
+        values = np.einsum("su,uv,sv->s", lifted, multipliers.matrix(), lifted)
+        assert values.min() >= -1e-9 * np.abs(multipliers.matrix()).sum()
         matrix = rng.standard_normal((size, size))
         matrix = matrix + matrix.T
         divisors = (size + patterns.gain(epsilon) * np.arange(size + 1.0)) ** 2

@@ -320,7 +320,7 @@ class TestMechanism:
                 lambda made: dm.ProductMechanism([made.factors[0], cast(Any, 3)]),
             ),
             ("release nothing exactly", lambda made: dm.ProductMechanism([made.factors[0], EXACT])),
-            ("queries must be 2, one a factor, got 1", lambda made: made.variance_of([1, 0, 0])),
+            ("queries must be 2, one per factor, got 1", lambda made: made.variance_of([1, 0, 0])),
             ("must map attributes", lambda made: made.variance_of([1, 0, 0], [1, 0])),
             ("made by dualmech.workloads.kron", lambda made: made.variances(PREFIXES)),
             ("tables of the mechanism's domain", lambda made: made.variances(TWICE)),
@@ -371,7 +371,7 @@ class TestWorkload:
             ("binding cells are listed", lambda: dm.FitnessForUse(MANY).binding([np.eye(3)] * 30, 0.1)),
             ("loose queries of a product", lambda: dm.FitnessForUse(TWICE).loose([np.eye(3)] * 2, 0.1)),
             (
-                "by factor must be 2, one a factor, got 3",
+                "by factor must be 2, one per factor, got 3",
                 lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, 1, 1)),
             ),
             ("geometry 'product' takes workloads", lambda: dm.FitnessForUse(PREFIXES, dm.ByFactor(1.0))),

@@ -92,7 +92,7 @@ class TestJudge:
         forms = problem.geometry.forms(point)
         largest = [mechanism.variances(names).max() for names in problem.workload.tables.sets]
         np.testing.assert_allclose(forms.variances, largest, rtol=1e-7)
-        np.testing.assert_array_equal(problem.stated(mechanism).levels, point.levels)
+        np.testing.assert_array_equal(problem.as_primal(mechanism).levels, point.levels)
 
     @quick
     @given(seeds)

@@ -95,7 +95,7 @@ class TestOrbits:
 
     def test_duplicates_keep_their_number(self) -> None:
         rows = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-        with pytest.raises(InvalidInputError, match="no symmetry"):
+        with pytest.raises(InvalidInputError, match="not a symmetry"):
             dm.Orbits.of(dm.FitnessForUse(dm.Workload(rows), 1.0), [[1, 0]])
 
     def test_signs_do_not_matter(self) -> None:
@@ -109,7 +109,7 @@ class TestOrbits:
         problem = dm.FitnessForUse(dm.Workload(np.vstack([near, near[:, mirror]])), 1.0)
         assert dm.Orbits.of(problem, [mirror]).queries.tolist() == [*range(6)] * 2
         broken = dm.FitnessForUse(dm.Workload(np.vstack([near, (1 + 2**-50) * near[:, mirror]])), 1.0)
-        with pytest.raises(InvalidInputError, match="no symmetry"):
+        with pytest.raises(InvalidInputError, match="not a symmetry"):
             dm.Orbits.of(broken, [mirror])
 
     @pytest.mark.parametrize("scale", [1e-6, 1e6])

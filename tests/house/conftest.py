@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dualmech as dm
-from dualmech.crosscheck.conformance import Case
+from dualmech.crosscheck.conformance import ConformanceCase
 
 SMALL = dm.workloads.prefix(4)
 TABLES = dm.workloads.marginals({"age": 4, "sex": 2}, ways=(1, 2))
@@ -30,7 +30,7 @@ STANDING = {
 """Workload, geometry, neighbours and gap of each structure."""
 
 
-def on_geometries() -> list[Case]:
+def on_geometries() -> list[ConformanceCase]:
     found = []
     for name, (workload, geometry, neighbours, tol) in STANDING.items():
         for label, state in {
@@ -43,7 +43,7 @@ def on_geometries() -> list[Case]:
             def make(target: float = 1.0, own=workload, kind=options, state=state) -> object:  # type: ignore[no-untyped-def]
                 return state(own, target, kind)
 
-            found.append(Case(f"{label}, {name}", make, lambda make=make: make(2.0), tol))  # type: ignore[misc]
+            found.append(ConformanceCase(f"{label}, {name}", make, lambda make=make: make(2.0), tol))  # type: ignore[misc]
     return found
 
 
@@ -58,36 +58,38 @@ def released(variance: float = 2.0) -> dm.LinearGaussianMechanism:
 
 CASES = [
     *on_geometries(),
-    Case(
+    ConformanceCase(
         "weighting",
         lambda: dm.QueryWeighting(SMALL, dm.designs.eigen_queries(SMALL)),
         lambda: dm.QueryWeighting(SMALL, np.eye(4)),
     ),
-    Case(
+    ConformanceCase(
         "softmax",
         lambda: dm.SoftmaxFitness(SMALL, 1.0, t1=5.0, t2=5.0),
         lambda: dm.SoftmaxFitness(SMALL, 1.0, t1=5.0, t2=6.0),
     ),
-    Case(
+    ConformanceCase(
         "common", lambda: dm.CommonMechanism(mechanisms()), lambda: dm.CommonMechanism(mechanisms(scale=3.0))
     ),
-    Case(
+    ConformanceCase(
         "reuse",
         lambda: dm.ReuseFitness(SMALL, 1.0, released()),
         lambda: dm.ReuseFitness(SMALL, 1.0, released(4.0)),
     ),
-    Case("local", lambda: dm.LocalStrategy(SMALL, 1.0), lambda: dm.LocalStrategy(SMALL, 1.0, "worst")),
-    Case(
+    ConformanceCase(
+        "local", lambda: dm.LocalStrategy(SMALL, 1.0), lambda: dm.LocalStrategy(SMALL, 1.0, "worst")
+    ),
+    ConformanceCase(
         "local, worst",
         lambda: dm.LocalStrategy(SMALL, 1.0, "worst"),
         lambda: dm.LocalStrategy(SMALL, 2.0, "worst"),
     ),
-    Case(
+    ConformanceCase(
         "projection",
         lambda: dm.LocalProjection(np.array([[0.9, 0.1], [0.3, 0.5], [0.1, 0.2]]), 1.0),
         lambda: dm.LocalProjection(np.array([[0.9, 0.1], [0.3, 0.5], [0.1, 0.2]]), 2.0),
     ),
-    Case(
+    ConformanceCase(
         "estimate",
         lambda: dm.NonnegativeEstimate(SMALL, [3.0, 2.0, 5.0, 4.0]),
         lambda: dm.NonnegativeEstimate(SMALL, [3.0, 2.0, 5.0, 4.5]),
@@ -102,5 +104,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def cases() -> list[Case]:
+def cases() -> list[ConformanceCase]:
     return CASES

@@ -7,16 +7,16 @@ from functools import cache
 
 import pytest
 
-from dualmech.crosscheck.conformance import CHECKS, Case, Run
+from dualmech.crosscheck.conformance import CHECKS, ConformanceCase, Run
 from dualmech.crosscheck.families import FAMILIES, family_of
 
 run_of = cache(Run)
 
 
-def test_every_family_is_here(cases: list[Case]) -> None:
+def test_every_family_is_here(cases: list[ConformanceCase]) -> None:
     assert {family_of(case.make()).name for case in cases} == {family.name for family in FAMILIES}
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=[*CHECKS])
-def test_conforms(case: Case, check: Callable[[Run], None]) -> None:
+def test_conforms(case: ConformanceCase, check: Callable[[Run], None]) -> None:
     check(run_of(case))

@@ -12,7 +12,7 @@ import dualmech as dm
 from dualmech import crosscheck, fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.command import rationals
-from dualmech.crosscheck.papers.fitness.cases import TABLE_2, Case
+from dualmech.crosscheck.papers.fitness.cases import TABLE_2, PrintedCase
 
 
 def prefix(d: int) -> dm.FitnessForUse:
@@ -102,12 +102,12 @@ class TestJudge:
 
 class TestPrintedNumbers:
     @pytest.mark.parametrize("printed", TABLE_2, ids=lambda case: case.name)
-    def test_table_2_is_confirmed(self, printed: Case) -> None:
+    def test_table_2_is_confirmed(self, printed: PrintedCase) -> None:
         interval = fast.solve(printed.problem()).certificate.interval
         assert all(printed.confirms(column, interval) for column in printed.printed)
 
     def test_digits_decide(self) -> None:
-        case = Case("x", lambda: prefix(2), {"a": "4.46"}, "nowhere")
+        case = PrintedCase("x", lambda: prefix(2), {"a": "4.46"}, "nowhere")
         assert case.confirms("a", (4.4551, 4.4552))
         assert case.confirms("a", (4.4, 4.5))
         assert not case.confirms("a", (4.4651, 4.4652))

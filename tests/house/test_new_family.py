@@ -14,12 +14,12 @@ import pytest
 import dualmech as dm
 from dualmech import fast, reference
 from dualmech.crosscheck import families
-from dualmech.crosscheck.conformance import CHECKS, Case, Run
-from dualmech.geometry.base import proving, shares
+from dualmech.crosscheck.conformance import CHECKS, ConformanceCase, Run
+from dualmech.geometry.base import shares, valid_weights
 from dualmech.problems.base import Problem
 from dualmech.progress import Status
 from dualmech.reference.engine import attempts
-from dualmech.solution import Solution, judged
+from dualmech.solution import Solution, judged_solution
 from dualmech.storage import codec, schemas
 from dualmech.validate import Array
 
@@ -46,7 +46,7 @@ class PlainNoise(Problem):
     def certify(self, primal: Any, dual: PlainDual) -> dm.Certificate:
         (level,), squares = np.atleast_1d(primal), self.workload.row_norms() ** 2
         weights = np.asarray(dual.query_weights)
-        bound = float(weights @ squares / (weights @ self.targets)) if proving(weights) else 0.0
+        bound = float(weights @ squares / (weights @ self.targets)) if valid_weights(weights) else 0.0
         rounding = 4 * len(squares) * np.finfo(float).eps
         if not (np.isfinite(level) and level > 0):
             return dm.Certificate.of(math.inf, bound, math.inf, rounding)
@@ -71,7 +71,9 @@ class PlainNoise(Problem):
 def solve_fast(problem: PlainNoise, limits: Any) -> Solution:
     needs = problem.workload.row_norms() ** 2 / problem.targets
     point, dual = problem.feasible([1.0]), PlainDual(np.eye(len(needs))[np.argmax(needs)])
-    return judged(problem, point, dual, tol=limits.tol, otherwise=Status.ROUNDING, solver="fast:closed_form")
+    return judged_solution(
+        problem, point, dual, tol=limits.tol, otherwise=Status.ROUNDING, solver="fast:closed_form"
+    )
 
 
 def formulate(problem: PlainNoise) -> cp.Problem:
@@ -83,12 +85,14 @@ def formulate(problem: PlainNoise) -> cp.Problem:
 def solve_reference(
     problem: PlainNoise, *, backend: str = "CLARABEL", tol: float | None = None, **options: Any
 ) -> Solution:
-    request = attempts.Request.of(backend, frozenset({"SOC"}), tol, None, options)
+    request = attempts.BackendRequest.of(backend, frozenset({"SOC"}), tol, None, options)
     program = formulate(problem)
     program.solve(solver=backend)
     dual = PlainDual(np.maximum(program.constraints[0].dual_value, 0.0))
     point = problem.feasible([program.var_dict["s"].value])
-    return judged(problem, point, dual, tol=request.tol, otherwise=Status.BACKEND, solver="reference:plain")
+    return judged_solution(
+        problem, point, dual, tol=request.tol, otherwise=Status.BACKEND, solver="reference:plain"
+    )
 
 
 PLAIN = families.Family(
@@ -101,7 +105,7 @@ PLAIN = families.Family(
 
 
 @pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
+def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
     """The family, for as long as a test lasts."""
     monkeypatch.setitem(fast.SOLVERS, PlainNoise, solve_fast)
     monkeypatch.setitem(reference.STATEMENTS, PlainNoise, (formulate, solve_reference))
@@ -109,9 +113,11 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
     monkeypatch.setitem(codec.KINDS, "PlainDual", codec.of_fields(PlainDual))
     monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, PLAIN))
     workload, targets = dm.workloads.prefix(4), np.array([1.0, 2.0, 3.0, 5.0])
-    yield Case("plain", lambda: PlainNoise(workload, targets), lambda: PlainNoise(workload, 2 * targets))
+    yield ConformanceCase(
+        "plain", lambda: PlainNoise(workload, targets), lambda: PlainNoise(workload, 2 * targets)
+    )
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=[*CHECKS])
-def test_a_family_in_one_file_conforms(plain: Case, check: Callable[[Run], None]) -> None:
+def test_a_family_in_one_file_conforms(plain: ConformanceCase, check: Callable[[Run], None]) -> None:
     check(Run(plain))

@@ -14,7 +14,7 @@ import pytest
 
 import dualmech as dm
 from dualmech.certificate import FEASIBLE
-from dualmech.solution import judged, warned
+from dualmech.solution import judged_solution, warn_if_uncertified
 from dualmech.validate import Array
 
 NAN, INF = math.nan, math.inf
@@ -102,7 +102,7 @@ class Stub:
 
 
 def conclude(problem: Any, primal: Any, dual: Any, **account: Any) -> dm.Solution:
-    return warned(judged(problem, primal, dual, **account))
+    return warn_if_uncertified(judged_solution(problem, primal, dual, **account))
 
 
 def concluded(

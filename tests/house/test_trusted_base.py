@@ -9,12 +9,12 @@ from types import FrameType
 from typing import Any
 
 from dualmech import fast
-from dualmech.crosscheck.conformance import Case
+from dualmech.crosscheck.conformance import ConformanceCase
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def executed(case: Case, primal: Any, dual: Any) -> set[str]:
+def executed(case: ConformanceCase, primal: Any, dual: Any) -> set[str]:
     """Return the modules of ours whose functions are called from the data to the certificate."""
     found: set[str] = set()
 
@@ -41,7 +41,7 @@ def listed(label: str) -> set[str]:
     return {name.replace("/", ".") for name in (*rows["all"], *rows[label])}
 
 
-def test_a_certificate_rests_on_what_the_page_lists(case: Case) -> None:
+def test_a_certificate_rests_on_what_the_page_lists(case: ConformanceCase) -> None:
     answer = fast.solve(case.make(), tol=case.tol)
     ran = executed(case, answer.primal, answer.dual)
     assert not {name for name in ran if name.startswith(("fast", "reference", "crosscheck"))}

@@ -159,7 +159,7 @@ class TestAgainstTheCells:
         mechanism = mechanism_of(name)
         codes, counts = records_of(asked_of(mechanism))
         exact = asked_of(mechanism).matrix @ counts
-        tables = dm.records.count(codes, mechanism.needed)
+        tables = dm.records.count(codes, mechanism.needed_tables)
         answers = all_tables(mechanism, mechanism.measure(tables, sampler=silent))
         np.testing.assert_allclose(answers, exact, rtol=0, atol=1e-10)
         slight = mechanism.scaled(1e-16).simulate(tables, 5)
@@ -185,20 +185,20 @@ class TestNoisyTables:
     def test_agree_with_each_other(self) -> None:
         mechanism = mechanism_of("prefixes")
         codes, _ = records_of(asked_of(mechanism))
-        noisy = mechanism.simulate(dm.records.count(codes, mechanism.needed), 6)
+        noisy = mechanism.simulate(dm.records.count(codes, mechanism.needed_tables), 6)
         assert [*noisy] == ["ages", "races", "both"]
         np.testing.assert_allclose(noisy["ages"][-1], noisy["races"].sum(axis=1), atol=1e-9)  # by sex
         np.testing.assert_allclose(noisy["ages"].sum(axis=1), noisy["both"].sum(axis=1).cumsum(), atol=1e-9)
         np.testing.assert_allclose(noisy["races"].sum(axis=0), noisy["both"].sum(axis=0), atol=1e-9)
         assert abs(noisy["both"].sum() - 40) > 1e-3
-        again = mechanism.simulate(dm.records.count(codes, mechanism.needed), 6)
+        again = mechanism.simulate(dm.records.count(codes, mechanism.needed_tables), 6)
         assert all(np.array_equal(noisy[each], again[each]) for each in noisy)
 
     def test_other_tables_may_cover_those_needed(self) -> None:
         mechanism = mechanism_of("prefixes")
         codes, counts = records_of(asked_of(mechanism))
         first = mechanism.measure({(0, 1, 2): counts.reshape(5, 2, 3)}, 7)
-        second = mechanism.measure(dm.records.count(codes, mechanism.needed), 7)
+        second = mechanism.measure(dm.records.count(codes, mechanism.needed_tables), 7)
         for key in first:
             np.testing.assert_allclose(first[key], second[key], atol=1e-9)
 
@@ -211,10 +211,10 @@ class TestNoisyTables:
         }
         workload = dm.workloads.union({"age": 5, "sex": 2, "race": 3, "height": 4}, asked)
         mechanism = dm.BlockMechanism.of_tables(workload)
-        assert {*mechanism.needed.sets} == {("age", "height"), ("age", "sex"), ("race",)}
+        assert {*mechanism.needed_tables.sets} == {("age", "height"), ("age", "sex"), ("race",)}
         codes, counts = records_of(workload)
         answers = all_tables(
-            mechanism, mechanism.measure(dm.records.count(codes, mechanism.needed), sampler=silent)
+            mechanism, mechanism.measure(dm.records.count(codes, mechanism.needed_tables), sampler=silent)
         )
         np.testing.assert_allclose(answers, workload.matrix @ counts, atol=1e-10)
 
@@ -268,7 +268,7 @@ class TestNoisyTables:
         with pytest.raises(
             dm.InvalidInputError, match=r"age 1000 x income 1000 x hours 1000 has 1e\+09 cells"
         ):
-            mechanism.needed  # noqa: B018
+            mechanism.needed_tables  # noqa: B018
         cells = dm.BlockMechanism.of_tables(dm.workloads.union(domain, {"cells": [*domain]}))
         for call in (lambda: cells.variances("cells"), lambda: cells.recombine({}, "cells")):
             with pytest.raises(dm.InvalidInputError, match=r"'cells' of 1e\+09 queries is too large"):
@@ -277,7 +277,7 @@ class TestNoisyTables:
 
 def shapes_needed(mechanism: dm.BlockMechanism) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     sizes = mechanism.domain.shape
-    return [(axes, tuple(sizes[axis] for axis in axes)) for axes in mechanism.needed.axes]
+    return [(axes, tuple(sizes[axis] for axis in axes)) for axes in mechanism.needed_tables.axes]
 
 
 class TestWhatIsNotAnswered:
@@ -392,7 +392,7 @@ class TestComponents:
         products = components.inner_products(
             symmetry, *(components.parts_of(symmetry, each[None, :], axis=1)[0] for each in (one, two))
         )
-        rebuilt = components.over_values(symmetry, components.class_sums(symmetry, one))
+        rebuilt = components.spread_over_values(symmetry, components.class_sums(symmetry, one))
         for component, product in enumerate(products):
             directions = symmetry.directions(component)
             assert product == pytest.approx((one @ directions) @ (two @ directions), abs=1e-12)
@@ -408,7 +408,7 @@ class TestComponents:
         parts, sums = (each(symmetry, data, 1) for each in (components.parts_of, components.class_sums))
         assert parts.shape[1] == size - turning
         assert sums.shape[1] == len(symmetry.sizes)
-        even = components.over_values(symmetry, sums, 1)
+        even = components.spread_over_values(symmetry, sums, 1)
         np.testing.assert_allclose(components.from_parts(symmetry, parts, 1) + even, data, atol=1e-12)
 
 

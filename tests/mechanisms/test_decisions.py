@@ -94,14 +94,14 @@ class TestSignalToNoise:
         rule = SignalToNoise(ROWS, CELLS, common_of(ROWS, CELLS), share=0.5, level=20, confidence=0)
         data = np.random.default_rng(0).integers(0, 40, (200, 4)).astype(float)
         exact = data @ rule.common.query_matrix.T
-        assert np.array_equal(rule.choose(exact), rule.truth(data))
-        assert rule.truth(data[0]) is Verdict(rule.choose(exact)[0])
+        assert np.array_equal(rule.choose(exact), rule.true_verdict(data))
+        assert rule.true_verdict(data[0]) is Verdict(rule.choose(exact)[0])
 
     def test_verdicts_are_as_reliable_as_their_margin(self) -> None:
         # SECONDARY on one query is wrong only where the noise exceeds 3 standard deviations: 0.13 % of the time.
         rule = SignalToNoise(TOTAL, CELLS, common_of(TOTAL, CELLS), share=1, level=20)
         data, runs = np.array([10.0, 10, 10, 9.9]), 200_000
-        assert rule.truth(data) == Verdict.PRIMARY
+        assert rule.true_verdict(data) == Verdict.PRIMARY
         verdicts = rule.choose(rule.common.simulate(np.tile(data, (runs, 1)), rng=0))
         wrong = np.mean(verdicts == Verdict.SECONDARY)
         assert 0.0005 < wrong < 0.00135 + 5 * (0.00135 / runs) ** 0.5
@@ -168,7 +168,7 @@ class TestSignalToNoise:
             with pytest.raises(dm.InvalidInputError, match="answers must"):
                 rule.choose(answers)
         with pytest.raises(dm.InvalidInputError, match="x must have 4 entries"):
-            rule.truth([1, 2])
+            rule.true_verdict([1, 2])
 
 
 class TestAlongAChain:

@@ -13,7 +13,7 @@ from dualmech.crosscheck.papers.common import picture
 
 @pytest.mark.parametrize("name", picture.FAMILIES)
 def test_both_bounds_are_minimal_and_touch(name: str) -> None:
-    found = picture.bounded(name)
+    found = picture.family_with_bounds(name)
     assert found.outcome is Agreement.AGREE and found.gap <= 1e-9
     assert np.trace(found.covariance) <= np.trace(found.other) * (1 + 1e-9)
     for covariance in (found.covariance, found.other):

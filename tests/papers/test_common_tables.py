@@ -29,7 +29,7 @@ from dualmech.crosscheck.papers.common import examples as common_examples
 from dualmech.crosscheck.papers.common import population as common_population
 from dualmech.crosscheck.papers.common import printed as common_printed
 from dualmech.crosscheck.papers.common.census import CODE, TEXT, UNSHARED, Census
-from dualmech.crosscheck.papers.common.decisions import ESTIMATED, SUMMED, Blocks
+from dualmech.crosscheck.papers.common.decisions import ESTIMATED, SUMMED, CensusBlocks
 from dualmech.crosscheck.papers.common.examples import Example
 from dualmech.crosscheck.papers.common.instances import BUCKETS, CHOICES
 from dualmech.crosscheck.papers.common.population import POPULATIONS
@@ -107,7 +107,7 @@ class TestInstances:
     def test_sums_of_cells_are_what_they_say(self, name: str) -> None:
         primary, secondary = CHOICES[name].workloads
         variances = instances.summed_variances(primary, secondary)
-        found = decisions.summing(primary, secondary).variances(primary)
+        found = decisions.cell_sums(primary, secondary).variances(primary)
         np.testing.assert_allclose(found, variances)
         best = CHOICES[name].mechanisms[1].variances(primary)
         assert np.all(best <= variances * (1 + 1e-12))
@@ -159,7 +159,7 @@ class TestSaved:
         root = rng.normal(size=(3, 5))
         mechanism = dm.LinearGaussianMechanism(rng.normal(size=(3, 5)), root @ root.T)
         queries = saved.principal_queries(mechanism)
-        found = saved.as_good_as(mechanism, queries)
+        found = saved.least_cost_as_accurate(mechanism, queries)
         noise = mechanism.covariance(queries)
         np.testing.assert_allclose(noise, np.diag(np.diagonal(noise)), atol=1e-8 * np.trace(noise))
         assert found.objective >= mechanism.profile.mean() * (1 - 1e-6)
@@ -251,23 +251,23 @@ class TestPopulation:
     def test_files_are_checked(self, tmp_path: Path) -> None:
         np.save(tmp_path / "few.npy", np.ones((2, 7)))
         np.save(tmp_path / "low.npy", -np.ones((2, 206)))
-        with pytest.raises(dm.InvalidInputError, match=r"206 cells a block, .*few\.npy has 7"):
-            common_population.read(str(tmp_path / "few.npy"), 206)
+        with pytest.raises(dm.InvalidInputError, match=r"206 cells per block, .*few\.npy has 7"):
+            common_population.read_counts(str(tmp_path / "few.npy"), 206)
         with pytest.raises(dm.InvalidInputError, match="must be counts"):
-            common_population.read(str(tmp_path / "low.npy"), 206)
+            common_population.read_counts(str(tmp_path / "low.npy"), 206)
         with pytest.raises(dm.FileFormatError):
-            common_population.read(str(tmp_path / "none.npy"), 206)
+            common_population.read_counts(str(tmp_path / "none.npy"), 206)
 
 
-def blocks(counts: Array) -> Blocks:
-    return Blocks("test", np.asarray(counts, dtype=np.float64), real=True)
+def blocks(counts: Array) -> CensusBlocks:
+    return CensusBlocks("test", np.asarray(counts, dtype=np.float64), real=True)
 
 
 class TestDecisions:
     @pytest.mark.parametrize("table", [ACCURACY[0], ACCURACY[1], ACCURACY[6]], ids=lambda table: table.choice)
     def test_right_choices_are_those_of_exact_counts(self, table: common_printed.AccuracyTable) -> None:
         """Against the rule written out, on counts and noise in their own units."""
-        drawn = decisions.drawn(table.choice, blocks=60)
+        drawn = decisions.synthetic_blocks(table.choice, blocks=60)
         found = decisions.solve(table, drawn)
         primary, secondary = CHOICES[table.choice].workloads
         parts = instances.summed_variances(primary, secondary)
@@ -292,7 +292,7 @@ class TestDecisions:
                 assert set(outcome.accuracy.values()) == {100.0}
 
     def test_a_margin_makes_choices_worse_and_sums_make_the_finer_mechanism_look_worse(self) -> None:
-        found = decisions.solve(ACCURACY[0], decisions.drawn(HISRACE_TABLES, blocks=1000))
+        found = decisions.solve(ACCURACY[0], decisions.synthetic_blocks(HISRACE_TABLES, blocks=1000))
         assert found.outcome is Agreement.AGREE
         for outcomes in found.rows.values():
             assert outcomes[SUMMED].first > outcomes[ESTIMATED].first
@@ -302,7 +302,7 @@ class TestDecisions:
     def test_printed_accuracies_are_those_without_a_margin(self) -> None:
         """On blocks that only look like the paper's: within 1.5 points without one, and further off with one."""
         for table in ACCURACY[:2]:
-            found = decisions.solve(table, decisions.drawn(table.choice))
+            found = decisions.solve(table, decisions.synthetic_blocks(table.choice))
             for row, (_, _, accuracy) in table.rows.items():
                 off = {
                     margin: abs(each - float(accuracy))
@@ -312,7 +312,7 @@ class TestDecisions:
                 assert off[3.0] > off[0.0]
 
     def test_files_get_a_verdict(self) -> None:
-        found = decisions.solve(ACCURACY[0], decisions.drawn(HISRACE_TABLES, blocks=200))
+        found = decisions.solve(ACCURACY[0], decisions.synthetic_blocks(HISRACE_TABLES, blocks=200))
         first = found.rows["2"][SUMMED].first
         accuracy = found.rows["2"][SUMMED].accuracy[0.0]
         rows = {"2": (f"{first:.2f}", "", f"{accuracy:.2f}"), "1": ("0.00", "", "50.00")}
@@ -446,7 +446,7 @@ def run(*arguments: str) -> Result:
 class TestCommand:
     def test_a_papers_tables_go_by_its_name(self) -> None:
         names = ["examples", "saved", "census", "hisrace", "brazil", "thresholds"]
-        assert [name for name in tables.chosen(["common/all"]) if name.split("/")[1] in names] == [
+        assert [name for name in tables.select_sheets(["common/all"]) if name.split("/")[1] in names] == [
             f"common/{name}" for name in names
         ]
         help_text = " ".join(run("crosscheck", "--help").output.split())
@@ -471,13 +471,13 @@ class TestCommand:
     def test_a_file_goes_to_the_tables_that_it_fits(self, tmp_path: Path) -> None:
         path = str(tmp_path / "tracts.npy")
         np.save(path, POPULATIONS["AgeGender"].draw(blocks=30, seed=1).astype(np.int32))
-        sheets = tables.with_data(tables.chosen(["common/hisrace", "common/thresholds"]), path)
+        sheets = tables.with_data(tables.select_sheets(["common/hisrace", "common/thresholds"]), path)
         assert sheets["common/hisrace"] is tables.SHEETS["common/hisrace"]
         (row,) = (task() for task in sheets["common/thresholds"].tasks(True)[:1])
         assert isinstance(row, ThresholdRow)
         assert (row.blocks, row.number, row.real) == (path, 30, True)
-        with pytest.raises(dm.InvalidInputError, match=re.escape("128 cells a block")):
-            tables.with_data(tables.chosen(["common/hisrace"]), path)
+        with pytest.raises(dm.InvalidInputError, match=re.escape("128 cells per block")):
+            tables.with_data(tables.select_sheets(["common/hisrace"]), path)
 
     @pytest.mark.parametrize(
         ("name", "population"),

@@ -23,8 +23,8 @@ from dualmech.crosscheck.papers import sheets
 from dualmech.crosscheck.papers.eigen import completion, designs, experiments, reductions, relative, report
 from dualmech.crosscheck.papers.eigen import instances as eigen_instances
 from dualmech.crosscheck.papers.eigen import printed as eigen_printed
-from dualmech.crosscheck.papers.eigen.experiments import Reading
-from dualmech.crosscheck.papers.eigen.instances import IDENTITY, Instance
+from dualmech.crosscheck.papers.eigen.experiments import SolvedInstance
+from dualmech.crosscheck.papers.eigen.instances import IDENTITY, EigenInstance
 from dualmech.crosscheck.papers.eigen.printed import (
     ALTERNATIVES,
     BOUND,
@@ -47,7 +47,7 @@ INSTANCES = [
 
 
 @pytest.fixture(scope="module")
-def solved() -> Iterator[dict[str, Reading]]:
+def solved() -> Iterator[dict[str, SolvedInstance]]:
     """Every instance of a quick run, each solved once."""
     yield {instance.label: experiments.solve(instance) for instance in INSTANCES}
 
@@ -59,8 +59,8 @@ def rows() -> Iterator[dict[str, designs.DesignRow]]:
     yield {row.name: row for row in found}
 
 
-def small(build: object, shape: tuple[int, ...], names: tuple[str, ...], **options: object) -> Instance:
-    return Instance("small", shape, build, names, **options)  # type: ignore[arg-type]
+def small(build: object, shape: tuple[int, ...], names: tuple[str, ...], **options: object) -> EigenInstance:
+    return EigenInstance("small", shape, build, names, **options)  # type: ignore[arg-type]
 
 
 class TestPrinted:
@@ -114,7 +114,7 @@ class TestInstances:
         np.testing.assert_allclose(every.T @ every, 2**5 / 4 * gram, atol=1e-12)
 
     def test_many_random_predicates_are_near_all_of_them(self) -> None:
-        gram = eigen_instances._sampled(64).gram() / (eigen_instances.SAMPLED * 64)
+        gram = eigen_instances._random_predicates(64).gram() / (eigen_instances.SAMPLED * 64)
         np.testing.assert_allclose(gram, (np.ones((64, 64)) + np.eye(64)) / 4, atol=0.04)
 
     @pytest.mark.parametrize("name", [WAVELET, HIERARCHICAL, FOURIER, DATACUBE, IDENTITY])
@@ -158,12 +158,12 @@ class TestInstances:
 
 
 class TestReadings:
-    def test_every_quick_instance_is_certified(self, solved: dict[str, Reading]) -> None:
+    def test_every_quick_instance_is_certified(self, solved: dict[str, SolvedInstance]) -> None:
         for reading in solved.values():
             assert reading.outcome is Agreement.AGREE
             assert reading.gap <= experiments.OPTIMUM_TOLERANCE
 
-    def test_bound_optimum_design_rivals_stand_in_this_order(self, solved: dict[str, Reading]) -> None:
+    def test_bound_optimum_design_rivals_stand_in_this_order(self, solved: dict[str, SolvedInstance]) -> None:
         for reading in solved.values():
             low, high = reading.optimum
             assert high >= 1 - 1e-9
@@ -172,13 +172,13 @@ class TestReadings:
             assert all(low <= error[1] for error in reading.rivals.values())
             assert reading.best in reading.rivals
 
-    def test_the_design_is_optimal_on_marginals(self, solved: dict[str, Reading]) -> None:
+    def test_the_design_is_optimal_on_marginals(self, solved: dict[str, SolvedInstance]) -> None:
         """EIG, section 5.2: on marginals its error equals the bound."""
         for instance in eigen_instances.marginals(quick=True):
             assert solved[instance.label].design == pytest.approx((1, 1), abs=2e-6)
 
     def test_fourier_and_a_datacube_of_all_tables_have_one_error_on_marginals(
-        self, solved: dict[str, Reading]
+        self, solved: dict[str, SolvedInstance]
     ) -> None:
         """Both are the number of tables times the rank: tr(W p (W'W)⁺ W')."""
         for instance in eigen_instances.marginals(quick=True):
@@ -186,7 +186,7 @@ class TestReadings:
             assert errors[FOURIER] == pytest.approx(errors[DATACUBE], rel=1e-9)
 
     def test_the_bound_on_cdfs_is_met_better_by_the_optimum_than_by_the_design(
-        self, solved: dict[str, Reading]
+        self, solved: dict[str, SolvedInstance]
     ) -> None:
         """The 0.80 that EIG prints measures its design, not the bound."""
         reading = solved["prefixes"]
@@ -203,20 +203,20 @@ class TestReadings:
         unit = np.linalg.svd(workload.dense(), compute_uv=False).sum() ** 2 / 16
         assert reading.design == pytest.approx((math.sqrt(design.total_variance / unit),) * 2, rel=2e-6)
 
-    def test_what_is_not_certified_is_wide(self, solved: dict[str, Reading]) -> None:
+    def test_what_is_not_certified_is_wide(self, solved: dict[str, SolvedInstance]) -> None:
         loose = dataclasses.replace(solved["prefixes"], certified=False)
         assert loose.outcome is Agreement.WIDE
-        row = experiments.Row("1D CDF", (solved["prefixes"], loose))
+        row = experiments.WorkloadRow("1D CDF", (solved["prefixes"], loose))
         assert row.outcome is Agreement.WIDE
         assert any("WIDE" in line for line in report.lines(row))
 
 
 class TestVerdicts:
     @staticmethod
-    def printed(reading: Reading, numbers: dict[str, str]) -> Reading:
+    def printed(reading: SolvedInstance, numbers: dict[str, str]) -> SolvedInstance:
         return dataclasses.replace(reading, instance=dataclasses.replace(reading.instance, printed=numbers))
 
-    def test_numbers_at_the_design_agree(self, solved: dict[str, Reading]) -> None:
+    def test_numbers_at_the_design_agree(self, solved: dict[str, SolvedInstance]) -> None:
         reading = solved["prefixes"]
         numbers = {name: f"{reading.factor(name)[0]:.3f}" for name in (WAVELET, HIERARCHICAL, BOUND)}
         found = self.printed(reading, numbers)
@@ -225,7 +225,7 @@ class TestVerdicts:
         assert report.sentence(found.verdict, found.design).startswith("AGREES: ")
 
     def test_two_numbers_above_the_design_say_that_the_papers_is_worse(
-        self, solved: dict[str, Reading]
+        self, solved: dict[str, SolvedInstance]
     ) -> None:
         reading = solved["prefixes"]
         worse = {name: f"{reading.factor(name)[0] / 1.1:.3f}" for name in (WAVELET, HIERARCHICAL, BOUND)}
@@ -234,23 +234,27 @@ class TestVerdicts:
         assert found.verdict.excess[0] < 0.1 < found.verdict.excess[1]
         assert "WORSE" in report.sentence(found.verdict, found.design)
 
-    def test_numbers_below_the_design_leave_the_instance_open(self, solved: dict[str, Reading]) -> None:
+    def test_numbers_below_the_design_leave_the_instance_open(
+        self, solved: dict[str, SolvedInstance]
+    ) -> None:
         reading = solved["prefixes"]
         better = {name: f"{reading.factor(name)[0] * 1.1:.3f}" for name in (WAVELET, HIERARCHICAL, BOUND)}
         found = self.printed(reading, better)
         assert found.verdict.finding is Finding.DIFFERS
         assert "MAY DIFFER" in report.sentence(found.verdict, found.design)
 
-    def test_numbers_that_imply_different_designs_say_nothing(self, solved: dict[str, Reading]) -> None:
+    def test_numbers_that_imply_different_designs_say_nothing(
+        self, solved: dict[str, SolvedInstance]
+    ) -> None:
         found = self.printed(solved["prefixes"], {WAVELET: "3.00", HIERARCHICAL: "2.00"})
         assert report.sentence(found.verdict, found.design).endswith("no two columns imply one design")
 
-    def test_one_number_of_three_agrees_in_part(self, solved: dict[str, Reading]) -> None:
+    def test_one_number_of_three_agrees_in_part(self, solved: dict[str, SolvedInstance]) -> None:
         reading = solved["prefixes"]
         found = self.printed(reading, {WAVELET: "3.00", BOUND: f"{reading.factor(BOUND)[0]:.3f}"})
         assert report.sentence(found.verdict, found.design) == "AGREES IN PART: bound; not wavelet"
 
-    def test_claims_are_held_against_the_best_rival(self, solved: dict[str, Reading]) -> None:
+    def test_claims_are_held_against_the_best_rival(self, solved: dict[str, SolvedInstance]) -> None:
         claim = eigen_printed.RANGES
         assert all(solved[each.label].within(claim) for each in eigen_instances.ranges(quick=True))
         assert not solved["2-way marginals, 4x8x8"].within(eigen_printed.MARGINALS)
@@ -431,17 +435,17 @@ class TestRelativeErrors:
 
 
 class TestReport:
-    def test_a_row_shows_printed_beside_computed(self, solved: dict[str, Reading]) -> None:
-        row = experiments.Row("1D CDF", (solved["prefixes"],))
+    def test_a_row_shows_printed_beside_computed(self, solved: dict[str, SolvedInstance]) -> None:
+        row = experiments.WorkloadRow("1D CDF", (solved["prefixes"],))
         text = "\n".join(report.lines(row))
         for words in ("0.80", "1.01", "256 cells", "NO VERDICT: the paper's numbers are of 2048 cells"):
             assert words in text
         assert max(len(line) for line in text.splitlines()) <= 132
 
-    def test_a_verdict_is_given_at_the_papers_size(self, solved: dict[str, Reading]) -> None:
+    def test_a_verdict_is_given_at_the_papers_size(self, solved: dict[str, SolvedInstance]) -> None:
         reading = solved["prefixes"]
         grown = dataclasses.replace(reading.instance, shape=(eigen_instances.CELLS,))
-        row = experiments.Row("1D CDF", (dataclasses.replace(reading, instance=grown),))
+        row = experiments.WorkloadRow("1D CDF", (dataclasses.replace(reading, instance=grown),))
         assert "AGREES IN PART: hierarchical and bound; not wavelet" in "\n".join(report.lines(row))
 
     @pytest.mark.parametrize(
@@ -468,14 +472,19 @@ def run(*arguments: str) -> Result:
 class TestCommand:
     def test_a_papers_tables_go_by_its_name(self) -> None:
         names = ["alternative", "ranges", "marginals", "designs", "completion", "reductions", "relative"]
-        assert list(sheets.chosen(["eigen/all"])) == [f"eigen/{name}" for name in names]
-        assert len(sheets.chosen(["fitness/all", "eigen/all"])) == 13 + len(names)
-        assert list(sheets.chosen(["eigen/ranges", "fitness/table4"])) == ["eigen/ranges", "fitness/table4"]
-        assert list(sheets.chosen(["eigen/reductions8192"])) == ["eigen/reductions8192"]
+        assert list(sheets.select_sheets(["eigen/all"])) == [f"eigen/{name}" for name in names]
+        assert len(sheets.select_sheets(["fitness/all", "eigen/all"])) == 13 + len(names)
+        assert list(sheets.select_sheets(["eigen/ranges", "fitness/table4"])) == [
+            "eigen/ranges",
+            "fitness/table4",
+        ]
+        assert list(sheets.select_sheets(["eigen/reductions8192"])) == ["eigen/reductions8192"]
         with pytest.raises(dm.InvalidInputError, match="eigen/all"):
-            sheets.chosen(["eigen"])
+            sheets.select_sheets(["eigen"])
 
-    def test_all_of_them_quickly(self, solved: dict[str, Reading], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_all_of_them_quickly(
+        self, solved: dict[str, SolvedInstance], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(experiments, "solve", lambda instance: solved[instance.label])
         result = run("crosscheck", "eigen/all", "--quick")
         assert result.exit_code == 0

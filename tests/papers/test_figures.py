@@ -131,7 +131,7 @@ class TestPictures:
     def test_are_written_whole(self, name: str, tmp_path: Path) -> None:
         picture = SHEETS[name].picture
         assert picture is not None
-        paths = plots.paint("picture", str(tmp_path / "made" / "here"), picture)
+        paths = plots.save_picture("picture", str(tmp_path / "made" / "here"), picture)
         assert [path.name for path in paths] == ["picture.svg", "picture.png"]
         assert sorted(path.name for path in paths[0].parent.iterdir()) == sorted(path.name for path in paths)
         vector, raster = (path.read_bytes() for path in paths)
@@ -149,7 +149,9 @@ class TestPictures:
     def test_are_alike_every_time(self, name: str, tmp_path: Path) -> None:
         picture = SHEETS[name].picture
         assert picture is not None
-        one, two = (plots.paint("picture", str(tmp_path / folder), picture) for folder in ("one", "two"))
+        one, two = (
+            plots.save_picture("picture", str(tmp_path / folder), picture) for folder in ("one", "two")
+        )
         assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
 
     @drawn

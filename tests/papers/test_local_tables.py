@@ -21,7 +21,7 @@ from dualmech.crosscheck.papers import sheets
 from dualmech.crosscheck.papers.local import comparison, consistency, histograms, report
 from dualmech.crosscheck.papers.local import descent as local_descent
 from dualmech.crosscheck.papers.local import worst as local_worst
-from dualmech.crosscheck.papers.local.comparison import Comparison
+from dualmech.crosscheck.papers.local.comparison import RivalComparison
 from dualmech.crosscheck.papers.local.instances import (
     ALL_MARGINALS,
     ALL_RANGE,
@@ -38,7 +38,7 @@ from dualmech.crosscheck.papers.local.instances import (
     THREE_WAY,
     TREE,
     WORKLOADS,
-    Instance,
+    LocalInstance,
 )
 
 
@@ -64,24 +64,24 @@ class TestInstances:
             ALL_MARGINALS: dm.workloads.marginals([2] * bits, ways=range(bits + 1)),
             THREE_WAY: dm.workloads.marginals([2] * bits, ways=3),
         }
-        instance = Instance(name, size)
+        instance = LocalInstance(name, size)
         workload = meant.get(name, instance.build())
         assert instance.queries == workload.shape[0]
         np.testing.assert_allclose(instance.build().gram(), workload.gram(), atol=1e-9)
 
     def test_parities_are_histograms_up_to_a_factor(self) -> None:
-        np.testing.assert_array_equal(Instance(PARITY, 16).build().gram(), 16 * np.eye(16))
+        np.testing.assert_array_equal(LocalInstance(PARITY, 16).build().gram(), 16 * np.eye(16))
 
     @pytest.mark.parametrize("name", WORKLOADS)
     def test_every_rival_answers_every_workload(self, name: str) -> None:
-        instance = Instance(name, 8)
+        instance = LocalInstance(name, 8)
         for rival in ALL_RIVALS:
             users = instance.rival(rival, 1.0).sample_complexity(instance.build(), queries=instance.queries)
             assert users > 0
 
     def test_fourier_asks_what_three_way_marginals_need(self) -> None:
-        few, all_of_them = (Instance(name, 32).rival(FOURIER, 1.0) for name in (THREE_WAY, PREFIX))
-        tables_of_three = Instance(THREE_WAY, 32).build()
+        few, all_of_them = (LocalInstance(name, 32).rival(FOURIER, 1.0) for name in (THREE_WAY, PREFIX))
+        tables_of_three = LocalInstance(THREE_WAY, 32).build()
         assert few.objective(tables_of_three) < all_of_them.objective(tables_of_three)
 
 
@@ -105,14 +105,14 @@ class TestHistograms:
 
 class TestComparisons:
     def test_without_a_strategy_the_bound_alone_is_beside_the_rivals(self) -> None:
-        found = comparison.solve(Instance(PREFIX, 64), 1.0, optimise=False)
+        found = comparison.solve(LocalInstance(PREFIX, 64), 1.0, optimise=False)
         assert (found.optimised, found.improvement(COMPARED)) == (None, None)
         assert found.outcome is Agreement.AGREE and found.paper_bound < found.bound
         assert found.best(COMPARED) == TREE
         assert min(found.rivals.values()) > found.bound
 
     def test_a_mechanism_below_the_bound_is_a_disagreement(self) -> None:
-        found = comparison.solve(Instance(HISTOGRAM, 8), 1.0, False, (SUBSETS,))
+        found = comparison.solve(LocalInstance(HISTOGRAM, 8), 1.0, False, (SUBSETS,))
         assert found.outcome is Agreement.AGREE
         assert dataclasses.replace(found, bound=1.01 * found.bound).outcome is Agreement.DISAGREE
         assert dataclasses.replace(found, optimised=0.9 * found.bound).outcome is Agreement.DISAGREE
@@ -120,20 +120,21 @@ class TestComparisons:
 
     @pytest.mark.parametrize("name", [HISTOGRAM, PREFIX, ALL_RANGE, PARITY])
     def test_the_optimum_needs_the_fewest_users(self, name: str) -> None:
-        found = comparison.solve(Instance(name, 8), 1.0, optimise=True)
+        found = comparison.solve(LocalInstance(name, 8), 1.0, optimise=True)
         assert found.outcome is Agreement.AGREE and found.gap <= comparison.EXACT_TOLERANCE
         assert found.optimised is not None and found.average is not None
         assert found.bound <= found.optimised and found.average <= found.optimised * (1 + 1e-9)
         assert (found.improvement(ALL_RIVALS) or 0) >= 1 - 1e-2
 
     def test_randomised_response_is_optimal_at_large_epsilon(self) -> None:
-        found = comparison.solve(Instance(ALL_RANGE, 8), 4.0, True, (RESPONSE, HADAMARD))
+        found = comparison.solve(LocalInstance(ALL_RANGE, 8), 4.0, True, (RESPONSE, HADAMARD))
         assert found.average is not None
         assert found.rivals[RESPONSE] == pytest.approx(found.optimised, rel=1e-3)
 
     def test_growth_is_a_power_of_the_size(self) -> None:
         rows = [
-            comparison.solve(Instance(HISTOGRAM, size), 1.0, False, (SUBSETS, RESPONSE)) for size in (64, 128)
+            comparison.solve(LocalInstance(HISTOGRAM, size), 1.0, False, (SUBSETS, RESPONSE))
+            for size in (64, 128)
         ]
         assert comparison.slope(rows) == pytest.approx(comparison.slope(rows, SUBSETS), abs=1e-9)
         assert 0 < comparison.slope(rows) < 0.1 and 0.9 < comparison.slope(rows, RESPONSE) < 1.1
@@ -152,13 +153,13 @@ class TestComparisons:
 
 class TestWorst:
     def test_average_and_worst_are_certified(self) -> None:
-        row = local_worst.solve(Instance(PREFIX, 4), 1.0)
+        row = local_worst.solve(LocalInstance(PREFIX, 4), 1.0)
         assert row.outcome is Agreement.AGREE
         assert 1 <= row.ratio <= row.allowed
         assert 0 <= row.excess[0] <= row.excess[1]
 
     def test_types_that_are_alike_have_one_variance(self) -> None:
-        row = local_worst.solve(Instance(HISTOGRAM, 4), 1.0)
+        row = local_worst.solve(LocalInstance(HISTOGRAM, 4), 1.0)
         assert row.ratio == pytest.approx(1, abs=1e-5) and row.excess[1] < 1e-5
 
     def test_rows_leave_out_what_does_not_exist(self) -> None:
@@ -167,7 +168,7 @@ class TestWorst:
 
 class TestDescent:
     def test_never_below_the_certified_optimum(self) -> None:
-        row = local_descent.solve(Instance(PREFIX, 4), 1.0, seeds=3)
+        row = local_descent.solve(LocalInstance(PREFIX, 4), 1.0, seeds=3)
         assert row.outcome is Agreement.AGREE
         for method in local_descent.METHODS:
             assert len(row.objectives[method]) == 3 and min(row.objectives[method]) >= 1 - 2e-6
@@ -193,7 +194,7 @@ class TestConsistency:
     def test_reads_a_histogram(self, tmp_path: Path) -> None:
         path = tmp_path / "counts.csv"
         path.write_text("5\n0\n7\n3\n")
-        np.testing.assert_array_equal(consistency.read(str(path)), [5, 0, 7, 3])
+        np.testing.assert_array_equal(consistency.read_histogram(str(path)), [5, 0, 7, 3])
         row = consistency.solve(PREFIX, 2, str(path))
         assert row.data == "15 users, 4 types" and row.outcome is Agreement.AGREE
 
@@ -202,7 +203,7 @@ class TestConsistency:
         path = tmp_path / "counts.csv"
         path.write_text(text)
         with pytest.raises(dm.InvalidInputError, match="counts must be"):
-            consistency.read(str(path))
+            consistency.read_histogram(str(path))
         result = run("local/consistency", "--data", str(path), "--quick")
         assert isinstance(result.exception, dm.InvalidInputError)
 
@@ -210,7 +211,7 @@ class TestConsistency:
 class TestTables:
     def test_a_papers_tables_go_by_its_name(self) -> None:
         names = ("histograms", "descent", "epsilon", "epsilon512", "size", "worst", "steps", "consistency")
-        assert list(sheets.chosen(["local/all"])) == [f"local/{name}" for name in names]
+        assert list(sheets.select_sheets(["local/all"])) == [f"local/{name}" for name in names]
         help_text = run("--help").output
         assert all(f"local/{name}" in help_text for name in (*names, "all"))
 
@@ -221,16 +222,16 @@ class TestTables:
         assert result.output.count(" yes") == 8
 
     def test_comparisons_are_multiples_of_the_bound(self) -> None:
-        rows = [comparison.solve(Instance(HISTOGRAM, size), 1.0, size < 16) for size in (8, 16)]
+        rows = [comparison.solve(LocalInstance(HISTOGRAM, size), 1.0, size < 16) for size in (8, 16)]
         text = printed("size", rows)
         assert "271.7" in text and " 1.00" in text and "δ = 1e-09" in text
         assert "Best of the paper's rivals" in text and "Growth by powers of n" in text
         assert GAUSS in ALL_RIVALS and "L2" in text
 
     def test_other_sheets_show_their_rows(self) -> None:
-        worst = printed("worst", [local_worst.solve(Instance(PREFIX, 4), 1.0)])
+        worst = printed("worst", [local_worst.solve(LocalInstance(PREFIX, 4), 1.0)])
         assert "theorem 5.1" in worst and "Nine in ten" in worst
-        descent = printed("descent", [local_descent.solve(Instance(PREFIX, 4), 1.0, 2)])
+        descent = printed("descent", [local_descent.solve(LocalInstance(PREFIX, 4), 1.0, 2)])
         assert "Over the certified optimum" in descent
         steps = [local_descent.StepRow(16, 0.1, 0.1), local_descent.StepRow(32, 0.8, 0.8)]
         assert "n^3.0" in printed("steps", steps)
@@ -239,6 +240,6 @@ class TestTables:
 
 
 def test_the_least_worst_case_bounds_more_than_the_closed_form() -> None:
-    found = comparison.solve(Instance(PREFIX, 8), 1.0, True, (SUBSETS,))
-    plain = comparison.solve(Instance(PREFIX, 8), 1.0, False, (SUBSETS,))
-    assert isinstance(found, Comparison) and plain.bound < found.bound <= (found.optimised or 0)
+    found = comparison.solve(LocalInstance(PREFIX, 8), 1.0, True, (SUBSETS,))
+    plain = comparison.solve(LocalInstance(PREFIX, 8), 1.0, False, (SUBSETS,))
+    assert isinstance(found, RivalComparison) and plain.bound < found.bound <= (found.optimised or 0)

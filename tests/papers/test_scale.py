@@ -14,7 +14,7 @@ from dualmech import crosscheck, fast, reference
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.command.main import app
 from dualmech.crosscheck.papers.scale import instances, marginals, published
-from dualmech.crosscheck.papers.scale.instances import Case
+from dualmech.crosscheck.papers.scale.instances import MarginalsCase
 from dualmech.crosscheck.papers.sheets import SHEETS
 from dualmech.crosscheck.papers.verdicts import Finding
 
@@ -88,15 +88,15 @@ def test_domains_are_of_the_stated_sizes() -> None:
 
 def test_all_tables_of_the_census_need_nothing_but_its_cells() -> None:
     """Where the table of all attributes is asked for as well, noise on the tables is the best once it is consistent."""
-    row = marginals.solve(Case("all", instances.CENSUS, tuple(range(6))))
+    row = marginals.solve(MarginalsCase("all", instances.CENSUS, tuple(range(6))))
     assert row.consistent == pytest.approx(row.best.objective, rel=1e-8)
 
 
 def test_layers_that_disagree_would_be_found() -> None:
     case = instances.sixty(quick=True)[0]
     row = marginals.solve(case)
-    other = reference.solve(Case("", case.domain, (1,)).problem(), backend="CLARABEL")
-    mixed = marginals.Reading(
+    other = reference.solve(MarginalsCase("", case.domain, (1,)).problem(), backend="CLARABEL")
+    mixed = marginals.SolvedMarginals(
         row.answers | {"other": other}, row.plain, row.consistent, 0.0, case, row.counts
     )
     assert mixed.outcome is Agreement.DISAGREE

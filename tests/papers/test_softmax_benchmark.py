@@ -10,28 +10,28 @@ import pytest
 from rich.console import Console
 
 from dualmech.crosscheck.benchmarks import program1, softmax
-from dualmech.crosscheck.benchmarks.contest import Contest, Entry
+from dualmech.crosscheck.benchmarks.contest import Contest, Timing
 
 QUICK = tuple(each for each in softmax.CONTENDERS if each.name != "gradient descent")
 
 
-def measured(contest: Contest, **changes: object) -> list[Entry]:
+def measured(contest: Contest, **changes: object) -> list[Timing]:
     small = dataclasses.replace(contest, repeats=1, **changes)  # type: ignore[arg-type]
-    return [Entry(**found) for found in small.measure()]
+    return [Timing(**found) for found in small.measure()]
 
 
-def shown(contest: Contest, entries: list[Entry]) -> str:
+def shown(contest: Contest, entries: list[Timing]) -> str:
     out = io.StringIO()
     Console(file=out, width=200).print(contest.table(entries))
     return out.getvalue()
 
 
 @pytest.fixture(scope="module")
-def entries() -> list[Entry]:
+def entries() -> list[Timing]:
     return measured(softmax.CONTEST, sizes=(2, 4), contenders=QUICK)
 
 
-def test_every_contender_solves_every_size(entries: list[Entry]) -> None:
+def test_every_contender_solves_every_size(entries: list[Timing]) -> None:
     assert [(each.cells, each.solver) for each in entries] == [
         (d, each.name) for d in (2, 4) for each in QUICK
     ]
@@ -44,13 +44,13 @@ def test_every_contender_solves_every_size(entries: list[Entry]) -> None:
     }
 
 
-def test_sizes_that_are_too_slow_are_left_out_and_said(entries: list[Entry]) -> None:
+def test_sizes_that_are_too_slow_are_left_out_and_said(entries: list[Timing]) -> None:
     text = shown(softmax.CONTEST, entries)
     assert "Clarabel: up to d = 32" in text and "gradient descent: up to d = 16" in text
     assert text.count("SM-II, printed Hessian") == 2
 
 
-def test_the_picture(entries: list[Entry], tmp_path: Path) -> None:
+def test_the_picture(entries: list[Timing], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     drawn = softmax.draw(entries, str(tmp_path / "pictures"))
     assert [path.suffix for path in drawn] == [".svg", ".png"]

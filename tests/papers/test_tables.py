@@ -23,7 +23,7 @@ from dualmech.crosscheck.papers import printed, sheets, verdicts
 from dualmech.crosscheck.papers.fitness import closed_forms, instances, ratios, report
 from dualmech.crosscheck.papers.fitness import rows as fitness
 from dualmech.crosscheck.papers.fitness.printed import MECHANISMS, RATIO_TABLES, RatioTable
-from dualmech.crosscheck.papers.fitness.ratios import Reading
+from dualmech.crosscheck.papers.fitness.ratios import SolvedRatios
 from dualmech.crosscheck.papers.fitness.rows import RatioRow
 from dualmech.crosscheck.papers.printed import rounded_from
 from dualmech.crosscheck.papers.verdicts import Evidence, Finding, verdict
@@ -193,7 +193,7 @@ class TestMechanisms:
         def build() -> tuple[dm.Workload, np.ndarray]:
             return dm.workloads.identity_total(cells), np.append(np.ones(cells), target)
 
-        reading = ratios.solve(instances.Instance("", build))
+        reading = ratios.solve(instances.FitnessInstance("", build))
         assert reading.certified
         best = closed_forms.fitness_noise(cells, target)
         assert reading.cost[0] * (1 - 1e-9) <= best.squared_cost <= reading.cost[1] * (1 + 1e-9)
@@ -326,7 +326,7 @@ class TestTheTables:
 
     def test_what_is_not_certified_is_wide(self, solved: dict[tuple[int, int], RatioRow]) -> None:
         row = solved[10, 2]
-        loose: Reading = dataclasses.replace(row.readings[0], certified=False)
+        loose: SolvedRatios = dataclasses.replace(row.readings[0], certified=False)
         wide = dataclasses.replace(row, readings=(loose,))
         assert wide.outcome is Agreement.WIDE
         assert any("WIDE" in line for line in report.lines(wide))
@@ -393,9 +393,9 @@ def run(*arguments: str) -> Result:
 class TestCommand:
     def test_names_are_checked_before_any_work(self) -> None:
         with pytest.raises(dm.InvalidInputError, match="fitness/table11"):
-            sheets.chosen(["fitness/2"])
-        assert list(sheets.chosen([])) == ["fitness/table2"]
-        assert len(sheets.chosen(["fitness/all"])) == 13
+            sheets.select_sheets(["fitness/2"])
+        assert list(sheets.select_sheets([])) == ["fitness/table2"]
+        assert len(sheets.select_sheets(["fitness/all"])) == 13
 
     @pytest.mark.parametrize("paper", sheets.PAPERS)
     def test_the_names_that_help_lists_are_those_of_the_sheets(self, paper: str) -> None:

@@ -68,7 +68,7 @@ CASES = {
     "prefix 4": Case(prefix(4), printed(1.7586, 4)),
     "prefix 8": Case(prefix(8), printed(2.2816, 4)),
     "prefix 16": Case(
-        prefix(16), printed(2.9053, 4), (*LONG_PATH, ("matrix_frac", "one block a cell is slow here"))
+        prefix(16), printed(2.9053, 4), (*LONG_PATH, ("matrix_frac", "one block per cell is slow here"))
     ),
     "identity and total 1": Case(identity_total(1), exact(1.0)),
     "identity and total 5": Case(identity_total(5), exact(10 / 6)),
@@ -76,7 +76,7 @@ CASES = {
     "marginals, many targets": Case(
         asked(MARGINALS, np.linspace(1, 50, len(MARGINALS))),
         None,
-        (*LONG_PATH, ("matrix_frac", "one block a cell is slow here")),
+        (*LONG_PATH, ("matrix_frac", "one block per cell is slow here")),
     ),
     "one row": Case(asked([[1.0, 2, 0, -3]], 2.0), exact(4.5)),
     "one column": Case(asked([[1.0], [2], [0.5]], [1.0, 2, 3]), exact(2.0)),

@@ -49,7 +49,7 @@ def random_workload(seed: int, size: int) -> dm.Workload:
 
 
 def tree_of_sets(mixed: MixedRival) -> MatrixRival:
-    parts = [part.listed() for part in mixed.parts if isinstance(part, SetRival)]
+    parts = [part.with_listed_sets() for part in mixed.parts if isinstance(part, SetRival)]
     stacked = [part.strategy[:, group] for part, group in zip(parts, mixed.groups, strict=True)]
     return MatrixRival(np.vstack(stacked) / len(stacked), mixed.epsilon)
 
@@ -72,7 +72,7 @@ class TestEveryFixedMechanism:
         self, name: str, seed: int, size: int, epsilon: float
     ) -> None:
         rival, workload = FIXED[name](size, epsilon), random_workload(seed, size)
-        listed = rival.listed() if isinstance(rival, SetRival) else rival
+        listed = rival.with_listed_sets() if isinstance(rival, SetRival) else rival
         assert isinstance(listed, MatrixRival)
         mechanism = listed.mechanism(workload)
         second = np.linalg.norm(workload.dense(), axis=0) ** 2 + mechanism.user_variances
@@ -144,13 +144,15 @@ class TestSets:
         one, other = rivals.subset_selection(6, epsilon, size=1), rivals.randomised_response(6, epsilon)
         workload = dm.workloads.all_range(6)
         np.testing.assert_allclose(one.user_variances(workload), other.user_variances(workload), rtol=1e-9)
-        np.testing.assert_allclose(np.sort(one.listed().strategy), np.sort(other.strategy), rtol=1e-12)
+        np.testing.assert_allclose(
+            np.sort(one.with_listed_sets().strategy), np.sort(other.strategy), rtol=1e-12
+        )
 
     def test_bits_of_unary_encoding_are_independent(self) -> None:
         """The listed strategy against the product of the bits' probabilities."""
         size, epsilon, kept = 4, 1.2, 0.6
         other = kept / (kept + math.exp(epsilon) * (1 - kept))
-        listed = rivals.unary_encoding(size, epsilon, kept).listed()
+        listed = rivals.unary_encoding(size, epsilon, kept).with_listed_sets()
         likely = listed.strategy.max(axis=1) - listed.strategy.min(axis=1) > 1e-12
         probabilities = []
         for code in range(2**size):
@@ -241,7 +243,7 @@ class TestResponses:
     def test_what_reports_do_not_tell_is_refused(self) -> None:
         rival = rivals.fourier_response(3, 1.0, order=1)
         assert rival.user_variances(dm.workloads.marginals([2] * 3, ways=1)).shape == (8,)
-        with pytest.raises(dm.InvalidInputError, match="do not tell what the workload asks"):
+        with pytest.raises(dm.InvalidInputError, match="do not determine the workload"):
             rival.user_variances(dm.workloads.identity(8))
 
     @pytest.mark.parametrize(

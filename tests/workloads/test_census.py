@@ -211,7 +211,7 @@ class TestPerTable:
         asked = workloads.sex_by_age(single_years=False)
         with pytest.raises(InvalidInputError, match="'P12' is not"):
             census.per_table(asked, {f"P12{letter}": 1.0 for letter in "ABCDEFGHI"})
-        with pytest.raises(InvalidInputError, match="'PCT12' is none"):
+        with pytest.raises(InvalidInputError, match="'PCT12' is not one"):
             census.per_table(asked, {"P12": 1.0, "PCT12": 2.0})
         with pytest.raises(InputTypeError, match="numbers must map"):
             census.per_table(asked, 1.0)  # type: ignore[arg-type]
@@ -240,7 +240,7 @@ class TestOptima:
         assert meet(answers).outcome is Agreement.AGREE and all(each.gap <= 1e-8 for each in answers)
 
     @pytest.mark.parametrize("case", scale_census.SMALL[1:], ids=lambda case: case.label)
-    def test_plain_noise_is_that_of_the_matrix(self, case: scale_census.Case) -> None:
+    def test_plain_noise_is_that_of_the_matrix(self, case: scale_census.TablesCase) -> None:
         row = scale_census.solve(case)
         assert row.outcome is Agreement.AGREE and row.gap <= scale_census.TOLERANCE
         assert row.best.lower_bound < row.consistent < row.plain
@@ -264,7 +264,7 @@ def test_the_command_prints_them() -> None:
 @pytest.mark.parametrize(
     "case", scale_census.LARGE, ids=lambda case: f"{case.label} {[*case.targets.values()]}"
 )
-def test_long_lists_are_certified_too(case: scale_census.Case) -> None:
+def test_long_lists_are_certified_too(case: scale_census.TablesCase) -> None:
     row = scale_census.solve(case)
     assert row.outcome is Agreement.AGREE and row.gap <= scale_census.TOLERANCE
     assert row.best.lower_bound < row.consistent < row.plain

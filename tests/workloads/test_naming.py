@@ -49,7 +49,7 @@ from dualmech.workloads.base import Workload
     ],
 )
 def test_builds(text: str, expected: Callable[[], Workload]) -> None:
-    built, other = names.named(text), expected()
+    built, other = names.builtin_workload(text), expected()
     np.testing.assert_array_equal(built.dense(), other.dense())
     assert (built.names, built.groups, built.domain) == (other.names, other.groups, other.domain)
     assert names.is_named(text)
@@ -66,7 +66,7 @@ def test_every_builder_has_a_name() -> None:
 @pytest.mark.parametrize("text", ["", "prefixes:3", "stack:1", "Prefix:3", ":3", "mine.csv"])
 def test_unknown_names_list_the_known(text: str) -> None:
     with pytest.raises(InvalidInputError, match=r"unknown workload .*prefix:D.*pl94"):
-        names.named(text)
+        names.builtin_workload(text)
     assert not names.is_named(text)
 
 
@@ -107,7 +107,7 @@ def test_unknown_names_list_the_known(text: str) -> None:
 )
 def test_malformed_parameters_show_the_usage(text: str) -> None:
     with pytest.raises(InvalidInputError, match="must be written " + text.partition(":")[0]):
-        names.named(text)
+        names.builtin_workload(text)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_malformed_parameters_show_the_usage(text: str) -> None:
 )
 def test_builders_still_refuse(text: str) -> None:
     with pytest.raises(InvalidInputError):
-        names.named(text)
+        names.builtin_workload(text)
 
 
 def test_only_texts_are_names() -> None:
     with pytest.raises(InputTypeError, match="int"):
-        names.named(64)  # type: ignore[arg-type]
+        names.builtin_workload(64)  # type: ignore[arg-type]

@@ -132,7 +132,7 @@ class TestStack:
         st.lists(st.sampled_from(["identity", "total", "prefix", "all_range"]), min_size=1, max_size=4), sizes
     )
     def test_rows_names_and_groups_follow_the_pieces(self, kinds: list[str], d: int) -> None:
-        pieces = [names.named(f"{kind}:{d}") for kind in kinds]
+        pieces = [names.builtin_workload(f"{kind}:{d}") for kind in kinds]
         workload = workloads.stack(*pieces)
         same(workload, np.vstack([piece.dense() for piece in pieces]))
         assert workload.names == sum((piece.names for piece in pieces), ())

@@ -18,7 +18,7 @@ shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3)
 
 @st.composite
 def matrices(draw: st.DrawFn) -> Array:
-    """Tall, wide, rank-deficient, with zero rows and columns, in units of any size, one a column or for all."""
+    """Tall, wide, rank-deficient, with zero rows and columns, in units of any size, one per column or for all."""
     shape = draw(st.integers(1, 8)), draw(st.integers(1, 6))
     matrix = draw(arrays(np.float64, shape, elements=st.integers(-2, 2).map(float)))
     matrix[0, 0] = 1.0

@@ -18,7 +18,7 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
 
-Sets = npt.NDArray[np.bool_]  # subsets of the user types, one a row (s, n)
+Sets = npt.NDArray[np.bool_]  # subsets of the user types, one per row (s, n)
 
 EXACT = 32  # user types up to which all 2^n patterns are priced, those of more than 24 in single precision
 DOUBLE = 24  # user types up to which patterns are priced in double precision
@@ -49,7 +49,7 @@ def all_sets(size: int) -> Sets:
     return _subsets(size)[1:-1]
 
 
-def split(strategy: Array, epsilon: float) -> tuple[Array, Sets]:
+def split_into_patterns(strategy: Array, epsilon: float) -> tuple[Array, Sets]:
     """Split the rows of a strategy into patterns: weights w and sets S with ``row = Σ w_S p_S``.
 
     Each row is, up to a factor, ``1 + c t`` with t between 0 and 1, a mixture of the indicators of its upper level

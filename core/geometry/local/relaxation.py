@@ -52,7 +52,7 @@ class Relaxation:
             parts[name] = part if name == "squares" else np.maximum(part, 0.0)
         return cls(**parts)
 
-    def form(self) -> Array:
+    def matrix(self) -> Array:
         """Return A (n + 1, n + 1) with ``[1; s]' A [1; s] ≥ 0`` for every proper subset that is not empty."""
         size = len(self.squares)
         matrix = np.zeros((size + 1, size + 1))
@@ -84,9 +84,9 @@ class Relaxation:
         size = len(form)
         lift = np.hstack([np.ones((size, 1)), patterns.gain(epsilon) * np.eye(size)])
         negated = -(lift.T @ form @ lift)
-        certified = negated - self.form()
+        certified = negated - self.matrix()
         magnitude = float(
-            np.linalg.norm(np.abs(lift.T) @ np.abs(form) @ np.abs(lift)) + np.linalg.norm(self.form())
+            np.linalg.norm(np.abs(lift.T) @ np.abs(form) @ np.abs(lift)) + np.linalg.norm(self.matrix())
         )
         least = float(np.linalg.eigvalsh((certified + certified.T) / 2)[0]) - 8 * (size + 1) * EPS * magnitude
         counts = np.arange(size + 1)

@@ -126,13 +126,13 @@ def excess(matrix: Array, costs: Array, share: Array, epsilon: float, relaxation
     return float(np.maximum((worst + allowance) / (counts * partner), 0.0)[1:-1].max())
 
 
-def normalised(strategy: Array) -> tuple[Array, Array]:
+def normalise_rows(strategy: Array) -> tuple[Array, Array]:
     """Return the rows of a strategy with sum 1, and their sums; rows of zeros are left out."""
     sums = strategy.sum(axis=1)
     return strategy[sums > 0] / sums[sums > 0, None], sums[sums > 0]
 
 
-def repaired(strategy: Array, epsilon: float) -> Array:
+def repair(strategy: Array, epsilon: float) -> Array:
     """Return a strategy close by that is ε-LDP: small entries raised to e^-ε of their row's largest, columns of sum 1.
 
     What the columns' sums then lack goes to one further output, together with the share of all reports that keeps its
@@ -150,7 +150,7 @@ def repaired(strategy: Array, epsilon: float) -> Array:
     return np.vstack([(1 - share) * kept, share + (1 - share) * missing])
 
 
-def checked_epsilon(epsilon: float) -> float:
+def as_epsilon(epsilon: float) -> float:
     """Return ε from 1e-6 to 100."""
     given = validate.positive_number(epsilon=epsilon)
     if not SMALLEST_EPSILON <= given <= LARGEST_EPSILON:
@@ -160,7 +160,7 @@ def checked_epsilon(epsilon: float) -> float:
     return given
 
 
-def checked_prior(prior: npt.ArrayLike | None, size: int) -> Array:
+def as_prior(prior: npt.ArrayLike | None, size: int) -> Array:
     """Return a probability over the user types, uniform by default."""
     if prior is None:
         return validate.read_only(np.full(size, 1 / size))

@@ -1,4 +1,4 @@
-"""Non-negative estimates: the data that could be, nearest to noisy answers."""
+"""Non-negative estimates: the possible data nearest to noisy answers."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class NonnegativeEstimate(Problem):
         given = validate.finite(1, answers=answers)
         if given.shape != (workload.shape[0],):
             raise InvalidInputError(
-                f"answers must have {workload.shape[0]} entries, one a query, got {len(given)}"
+                f"answers must have {workload.shape[0]} entries, one per query, got {len(given)}"
             )
         validate.moderate(answers=given)
         object.__setattr__(self, "workload", workload)
@@ -134,13 +134,11 @@ class NonnegativeEstimate(Problem):
         return data * (self.total / data.sum()) if data.any() else np.full(len(data), self.total / len(data))
 
     def mechanism(self, primal: npt.ArrayLike) -> NoReturn:
-        """Refuse: an estimate is made of answers that are out already."""
-        raise InvalidInputError(
-            "a NonnegativeEstimate has no mechanism: it uses answers that are out already"
-        )
+        """Refuse: an estimate is made of answers that are already released."""
+        raise InvalidInputError("a NonnegativeEstimate has no mechanism: it uses answers already released")
 
     def prices(self, dual: EstimateDual) -> NoReturn:
-        """Refuse: nothing is paid for with privacy."""
+        """Refuse: an estimate has no privacy cost."""
         raise InvalidInputError("a NonnegativeEstimate has no prices: it costs no privacy")
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
@@ -155,14 +153,14 @@ class NonnegativeEstimate(Problem):
         given = validate.numeric(1, **{"dual residual": dual.residual})
         if given.shape != self.answers.shape:
             raise InvalidInputError(
-                f"dual must hold {len(self.answers)} residuals, one a query, got {len(given)}"
+                f"dual must hold {len(self.answers)} residuals, one per query, got {len(given)}"
             )
         if not np.all(np.isfinite(given)) or not given.any():
             return 0.0
         direction = given / np.linalg.norm(given)
         least = 0.0
         if self.total is None:
-            lifted = self._lifted(direction)
+            lifted = self._lift_to_feasible(direction)
             if lifted is None:
                 return 0.0
             direction = lifted
@@ -174,8 +172,8 @@ class NonnegativeEstimate(Problem):
         value = least - float(direction @ self.answers) - 2 * (len(direction) + 2) * EPS * magnitude
         return (max(value, 0.0) / length) ** 2 / 2
 
-    def _lifted(self, direction: Array) -> Array | None:
-        """Return a ν close by with ``W'ν ≥ 0``; None where none is at hand."""
+    def _lift_to_feasible(self, direction: Array) -> Array | None:
+        """Return a ν close by with ``W'ν ≥ 0``; None where none is found."""
         slopes, rounding = self._slopes(direction)
         if np.all(slopes >= rounding):
             return direction
@@ -222,6 +220,6 @@ class NonnegativeEstimate(Problem):
         data = validate.numeric(1, estimate=primal)
         if data.shape != (self.workload.shape[1],):
             raise InvalidInputError(
-                f"estimate must have {self.workload.shape[1]} entries, one a cell, got {len(data)}"
+                f"estimate must have {self.workload.shape[1]} entries, one per cell, got {len(data)}"
             )
         return data

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.local.strategies import checked_epsilon
+from dualmech.geometry.local.strategies import as_epsilon
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
@@ -89,8 +89,8 @@ class LocalProjection(Problem):
         given = validate.finite(2, matrix=matrix)
         validate.moderate(matrix=given)
         object.__setattr__(self, "matrix", given)
-        object.__setattr__(self, "epsilon", checked_epsilon(epsilon))
-        object.__setattr__(self, "floor", None if floor is None else self._checked_floor(floor))
+        object.__setattr__(self, "epsilon", as_epsilon(epsilon))
+        object.__setattr__(self, "floor", None if floor is None else self._as_floor(floor))
 
     @property
     def growth(self) -> float:
@@ -123,7 +123,9 @@ class LocalProjection(Problem):
     def feasible(self, primal: npt.ArrayLike) -> Array:
         """Return a strategy close by that meets its constraints."""
         strategy = np.maximum(self._strategy(primal), 0.0)
-        return self._meeting_floor(strategy, self.floor) if self.floor is not None else self._mended(strategy)
+        return (
+            self._project_on_floor(strategy, self.floor) if self.floor is not None else self._repair(strategy)
+        )
 
     def mechanism(self, primal: npt.ArrayLike) -> NoReturn:
         """Refuse: a nearest strategy serves no workload in particular; `LocalMechanism` takes it for any."""
@@ -156,7 +158,7 @@ class LocalProjection(Problem):
         if not (np.all(np.isfinite(sums)) and np.all(np.isfinite(ratios))):
             return 0.0, 0.0
         if self.floor is None:
-            moved = sums + self._balanced(ratios)
+            moved = sums + self._balance(ratios)
             nearest = self.matrix + moved
         else:
             nearest = np.clip(self.matrix + sums, self.floor[:, None], self.growth * self.floor[:, None])
@@ -170,7 +172,7 @@ class LocalProjection(Problem):
             size += float(np.vdot(np.abs(moved) + np.abs(sums), np.abs(nearest)))
         return value, 2 * (sum(shape) + 4) * EPS * (squared + size)
 
-    def _balanced(self, ratios: Array) -> Array:
+    def _balance(self, ratios: Array) -> Array:
         """Return multipliers γ with the negative entries of a row shrunk until e^ε times their sum is not too much."""
         positive, negative = np.maximum(ratios, 0.0), np.maximum(-ratios, 0.0)
         given, taken = positive.sum(axis=1), self.growth * negative.sum(axis=1)
@@ -197,7 +199,7 @@ class LocalProjection(Problem):
         # Sums and ratios are known to a few units of rounding only; less is no violation.
         return max(excess) if max(excess) > 8 * len(strategy) * EPS else 0.0
 
-    def _meeting_floor(self, strategy: Array, floor: Array) -> Array:
+    def _project_on_floor(self, strategy: Array, floor: Array) -> Array:
         """Clip every column to its limits, then move it towards one of them until it sums to 1."""
         # No probability exceeds 1: a higher limit would only cost digits.
         least, most = floor[:, None], np.minimum(self.growth * floor, 1.0)[:, None]
@@ -208,7 +210,7 @@ class LocalProjection(Problem):
         share = np.divide(missing, room, out=np.zeros_like(room), where=room != 0)
         return np.clip(clipped + np.clip(share, 0.0, 1.0) * (target - clipped), least, most)
 
-    def _mended(self, strategy: Array) -> Array:
+    def _repair(self, strategy: Array) -> Array:
         """Raise small entries to e^-ε of their row's largest, then share out what the columns lack.
 
         What they lack, together with a share of all reports that keeps its own ratio below e^ε, is a strategy of one
@@ -232,11 +234,11 @@ class LocalProjection(Problem):
             raise InvalidInputError(f"strategy must have shape {self.matrix.shape}, got {strategy.shape}")
         return strategy
 
-    def _checked_floor(self, floor: npt.ArrayLike) -> Array:
+    def _as_floor(self, floor: npt.ArrayLike) -> Array:
         given, outputs = validate.finite(1, floor=floor), len(self.matrix)
         if given.shape != (outputs,) or np.any(given < 0):
             raise InvalidInputError(
-                f"floor must hold {outputs} probabilities, one an output and none negative, got {len(given)} numbers "
+                f"floor must hold {outputs} probabilities, one per output and none negative, got {len(given)} numbers "
                 f"down to {given.min():g}"
             )
         total, spare = float(given.sum()), 8 * outputs * EPS

@@ -14,7 +14,7 @@ from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.local import strategies
 from dualmech.geometry.local.relaxation import Relaxation
-from dualmech.geometry.local.strategies import checked_epsilon, checked_prior
+from dualmech.geometry.local.strategies import as_epsilon, as_prior
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
@@ -135,7 +135,7 @@ class LocalStrategy(Problem):
     ) -> None:
         size = check_workload(workload).shape[1]
         if size < 2:
-            raise InvalidInputError("workload must have at least two cells, one a user type, got 1")
+            raise InvalidInputError("workload must have at least two cells, one per user type, got 1")
         validate.moderate(workload=workload.matrix)
         if not np.any(workload.row_norms()):
             raise InvalidInputError("workload must hold a query that is not all zero")
@@ -144,9 +144,9 @@ class LocalStrategy(Problem):
         if prior is not None and criterion == "worst":
             raise InvalidInputError("prior belongs to the average case; the worst case has none")
         object.__setattr__(self, "workload", workload)
-        object.__setattr__(self, "epsilon", checked_epsilon(epsilon))
+        object.__setattr__(self, "epsilon", as_epsilon(epsilon))
         object.__setattr__(self, "criterion", criterion)
-        object.__setattr__(self, "prior", checked_prior(prior, size))
+        object.__setattr__(self, "prior", as_prior(prior, size))
         root = _root(workload)
         object.__setattr__(self, "root", validate.read_only(_centred(root) if criterion == "worst" else root))
 
@@ -191,7 +191,7 @@ class LocalStrategy(Problem):
         """
         point = self._point(primal)
         share = self.user_types * point.prior
-        rows, sizes = strategies.normalised(point.strategy)
+        rows, sizes = strategies.normalise_rows(point.strategy)
         weight = rows @ share
         gram = (rows.T * (sizes / weight)) @ rows
         matrix = np.asarray(np.linalg.lstsq(gram, self.root.T, rcond=None)[0], dtype=np.float64)
@@ -205,9 +205,9 @@ class LocalStrategy(Problem):
     def feasible(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
         """Return a strategy close by that meets its constraints: small entries raised, an output added if needed."""
         point = self._point(primal)
-        return LocalPoint(strategies.repaired(point.strategy, self.epsilon), point.prior)
+        return LocalPoint(strategies.repair(point.strategy, self.epsilon), point.prior)
 
-    def stated(self, answer: Any) -> Any:
+    def as_primal(self, answer: Any) -> Any:
         """Return anybody's strategy Q, or that of a mechanism, which is judged with its best reconstruction."""
         return getattr(answer, "strategy", answer) if not isinstance(answer, LocalPoint) else answer
 
@@ -303,9 +303,9 @@ class LocalStrategy(Problem):
         strategy = validate.numeric(2, strategy=given.strategy)
         if strategy.shape[1] != self.user_types:
             raise InvalidInputError(
-                f"strategy must have {self.user_types} columns, one a user type, got {strategy.shape[1]}"
+                f"strategy must have {self.user_types} columns, one per user type, got {strategy.shape[1]}"
             )
-        prior = self.prior if self.criterion == "average" else checked_prior(given.prior, self.user_types)
+        prior = self.prior if self.criterion == "average" else as_prior(given.prior, self.user_types)
         return LocalPoint(strategy, prior)
 
 

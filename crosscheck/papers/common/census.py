@@ -19,9 +19,9 @@ from dualmech.adaptive.chain import Chain
 from dualmech.crosscheck.agreement import TOLERANCES, Agreement
 from dualmech.crosscheck.papers.common import instances
 from dualmech.crosscheck.papers.common.printed import TABLE_7, CensusRow
-from dualmech.crosscheck.papers.common.saved import as_good_as, layers
-from dualmech.crosscheck.papers.printed import Interval, about, is_rounding, rounded_from
-from dualmech.crosscheck.papers.solving import proven
+from dualmech.crosscheck.papers.common.saved import layers, least_cost_as_accurate
+from dualmech.crosscheck.papers.printed import Interval, is_rounding, rounded_from, with_allowance
+from dualmech.crosscheck.papers.solving import certified_outcome
 from dualmech.workloads.base import Workload
 
 ROUNDING = 1e-9
@@ -82,7 +82,7 @@ class Census:
     def outcome(self) -> Agreement:
         """Whether every chain and every cost was certified, and the layers agree; the paper does not enter."""
         certified = all(each.certified and each.maximal for each in self.stages)
-        return _worst([proven(certified), *(each.layers for each in self.stages)])
+        return _worst([certified_outcome(certified), *(each.layers for each in self.stages)])
 
     @property
     def gap(self) -> float:
@@ -105,7 +105,7 @@ def stages(by_gender: bool) -> tuple[Chain, Stages]:
     seconds = time.perf_counter() - begun
     budget = mechanisms[0].squared_privacy_cost
     answers = [
-        as_good_as(stage.known, Workload(mechanism.query_matrix))
+        least_cost_as_accurate(stage.known, Workload(mechanism.query_matrix))
         for stage, mechanism in zip(chain.stages, mechanisms[:-1], strict=True)
     ]
     own = [stage.known.profile / budget for stage in chain.stages]
@@ -155,7 +155,7 @@ def solve() -> Census:
     found = [stages(by_gender)[1] for by_gender in (True, False)]
     readings: dict[str, Sequence[Interval]] = {each.name: each.costs for each in found}
     for each in found:
-        allowed = [about(cost, ROUNDING) for cost in each.unshared]
+        allowed = [with_allowance(cost, ROUNDING) for cost in each.unshared]
         readings[each.name + UNSHARED] = allowed
     rows = tuple(
         SavedRow(rho, row, {name: saved(row.shares, costs) for name, costs in readings.items()})

@@ -38,7 +38,7 @@ from dualmech.crosscheck.papers.common.printed import (
     Setting,
 )
 from dualmech.crosscheck.papers.printed import rounded_from
-from dualmech.crosscheck.papers.solving import proven
+from dualmech.crosscheck.papers.solving import certified_outcome
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -61,8 +61,8 @@ EDGE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """The blocks to decide on."""
+class CensusBlocks:
+    """The blocks of data to decide on."""
 
     name: str  # Of the population, or of the file
     counts: Array  # (n, d)
@@ -70,8 +70,8 @@ class Blocks:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one row."""
+class DecisionOutcome:
+    """The outcome of one row."""
 
     first: float  # Percent of blocks for which the first mechanism is right
     accuracy: dict[float, float]  # By margin: percent of right choices
@@ -85,7 +85,7 @@ class AccuracyHalf:
     blocks: str  # What the blocks are, and how many
     number: int  # Of the blocks
     real: bool  # Whether they are from a file, and may be the paper's
-    rows: dict[str, dict[str, Outcome]]  # By row and by reading of the noise
+    rows: dict[str, dict[str, DecisionOutcome]]  # By row and by reading of the noise
     gap: float  # Of the common mechanism, certified
     certified: bool  # Whether it was proven to its tolerance
     # For one release of every block: common mechanism, choice, residual, and the answers put together
@@ -94,7 +94,7 @@ class AccuracyHalf:
     @property
     def outcome(self) -> Agreement:
         """Whether the common mechanism was certified."""
-        return proven(self.certified)
+        return certified_outcome(self.certified)
 
     def fits(self, row: str) -> bool:
         """Whether plain sums without a margin give what is printed: the right choices to the digit, accuracy nearly.
@@ -106,25 +106,25 @@ class AccuracyHalf:
         return low <= found.first <= high and near(found.accuracy[0.0], printed, self.number)
 
 
-def solve(table: AccuracyTable, blocks: Blocks) -> AccuracyHalf:
+def solve(table: AccuracyTable, blocks: CensusBlocks) -> AccuracyHalf:
     """Compute a half of a table on some blocks."""
     choice = CHOICES[table.choice]
     chain = fast.chain(choice.mechanisms)
-    finer = {SUMMED: summing(*choice.workloads), ESTIMATED: choice.mechanisms[1]}
+    finer = {SUMMED: cell_sums(*choice.workloads), ESTIMATED: choice.mechanisms[1]}
     rows = {
         row: {name: _outcome(chain, each, table.setting(row), blocks.counts) for name, each in finer.items()}
         for row in table.rows
     }
     begun, setting = time.perf_counter(), table.fixed
     rule = SignalToNoiseRule(chain, setting.share, setting.level * (1 - EDGE))
-    chain.simulate(scaled(blocks.counts, setting.rho), rule, SEED)
+    chain.simulate(scaled_counts(blocks.counts, setting.rho), rule, SEED)
     seconds = time.perf_counter() - begun
     return AccuracyHalf(
         table, blocks.name, len(blocks.counts), blocks.real, rows, chain.gap, chain.certified, seconds
     )
 
 
-def summing(primary: Workload, secondary: Workload) -> LinearGaussianMechanism:
+def cell_sums(primary: Workload, secondary: Workload) -> LinearGaussianMechanism:
     """Return a mechanism whose noise in the primary answers is that of plain sums of one secondary table's cells.
 
     It has independent noise on the cells of the domain, so its answers have none to share: the primary answers here
@@ -134,23 +134,27 @@ def summing(primary: Workload, secondary: Workload) -> LinearGaussianMechanism:
     return rivals.input_perturbation(primary, 1 / float(each.max()))
 
 
-def scaled(counts: Array, rho: float) -> Array:
+def scaled_counts(counts: Array, rho: float) -> Array:
     """Return counts in units in which mechanisms of ρ have squared privacy cost 1."""
     return counts * np.sqrt(2 * rho)
 
 
-def _outcome(chain: Chain, finer: LinearGaussianMechanism, setting: Setting, counts: Array) -> Outcome:
+def _outcome(
+    chain: Chain, finer: LinearGaussianMechanism, setting: Setting, counts: Array
+) -> DecisionOutcome:
     (stage,) = chain.stages
-    data = scaled(counts, setting.rho)
+    data = scaled_counts(counts, setting.rho)
     level = setting.level * (1 - EDGE)
     rules = {
         margin: SignalToNoise(chain.mechanisms[0], finer, stage.known, setting.share, level, margin)
         for margin in MARGINS
     }
-    right = rules[0.0].truth(data) == Verdict.SECONDARY
+    right = rules[0.0].true_verdict(data) == Verdict.SECONDARY
     answers = stage.known.simulate(data, SEED)
     chosen = {margin: rule.choose(answers) == Verdict.SECONDARY for margin, rule in rules.items()}
-    return Outcome(percent(~right), {margin: percent(each == right) for margin, each in chosen.items()})
+    return DecisionOutcome(
+        percent(~right), {margin: percent(each == right) for margin, each in chosen.items()}
+    )
 
 
 def near(accuracy: float, printed: float, number: int) -> bool:
@@ -160,7 +164,7 @@ def near(accuracy: float, printed: float, number: int) -> bool:
 
 
 def percent(holds: npt.NDArray[np.bool_]) -> float:
-    """Return how many of them hold, in percent."""
+    """Return how many of the conditions hold, in percent."""
     return 100 * float(np.mean(holds))
 
 
@@ -170,15 +174,15 @@ def population(name: str, blocks: int) -> Array:
     return POPULATIONS[name].draw(blocks)
 
 
-def drawn(choice: str, blocks: int = common_population.BLOCKS) -> Blocks:
+def synthetic_blocks(choice: str, blocks: int = common_population.BLOCKS) -> CensusBlocks:
     """Return the blocks of the population that stands for a choice's data."""
     name = POPULATION[choice]
-    return Blocks(f"synthetic {name}", population(name, blocks), real=False)
+    return CensusBlocks(f"synthetic {name}", population(name, blocks), real=False)
 
 
-def read(choice: str, path: str) -> Blocks:
+def read_blocks(choice: str, path: str) -> CensusBlocks:
     """Return the blocks in a file; refused where their cells are not those of the choice."""
-    return Blocks(path, common_population.read(path, CHOICES[choice].domain.cells), real=True)
+    return CensusBlocks(path, common_population.read_counts(path, CHOICES[choice].domain.cells), real=True)
 
 
 def halves(name: str, quick: bool, path: str | None = None) -> list[Callable[[], AccuracyHalf]]:
@@ -192,11 +196,15 @@ def halves(name: str, quick: bool, path: str | None = None) -> list[Callable[[],
     number = QUICK_BLOCKS if quick else common_population.BLOCKS
     return [
         partial(
-            _half, table, partial(read, table.choice, path) if path else partial(drawn, table.choice, number)
+            _half,
+            table,
+            partial(read_blocks, table.choice, path)
+            if path
+            else partial(synthetic_blocks, table.choice, number),
         )
         for table in tables
     ]
 
 
-def _half(table: AccuracyTable, blocks: Callable[[], Blocks]) -> AccuracyHalf:
+def _half(table: AccuracyTable, blocks: Callable[[], CensusBlocks]) -> AccuracyHalf:
     return solve(table, blocks())

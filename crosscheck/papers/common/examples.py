@@ -1,7 +1,7 @@
 """The worked examples of the common-mechanism paper (CMN, examples 3.3, 3.8 and 3.12), each of its statements checked.
 
-The text at hand has lost a row here and there; a statement is checked as it must have stood, and beside it stands
-whether what is printed holds as it stands.
+The text at hand has lost a row here and there; a statement is checked as it must have stood, and beside it whether what
+is printed holds.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _mechanism(queries: npt.ArrayLike, noise: npt.ArrayLike) -> LinearGaussianMe
     return LinearGaussianMechanism(rows, given if given.ndim == 2 else given * np.eye(len(rows)))
 
 
-def _apart(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
+def _distance(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
     return float(np.abs(np.asarray(one) - np.asarray(other)).max())
 
 
@@ -79,7 +79,7 @@ def _truth(holds: object) -> float:
     return 0.0 if holds else float("inf")
 
 
-def _reached(
+def _equation_residual(
     verdict: Answerability, wanted: LinearGaussianMechanism, given: LinearGaussianMechanism
 ) -> float:
     """Return how far lemma 3.2's two equations are from holding with the matrices of a verdict."""
@@ -95,7 +95,7 @@ def _lemma(
         return float("inf")
     spread = transform @ given.covariance() @ transform.T + added
     return max(
-        _apart(transform @ given.query_matrix, wanted.query_matrix), _apart(spread, wanted.covariance())
+        _distance(transform @ given.query_matrix, wanted.query_matrix), _distance(spread, wanted.covariance())
     )
 
 
@@ -113,14 +113,14 @@ def equivalence() -> Example:
     forth = consistent.is_answerable_from(raw)
     name = "3.3"
     facts = (
-        Fact(name, "both mechanisms have ρ = 1/2", _apart([raw.rho, consistent.rho], 0.5)),
+        Fact(name, "both mechanisms have ρ = 1/2", _distance([raw.rho, consistent.rho], 0.5)),
         Fact(
             name,
             "M_b = A M_a with A = (1 2 -1; 1 -1 2)/3",
             _lemma(consistent, raw, transform, np.zeros((2, 2))),
             _lemma(consistent, raw, as_printed, np.zeros((2, 2))) <= ROUNDING,
         ),
-        Fact(name, "the library's A and C satisfy lemma 3.2", _reached(forth, consistent, raw)),
+        Fact(name, "the library's A and C satisfy lemma 3.2", _equation_residual(forth, consistent, raw)),
         Fact(
             name,
             "M_a = B M_b + √(2/3) (1, -1, -1)' N(0, 1)",
@@ -130,7 +130,7 @@ def equivalence() -> Example:
         Fact(
             name,
             "the leftover noise of algorithm 4 is the same",
-            _apart(residuals.decomposition(raw, consistent).leftover, added),
+            _distance(residuals.decomposition(raw, consistent).leftover, added),
         ),
         Fact(name, "they are equivalent", _truth(raw.is_equivalent_to(consistent))),
     )
@@ -162,7 +162,7 @@ def maximal() -> Example:
         ),
         Fact(name, "M_3 is not maximal", _truth(not problem.maximality(common))),
         Fact(name, "M_4 is maximal", _truth(problem.maximality(best))),
-        Fact(name, "the certified common mechanism is M_4", _apart(found.cost_matrix, best.cost_matrix)),
+        Fact(name, "the certified common mechanism is M_4", _distance(found.cost_matrix, best.cost_matrix)),
         Fact(name, "its certified gap", solution.gap),
     )
     return Example(name, facts)
@@ -181,7 +181,7 @@ def decomposition() -> Example:
     found = solution.mechanism
     name = "3.12"
     facts = [
-        Fact(name, "M_* is the total with variance 3", _apart(found.cost_matrix, total.cost_matrix)),
+        Fact(name, "M_* is the total with variance 3", _distance(found.cost_matrix, total.cost_matrix)),
         Fact(name, "its certified gap", solution.gap),
     ]
     for index, (mechanism, left) in enumerate(zip(mechanisms, printed, strict=True), start=1):
@@ -191,17 +191,17 @@ def decomposition() -> Example:
             Fact(
                 name,
                 f"C_* + C'_{index} = C_{index} with the printed residual (lemma 3.11)",
-                _apart(total.cost_matrix + left.cost_matrix, mechanism.cost_matrix),
+                _distance(total.cost_matrix + left.cost_matrix, mechanism.cost_matrix),
             ),
             Fact(
                 name,
                 f"the residual M'_{index} is equivalent to the printed one",
-                _apart(parts.residual.cost_matrix, left.cost_matrix),
+                _distance(parts.residual.cost_matrix, left.cost_matrix),
             ),
             Fact(
                 name,
                 f"M_{index} is recreated from both, without leftover noise",
-                max(_apart(sums, mechanism.query_matrix), float(np.abs(parts.leftover).max())),
+                max(_distance(sums, mechanism.query_matrix), float(np.abs(parts.leftover).max())),
             ),
         ]
     both = printed[0].stack(total)

@@ -13,7 +13,7 @@ from dualmech import fast
 from dualmech.certificate import Certificate
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.plots import COLOURS
-from dualmech.crosscheck.papers.solving import proven
+from dualmech.crosscheck.papers.solving import certified_outcome
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.validate import Array
@@ -58,10 +58,10 @@ class Ellipses:
     def outcome(self) -> Agreement:
         """Whether both bounds are proven and minimal."""
         certified = all(each.certifies(TOLERANCE) for each in self.certificates)
-        return proven(certified and max(self.improvements) <= TOLERANCE**0.5)
+        return certified_outcome(certified and max(self.improvements) <= TOLERANCE**0.5)
 
 
-def bounded(name: str) -> Ellipses:
+def family_with_bounds(name: str) -> Ellipses:
     """Return a family of `FAMILIES` with its bounds."""
     mechanisms = [LinearGaussianMechanism(np.eye(2), bound) for bound in FAMILIES[name]]
     problem, uneven = (CommonMechanism(mechanisms, basis=rows) for rows in (np.eye(2), UNEVEN))
@@ -79,13 +79,13 @@ def bounded(name: str) -> Ellipses:
 
 def tasks(quick: bool) -> list[Callable[[], Ellipses]]:
     """Return what to compute, a family each."""
-    return [partial(bounded, name) for name in FAMILIES]
+    return [partial(family_with_bounds, name) for name in FAMILIES]
 
 
 def picture(axes: Any) -> None:
     """Draw every family with its bounds, side by side on one pair of axes."""
     for place, name in enumerate(FAMILIES):
-        found, centre = bounded(name), GAP * place
+        found, centre = family_with_bounds(name), GAP * place
         for index, (bound, colour) in enumerate(zip(found.bounds, COLOURS[1:], strict=False)):
             label = f"mechanism {index + 1}" if name == "three" else None
             axes.fill(*_outline(bound, centre), color=colour, alpha=0.25, label=label)

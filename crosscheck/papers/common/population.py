@@ -5,7 +5,7 @@ are spread, how counts within a block are, and how blocks differ from each other
 
 - its size is log-normal, with a median and a spread of its own kind, rounded, at least 1; a few blocks are small
   instead, of any order of magnitude up to the median;
-- its composition is Dirichlet around that of the whole population, with a concentration that says how alike blocks are;
+- its composition is Dirichlet around that of the whole population, its concentration says how similar blocks are;
 - its counts are multinomial.
 
 Sizes are like those of the paper's kinds of blocks; spreads and concentrations were moved by hand, in a few steps,
@@ -35,7 +35,7 @@ class Population:
     # Of the log-normal sizes: median, and standard deviation of the logarithm
     median: float
     spread: float
-    concentration: float  # Of the Dirichlet compositions: the larger, the more alike blocks are
+    concentration: float  # Of the Dirichlet compositions: the larger, the more similar blocks are
     small: float = 0.0  # Share of blocks whose sizes are log-uniform from 1 to the median
 
     @property
@@ -46,7 +46,7 @@ class Population:
     def draw(self, blocks: int = BLOCKS, seed: int = SEED) -> Array:
         """Return counts (blocks, cells), the same for the same seed.
 
-        Raises `InvalidInputError` or `InputTypeError` for a number of blocks below 1, a seed that is none.
+        Raises `InvalidInputError` or `InputTypeError` for a number of blocks below 1, something that is not a seed.
         """
         rng, rows = validate.generator(seed=seed), validate.size(blocks=blocks)
         sizes = rng.lognormal(np.log(self.median), self.spread, rows)
@@ -104,7 +104,7 @@ POPULATIONS = {
 anybody), and states by occupation (some 1,900 in the mean, few in most)."""
 
 
-def read(path: str, cells: int) -> Array:
+def read_counts(path: str, cells: int) -> Array:
     """Read the counts of blocks (blocks, cells) from a ``.npy``, ``.npz`` (key ``data``), ``.csv`` or ``.mtx`` file.
 
     Raises `FileFormatError` or `InvalidInputError` for a file that cannot be read, another number of cells, or
@@ -112,7 +112,7 @@ def read(path: str, cells: int) -> Array:
     """
     counts = _matrix(path)
     if counts.shape[1] != cells:
-        raise InvalidInputError(f"data must have {cells} cells a block, {path} has {counts.shape[1]}")
+        raise InvalidInputError(f"data must have {cells} cells per block, {path} has {counts.shape[1]}")
     if counts.min() < 0:
         raise InvalidInputError(f"data must be counts, {path} has {counts.min():g}")
     return counts

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from dualmech.crosscheck.papers.printed import lines
+from dualmech.crosscheck.papers.printed import parse_table
 
 CMN = "Xiao et al., PVLDB 16(8), 2023"
 
@@ -47,7 +47,7 @@ class AccuracyTable:
 
     def with_rows(self, printed: str) -> AccuracyTable:
         """Return the table with rows as printed, a line each: the varied number, then the percentages."""
-        return replace(self, rows=lines(printed))
+        return replace(self, rows=parse_table(printed))
 
     def setting(self, row: str) -> Setting:
         """Return the parameters of a row."""

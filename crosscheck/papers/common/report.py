@@ -22,7 +22,7 @@ from dualmech.crosscheck.papers.common.decisions import ESTIMATED, MARGINS, SUMM
 from dualmech.crosscheck.papers.common.instances import BRAZIL_TABLE, BUCKETS, CENSUS_TABLE, HISRACE
 from dualmech.crosscheck.papers.common.printed import CMN, RHO
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.crosscheck.papers.report import table, wide, write, yes
+from dualmech.crosscheck.papers.report import print_lines, table, uncertified_mark, yes_or_no
 from dualmech.crosscheck.papers.sheets import Sheet, Tasks
 from dualmech.workloads.domain import Domain
 
@@ -38,7 +38,7 @@ def _show_examples(out: Console, title: str, rows: Iterator[examples.Example]) -
     for fact in (fact for row in rows for fact in row.facts):
         holds = fact.outcome is Agreement.AGREE
         off = f"{fact.difference:.0e}"
-        drawn.append((fact.example, fact.statement, off, yes(holds), yes(holds and fact.printed)))
+        drawn.append((fact.example, fact.statement, off, yes_or_no(holds), yes_or_no(holds and fact.printed)))
     headings = ("example", "statement", "off by", "holds", "as printed")
     out.print(table(title, headings, drawn, words=headings[:2]))
     out.print(
@@ -50,7 +50,7 @@ def _show_ellipses(out: Console, title: str, rows: Iterator[picture.Ellipses]) -
     drawn = (
         (
             *(row.name, f"{row.covariance.trace():.6f}", f"{row.other.trace():.6f}", f"{row.gap:.0e}"),
-            yes(row.outcome is Agreement.AGREE),
+            yes_or_no(row.outcome is Agreement.AGREE),
         )
         for row in rows
     )
@@ -64,7 +64,7 @@ def _show_saved(out: Console, title: str, rows: Iterator[saved.Saving]) -> None:
         (
             *(row.choice, row.printed),
             *(f"{_percent(row.readings[name])}{'' if row.fits(name) else ' NO'}" for name in readings),
-            *(_layers(row.layers), yes(row.maximal)),
+            *(_layers(row.layers), yes_or_no(row.maximal)),
             "yes" if row.outcome is Agreement.AGREE else "wide",
         )
         for row in rows
@@ -87,7 +87,8 @@ def _show_census(out: Console, title: str, rows: Iterator[census.Census]) -> Non
         out.print(_stages(title, found.stages))
         readings = list(found.rows[0].readings)
         drawn = (
-            (row.rho, row.printed.saved, *(_reading(row, name) for name in readings)) for row in found.rows
+            (row.rho, row.printed.saved, *(_reading_text(row, name) for name in readings))
+            for row in found.rows
         )
         headings = ("ρ", "printed", *readings)
         out.print(table(f"{title}: %PLB saved from the shares in the same row", headings, drawn))
@@ -105,17 +106,17 @@ def _stages(title: str, stages: Sequence[census.Stages]) -> Any:
     headings = ("chain", *choices, "shared buckets left out", "layers agree", "maximal", "gap", "seconds")
     drawn = (
         (
-            each.name + wide(each.certified),
+            each.name + uncertified_mark(each.certified),
             *(_percent((100 * low, 100 * high)) for low, high in each.costs),
             ", ".join(f"{100 * cost:.4f} %" for cost in each.unshared),
-            *(_layers(each.layers), yes(each.maximal), f"{each.gap:.0e}", f"{each.seconds:.2g}"),
+            *(_layers(each.layers), yes_or_no(each.maximal), f"{each.gap:.0e}", f"{each.seconds:.2g}"),
         )
         for each in stages
     )
     return table(f"{title}: what a decision would cost otherwise, certified", headings, drawn)
 
 
-def _reading(row: census.SavedRow, name: str) -> str:
+def _reading_text(row: census.SavedRow, name: str) -> str:
     low, high = row.readings[name]
     text = f"{low:.3f} to {high:.3f}"
     if row.fits(name):
@@ -132,7 +133,7 @@ LEGEND = (
 
 
 def _show_halves(out: Console, title: str, rows: Iterator[AccuracyHalf]) -> None:
-    write(out, title, LEGEND, "")
+    print_lines(out, title, LEGEND, "")
     synthetic = False
     for half in rows:
         synthetic = synthetic or not half.real
@@ -145,7 +146,7 @@ def _show_halves(out: Console, title: str, rows: Iterator[AccuracyHalf]) -> None
         budget = "" if half.table.varied == RHO else f"ρ = {half.table.fixed.rho:g}; "
         out.print(
             f"  {budget}all blocks released in {half.seconds:.2g} s; "
-            f"common mechanism certified to {half.gap:.0e}{wide(half.certified)}"
+            f"common mechanism certified to {half.gap:.0e}{uncertified_mark(half.certified)}"
         )
     if synthetic:
         out.print(
@@ -159,7 +160,7 @@ def _accuracies(half: AccuracyHalf, row: str) -> list[str]:
     for outcome in (half.rows[row][name] for name in (SUMMED, ESTIMATED)):
         numbers = (outcome.first, outcome.accuracy[PLAIN], outcome.accuracy[SURE])
         shown += [f"{number:.2f}" for number in numbers]
-    return shown + ([yes(half.fits(row))] if half.real else [])
+    return shown + ([yes_or_no(half.fits(row))] if half.real else [])
 
 
 def _show_thresholds(out: Console, title: str, rows: Iterator[thresholds.ThresholdRow]) -> None:
@@ -168,10 +169,10 @@ def _show_thresholds(out: Console, title: str, rows: Iterator[thresholds.Thresho
     real = any(row.real for row in found)
     drawn = (
         (
-            row.rho + wide(row.certified),
+            row.rho + uncertified_mark(row.certified),
             *(f"{number:.2f}" for number in (*row.shares, row.chain[PLAIN], row.saved)),
             ", ".join((*row.printed.shares, row.printed.accuracy, row.printed.saved)),
-            *([yes(row.fits)] if real else []),
+            *([yes_or_no(row.fits)] if real else []),
         )
         for row in found
     )
@@ -208,7 +209,7 @@ def _of_blocks(
     """Return a sheet of blocks: of a population, or on a file of them; one of other cells is refused."""
 
     def on_file(path: str) -> Tasks:
-        population.read(path, domain.cells)
+        population.read_counts(path, domain.cells)
         return partial(rows, path=path)
 
     return Sheet(source, rows, show, draw, on_file)

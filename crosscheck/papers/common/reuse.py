@@ -30,7 +30,7 @@ class Route:
 def compare_reuse(
     workload: Workload, targets: npt.ArrayLike, released: dm.LinearGaussianMechanism, tol: float = 1e-6
 ) -> tuple[Route, Route, Route]:
-    """Meet a wish in three ways, each accurate enough, and say what each costs in all.
+    """Meet a wish in three ways, each accurate enough, and say what each costs in total.
 
     - ``naive`` runs the wish's own optimal mechanism as if nothing had been released;
     - ``residual`` takes what that mechanism has in common with the release from there, and runs the residual alone
@@ -55,7 +55,11 @@ def compare_reuse(
             "cost matrix to compare; ReuseFitness solves the problem all the same"
         )
     common = fast.solve(dm.CommonMechanism([released, wish]), tol=tol).mechanism
-    ways = {"naive": wish, "residual": dm.residual(wish, common), "joint": problem.further(answer.primal)}
+    ways = {
+        "naive": wish,
+        "residual": dm.residual(wish, common),
+        "joint": problem.new_mechanism(answer.primal),
+    }
     naive, residual, joint = (
         Route(name, further, float((released.profile + further.profile).max()), answer.lower_bound)
         for name, further in ways.items()

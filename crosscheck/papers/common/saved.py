@@ -23,8 +23,8 @@ from dualmech import fast, reference
 from dualmech.crosscheck.agreement import TOLERANCES, Agreement, compare
 from dualmech.crosscheck.papers.common.instances import CHOICES, Choice
 from dualmech.crosscheck.papers.common.printed import SAVED
-from dualmech.crosscheck.papers.printed import Interval, about, is_rounding
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.printed import Interval, is_rounding, with_allowance
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse
@@ -63,7 +63,7 @@ class Saving:
         """Whether all was certified and the layers agree; which reading the paper's number fits does not enter."""
         if self.layers not in (None, Agreement.AGREE):
             return self.layers
-        return proven(self.certified and self.maximal)
+        return certified_outcome(self.certified and self.maximal)
 
     def fits(self, reading: str) -> bool:
         """Whether the printed number is a rounding of something in a reading's interval."""
@@ -92,10 +92,10 @@ def solve(choice: Choice, largest: float = QUICK_SIZE) -> Saving:
     budget = mechanisms[0].squared_privacy_cost
     own = common.squared_privacy_cost
     answers = {
-        BASIS: as_good_as(common, principal_queries(common)),
-        PRIMARY: as_good_as(common, choice.workloads[0]),
+        BASIS: least_cost_as_accurate(common, principal_queries(common)),
+        PRIMARY: least_cost_as_accurate(common, choice.workloads[0]),
     }
-    readings = {OWN: about(own, ROUNDING)}
+    readings = {OWN: with_allowance(own, ROUNDING)}
     readings |= {name: answer.certificate.interval for name, answer in answers.items()}
     return Saving(
         choice.name,
@@ -117,12 +117,12 @@ def principal_queries(mechanism: LinearGaussianMechanism) -> Workload:
 def layers(solution: Solution) -> Agreement:
     """Return whether the reference layer's answer to the same problem agrees with the fast layer's."""
     backend = "CLARABEL"
-    with quietly():
+    with without_warnings():
         same = reference.solve(solution.problem, backend=backend, tol=TOLERANCES[backend])
     return compare([solution, same]).outcome
 
 
-def as_good_as(mechanism: LinearGaussianMechanism, queries: Workload) -> Solution:
+def least_cost_as_accurate(mechanism: LinearGaussianMechanism, queries: Workload) -> Solution:
     """Solve for the least privacy cost at which some queries have the variances that a mechanism gives them."""
     return fast.solve(FitnessForUse(queries, mechanism.variances(queries)), tol=TOLERANCES["fast"])
 

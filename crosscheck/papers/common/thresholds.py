@@ -20,13 +20,20 @@ from dualmech import fast
 from dualmech.adaptive.decisions import SignalToNoiseRule, Verdict
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.common import decisions, instances, population
-from dualmech.crosscheck.papers.common.decisions import EDGE, MARGINS, QUICK_BLOCKS, Blocks, near, percent
+from dualmech.crosscheck.papers.common.decisions import (
+    EDGE,
+    MARGINS,
+    QUICK_BLOCKS,
+    CensusBlocks,
+    near,
+    percent,
+)
 from dualmech.crosscheck.papers.common.instances import BUCKETS, CENSUS_TABLE
 from dualmech.crosscheck.papers.common.population import SEED
 from dualmech.crosscheck.papers.common.printed import CENSUS_RULE, TABLE_7, CensusRow
 from dualmech.crosscheck.papers.plots import COLOURS
 from dualmech.crosscheck.papers.printed import rounded_from
-from dualmech.crosscheck.papers.solving import proven
+from dualmech.crosscheck.papers.solving import certified_outcome
 from dualmech.crosscheck.rivals.central import census
 from dualmech.validate import Array
 
@@ -55,32 +62,32 @@ class ThresholdRow:
     @property
     def outcome(self) -> Agreement:
         """Whether the chain was certified."""
-        return proven(self.certified)
+        return certified_outcome(self.certified)
 
     @property
     def fits(self) -> bool:
         """Whether the shares are the printed ones to their digits, and the chain's accuracy without a margin nearly.
 
-        Thresholds are left out: what regularised the paper's regression is not said.
+        Thresholds are left out: the regularisation of the paper's regression is not stated.
         """
         pairs = zip(self.shares, map(rounded_from, self.printed.shares), strict=True)
         same = all(low <= share <= high for share, (low, high) in pairs)
         return same and near(self.chain[0.0], float(self.printed.accuracy), self.number)
 
 
-def solve(rho: str, blocks: Blocks) -> ThresholdRow:
-    """Compute a row; Total counts everybody, as in the published code, whose numbers Table 7 fits.
+def solve(rho: str, blocks: CensusBlocks) -> ThresholdRow:
+    """Compute a row; Total counts all people, as in the published code, whose numbers Table 7 fits.
 
     Examples
     --------
-    >>> found = solve("1/32", drawn(blocks=300))
+    >>> found = solve("1/32", synthetic_blocks(blocks=300))
     >>> found.certified, found.tuned <= found.best, found.chain[0.0] > 90
     (True, True, True)
     """
     chain = fast.chain(instances.census(by_gender=False))
     share, level = CENSUS_RULE
     rules = {margin: SignalToNoiseRule(chain, share, level * (1 - EDGE), margin) for margin in MARGINS}
-    data = decisions.scaled(blocks.counts, float(Fraction(rho)))
+    data = decisions.scaled_counts(blocks.counts, float(Fraction(rho)))
     right = right_choices(rules[0.0], data)
     begun = time.perf_counter()
     found = {margin: chain.simulate(data, rule, SEED).choices for margin, rule in rules.items()}
@@ -114,19 +121,19 @@ def right_choices(rule: SignalToNoiseRule, data: Array) -> npt.NDArray[np.intp]:
     """Return the choices that exact counts lead to (n,): the first mechanism that the next one cannot replace."""
     choices = np.full(len(data), len(rule.stages))
     for stage in reversed(range(len(rule.stages))):
-        enough = rule.stages[stage].truth(data) == Verdict.SECONDARY
+        enough = rule.stages[stage].true_verdict(data) == Verdict.SECONDARY
         choices = np.where(enough, choices, stage)
     return choices
 
 
-def drawn(blocks: int = population.BLOCKS) -> Blocks:
+def synthetic_blocks(blocks: int = population.BLOCKS) -> CensusBlocks:
     """Return the blocks of the population that stands for the tracts."""
-    return Blocks("synthetic AgeGender", decisions.population("AgeGender", blocks), real=False)
+    return CensusBlocks("synthetic AgeGender", decisions.population("AgeGender", blocks), real=False)
 
 
-def read(path: str) -> Blocks:
+def read_blocks(path: str) -> CensusBlocks:
     """Return the blocks in a file of 206 cells, gender slowest."""
-    return Blocks(path, population.read(path, CENSUS_TABLE.cells), real=True)
+    return CensusBlocks(path, population.read_counts(path, CENSUS_TABLE.cells), real=True)
 
 
 def rows(quick: bool, path: str | None = None) -> list[Callable[[], ThresholdRow]]:
@@ -138,11 +145,11 @@ def rows(quick: bool, path: str | None = None) -> list[Callable[[], ThresholdRow
 @cache
 def of_population(rho: str, blocks: int = population.BLOCKS) -> ThresholdRow:
     """Compute a row on the synthetic population, once: its picture is of the same rows."""
-    return solve(rho, drawn(blocks))
+    return solve(rho, synthetic_blocks(blocks))
 
 
 def _of_file(rho: str, path: str) -> ThresholdRow:
-    return solve(rho, read(path))
+    return solve(rho, read_blocks(path))
 
 
 def picture(axes: Any) -> None:

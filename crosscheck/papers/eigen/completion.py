@@ -17,7 +17,7 @@ from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.designs import all_ranges
 from dualmech.crosscheck.papers.eigen.instances import CELLS, prefixes
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.problems import designs, strategies
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
@@ -49,7 +49,7 @@ class CompletionRow:
     def outcome(self) -> Agreement:
         """Whether Program 1 was solved as exactly as asked."""
         certified = all(entry.gap <= entry.asked for entry in self.entries)
-        return proven(certified)
+        return certified_outcome(certified)
 
     @property
     def gap(self) -> float:
@@ -76,7 +76,7 @@ def solve(name: str, build: Callable[[], Workload]) -> CompletionRow:
     weights = program.feasible(np.sqrt(program.costs))
     gap = program.certify(weights, uniform).gap
     entries = [Completed(math.inf, gap, *_errors(workload, program, weights, unit))]
-    with quietly():
+    with without_warnings():
         for tol in TOLERANCES:
             answer = fast.solve(program, tol=tol)
             entries.append(Completed(tol, answer.gap, *_errors(workload, program, answer.primal, unit)))

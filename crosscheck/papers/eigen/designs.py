@@ -22,7 +22,7 @@ from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIM
 from dualmech.crosscheck.papers.eigen.instances import IDENTITY, SEED, Shape, shape_text
 from dualmech.crosscheck.papers.eigen.printed import FOURIER, WAVELET
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.problems import designs, strategies
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
@@ -78,7 +78,7 @@ class DesignRow:
     def outcome(self) -> Agreement:
         """Whether the optimum and every program were certified."""
         certified = self.gap <= OPTIMUM_TOLERANCE and all(entry.certified for entry in self.entries)
-        return proven(certified)
+        return certified_outcome(certified)
 
     @property
     def eigen_queries(self) -> Weighted:
@@ -94,17 +94,17 @@ class DesignRow:
 def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool = False) -> DesignRow:
     """Weigh each design's queries for a workload by Program 1; `every` adds `MORE_DESIGNS`."""
     workload = build()
-    with quietly():
+    with without_warnings():
         best = fast.solve(TotalVariance(workload), tol=OPTIMUM_TOLERANCE)
         interval = best.certificate.interval
         makers = DESIGNS | (MORE_DESIGNS if every else {})
         entries = tuple(
-            _weighted(each, workload, make(workload, shape), interval) for each, make in makers.items()
+            _weigh_design(each, workload, make(workload, shape), interval) for each, make in makers.items()
         )
     return DesignRow(name, entries, best.gap)
 
 
-def _weighted(name: str, workload: Workload, design: Array, optimum: Interval) -> Weighted:
+def _weigh_design(name: str, workload: Workload, design: Array, optimum: Interval) -> Weighted:
     program = QueryWeighting(workload, design)
     answer = fast.solve(program, tol=DESIGN_TOLERANCE)
     return Weighted(
@@ -149,10 +149,13 @@ def comparisons(quick: bool) -> list[Callable[[], DesignRow]]:
     ranges, tables = partial(all_ranges, cells), partial(two_way_marginals, shape)
     return [
         partial(compare, f"all ranges, {cells}", ranges, (cells,)),
-        partial(compare, f"all ranges, {cells}, permuted", partial(_permuted, ranges), (cells,)),
+        partial(compare, f"all ranges, {cells}, permuted", partial(_permuted_workload, ranges), (cells,)),
         partial(compare, f"2-way marginals, {shape_text(shape)}", tables, shape),
         partial(
-            compare, f"2-way marginals, {shape_text(shape)}, permuted", partial(_permuted, tables), shape
+            compare,
+            f"2-way marginals, {shape_text(shape)}, permuted",
+            partial(_permuted_workload, tables),
+            shape,
         ),
         partial(compare, f"prefixes, {cells}", partial(workloads.prefix, cells), (cells,), every=True),
     ]
@@ -175,5 +178,5 @@ def two_way_marginals(shape: Shape) -> Workload:
     return workloads.from_gram(workloads.marginals_gram(shape, ways=2), shape)
 
 
-def _permuted(build: Callable[[], Workload]) -> Workload:
+def _permuted_workload(build: Callable[[], Workload]) -> Workload:
     return workloads.permuted(build(), SEED)

@@ -14,11 +14,11 @@ import numpy as np
 
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.eigen.instances import Instance
+from dualmech.crosscheck.papers.eigen.instances import EigenInstance
 from dualmech.crosscheck.papers.eigen.printed import BOUND, Claim
-from dualmech.crosscheck.papers.printed import Interval, about, rounded_from
-from dualmech.crosscheck.papers.solving import proven, quietly
-from dualmech.crosscheck.papers.verdicts import Evidence, Verdict, verdict
+from dualmech.crosscheck.papers.printed import Interval, rounded_from, with_allowance
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
+from dualmech.crosscheck.papers.verdicts import Evidence, InstanceVerdict, verdict
 from dualmech.problems.variance import TotalVariance
 
 OPTIMUM_TOLERANCE = 1e-5
@@ -29,10 +29,10 @@ ROUNDING = 1e-6  # relative allowance for rounding in errors that nothing was op
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SolvedInstance:
     """An instance, solved. All errors are over the singular value bound."""
 
-    instance: Instance
+    instance: EigenInstance
     optimum: Interval  # Proven interval of the least error of any strategy
     # Error of the Eigen-Design as found, Program 1 solved to `DESIGN_TOLERANCE`. Other weights that
     # solve it as well may leave other columns to complete, and so another error
@@ -47,7 +47,7 @@ class Reading:
     @property
     def outcome(self) -> Agreement:
         """Whether everything was certified; a verdict on the paper does not enter."""
-        return proven(self.certified)
+        return certified_outcome(self.certified)
 
     @property
     def best(self) -> str:
@@ -59,7 +59,7 @@ class Reading:
         return ratio((1.0, 1.0) if name == BOUND else self.rivals[name], self.design)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> InstanceVerdict:
         """What the printed numbers say about the design's error behind them, held against the design's here.
 
         Every printed number is a known error divided by the design's, so each implies the latter. The columns
@@ -74,7 +74,7 @@ class Reading:
 
     @property
     def _evidence(self) -> list[Evidence]:
-        known = self.rivals | {BOUND: about(1.0, ROUNDING)}
+        known = self.rivals | {BOUND: with_allowance(1.0, ROUNDING)}
         return [Evidence(name, name, known[name], text) for name, text in self.instance.printed.items()]
 
     def within(self, claim: Claim) -> bool:
@@ -85,17 +85,17 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WorkloadRow:
     """A row of the table of alternative workloads: a name and its readings."""
 
     name: str
-    readings: tuple[Reading, ...]
+    readings: tuple[SolvedInstance, ...]
 
     @property
     def outcome(self) -> Agreement:
         """Whether every reading is certified."""
         certified = all(reading.certified for reading in self.readings)
-        return proven(certified)
+        return certified_outcome(certified)
 
     @property
     def gap(self) -> float:
@@ -103,21 +103,21 @@ class Row:
         return max(reading.gap for reading in self.readings)
 
 
-def solve(instance: Instance) -> Reading:
+def solve(instance: EigenInstance) -> SolvedInstance:
     """Solve an instance: the certified optimum, the Eigen-Design, and every rival."""
     begun = time.perf_counter()
     workload = instance.build()
     problem = TotalVariance(workload, geometry="dense")
-    with quietly():
+    with without_warnings():
         found = fast.eigen_design(workload, tol=DESIGN_TOLERANCE, bound_tol=None)
         best = fast.solve(problem, tol=OPTIMUM_TOLERANCE)
     bound = problem.certify(best.primal, np.ones(workload.shape[1])).lower_bound
     unit = bound, bound
     errors = {name: instance.errors(name, workload) for name in instance.rivals}
-    return Reading(
+    return SolvedInstance(
         instance,
         root_errors(best.certificate.interval, unit),
-        root_errors(about(found.total_variance, ROUNDING), unit),
+        root_errors(with_allowance(found.total_variance, ROUNDING), unit),
         {
             name: root_errors((least * (1 - ROUNDING), largest * (1 + ROUNDING)), unit)
             for name, (least, largest) in errors.items()
@@ -128,9 +128,9 @@ def solve(instance: Instance) -> Reading:
     )
 
 
-def solve_row(name: str, instances: tuple[Instance, ...]) -> Row:
+def solve_row(name: str, instances: tuple[EigenInstance, ...]) -> WorkloadRow:
     """Solve the readings of a row."""
-    return Row(name, tuple(solve(instance) for instance in instances))
+    return WorkloadRow(name, tuple(solve(instance) for instance in instances))
 
 
 def ratio(one: Interval, other: Interval) -> Interval:

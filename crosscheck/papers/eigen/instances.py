@@ -46,7 +46,7 @@ QUICK_THREE, QUICK_FOUR = (4, 8, 8), (4, 4, 8, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class EigenInstance:
     """One reading of an experiment: a workload, and the rivals on it."""
 
     label: str  # Which workload, with what was assumed
@@ -94,24 +94,24 @@ class Instance:
         return rivals.fourier(marginals, 1.0) if name == FOURIER else rivals.datacube(marginals, 1.0)
 
 
-def alternatives(quick: bool) -> tuple[tuple[str, tuple[Instance, ...]], ...]:
+def alternatives(quick: bool) -> tuple[tuple[str, tuple[EigenInstance, ...]], ...]:
     """Return the rows of the table of alternative workloads, each with the readings of it: 2048 cells, or 256."""
     shapes = (QUICK_THREE, QUICK_FOUR) if quick else (THREE, FOUR)
     cells = math.prod(shapes[0])
     ordered = (WAVELET, HIERARCHICAL)
     all_ranges = partial(_all_ranges, (cells,))
     readings = (
-        (Instance(f"all ranges, {ORDERS} random orders", (cells,), all_ranges, ordered, orders=ORDERS),),
+        (EigenInstance(f"all ranges, {ORDERS} random orders", (cells,), all_ranges, ordered, orders=ORDERS),),
         tuple(_range_marginals(shape, 1) for shape in shapes),
         tuple(_range_marginals(shape, 2) for shape in shapes),
-        (Instance("prefixes", (cells,), partial(prefixes, cells), ordered),),
+        (EigenInstance("prefixes", (cells,), partial(prefixes, cells), ordered),),
         (
             _predicates_of(shapes[0], "all predicates, names as printed", _predicates, {}),
             _predicates_of(
                 shapes[0],
                 f"{SAMPLED * cells} predicates, names exchanged",
-                _sampled,
-                _swapped(ALTERNATIVES["Predicate"]),
+                _random_predicates,
+                _exchange_rivals(ALTERNATIVES["Predicate"]),
             ),
         ),
     )
@@ -121,18 +121,18 @@ def alternatives(quick: bool) -> tuple[tuple[str, tuple[Instance, ...]], ...]:
     )
 
 
-def ranges(quick: bool) -> tuple[Instance, ...]:
+def ranges(quick: bool) -> tuple[EigenInstance, ...]:
     """Return all ranges and random ranges, over one, two and three attributes: 2048 cells, or 256."""
     shapes = ((256,), (16, 16), QUICK_THREE) if quick else ((CELLS,), (64, 32), THREE)
     compared = (WAVELET, HIERARCHICAL)
     return tuple(
-        Instance(f"{kind}, {shape_text(shape)}", shape, partial(build, shape), compared)
+        EigenInstance(f"{kind}, {shape_text(shape)}", shape, partial(build, shape), compared)
         for kind, build in (("all ranges", _all_ranges), ("random ranges", _random_ranges))
         for shape in shapes
     )
 
 
-def marginals(quick: bool) -> tuple[Instance, ...]:
+def marginals(quick: bool) -> tuple[EigenInstance, ...]:
     """Return two-way marginals and random marginals, over three and more attributes: 2048 cells, or 256."""
     shapes = (QUICK_THREE, QUICK_FOUR, (2,) * 8) if quick else (THREE, FOUR, (2,) * 11)
     found = []
@@ -153,34 +153,34 @@ def shape_text(shape: Shape) -> str:
     return f"2^{len(shape)}" if len(shape) > 4 and set(shape) == {2} else "x".join(map(str, shape))
 
 
-def _with_printed(instance: Instance, numbers: dict[str, str]) -> Instance:
+def _with_printed(instance: EigenInstance, numbers: dict[str, str]) -> EigenInstance:
     return replace(instance, printed=instance.printed or numbers)
 
 
-def _swapped(numbers: dict[str, str]) -> dict[str, str]:
+def _exchange_rivals(numbers: dict[str, str]) -> dict[str, str]:
     """Return a row with the names of the best and the worst rival exchanged."""
     best, worst = (name for name in numbers if name != BOUND)
     return {best: numbers[worst], worst: numbers[best], BOUND: numbers[BOUND]}
 
 
-def _range_marginals(shape: Shape, ways: int) -> Instance:
+def _range_marginals(shape: Shape, ways: int) -> EigenInstance:
     names = tuple(f"a{axis}" for axis in range(len(shape)))
     tables = tuple(itertools.combinations(names, ways))
     compared = (WAVELET, HIERARCHICAL, FOURIER, DATACUBE, IDENTITY)
     build = partial(_ranges_of, shape, ways)
-    return Instance(f"{ways}-way range marginals of {shape_text(shape)}", shape, build, compared, tables)
+    return EigenInstance(f"{ways}-way range marginals of {shape_text(shape)}", shape, build, compared, tables)
 
 
 def _predicates_of(
     shape: Shape, label: str, build: Callable[[int], Workload], numbers: dict[str, str]
-) -> Instance:
+) -> EigenInstance:
     named = f"{label}, {shape_text(shape)}"
-    return Instance(named, shape, partial(build, math.prod(shape)), (WAVELET, FOURIER), (), numbers)
+    return EigenInstance(named, shape, partial(build, math.prod(shape)), (WAVELET, FOURIER), (), numbers)
 
 
-def _marginals(kind: str, shape: Shape, tables: tuple[tuple[str, ...], ...]) -> Instance:
-    build = partial(_tabulated, shape, tables)
-    return Instance(f"{kind}, {shape_text(shape)}", shape, build, (FOURIER, DATACUBE), tables)
+def _marginals(kind: str, shape: Shape, tables: tuple[tuple[str, ...], ...]) -> EigenInstance:
+    build = partial(_tables_workload, shape, tables)
+    return EigenInstance(f"{kind}, {shape_text(shape)}", shape, build, (FOURIER, DATACUBE), tables)
 
 
 def prefixes(cells: int) -> Workload:
@@ -193,7 +193,7 @@ def _predicates(cells: int) -> Workload:
     return workloads.from_gram(np.ones((cells, cells)) + np.eye(cells))
 
 
-def _sampled(cells: int) -> Workload:
+def _random_predicates(cells: int) -> Workload:
     """Random predicates, as many as make their number immaterial to two decimals; only their sums are kept."""
     rng, gram = np.random.default_rng(SEED), np.zeros((cells, cells))
     for _ in range(SAMPLED):
@@ -213,5 +213,5 @@ def _random_ranges(shape: Shape) -> Workload:
     return workloads.random_range(shape, math.prod(shape), SEED)
 
 
-def _tabulated(shape: Shape, tables: tuple[tuple[str, ...], ...]) -> Workload:
+def _tables_workload(shape: Shape, tables: tuple[tuple[str, ...], ...]) -> Workload:
     return workloads.from_gram(workloads.marginals_gram(shape, sets=tables), shape)

@@ -22,7 +22,7 @@ from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIM
 from dualmech.crosscheck.papers.eigen.instances import Shape, shape_text
 from dualmech.crosscheck.papers.eigen.printed import DATACUBE, WAVELET
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import designs
 from dualmech.problems.variance import TotalVariance
@@ -50,7 +50,7 @@ POWER = 1.8
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced:
+class ReductionResult:
     """What one way of weighing the eigen-queries reaches."""
 
     label: str  # Method and its option
@@ -67,7 +67,7 @@ class ReductionRow:
 
     name: str  # Of the workload
     rival: tuple[str, Interval]  # (str, Interval): The best rival, and its error
-    entries: tuple[Reduced, ...]  # The first weighs all eigen-queries
+    entries: tuple[ReductionResult, ...]  # The first weighs all eigen-queries
     # Of the optimum of total variance, proven and wanted, relative. Where it was only bounded from
     # below, infinity is wanted, the best strategy here is the other side, and errors may be less than
     # they are said to be.
@@ -77,7 +77,7 @@ class ReductionRow:
     @property
     def outcome(self) -> Agreement:
         """Whether the optimum was certified; a reduction proves how far off it is, however far."""
-        return proven(self.gap <= self.asked)
+        return certified_outcome(self.gap <= self.asked)
 
 
 def solve(
@@ -89,7 +89,7 @@ def solve(
 ) -> ReductionRow:
     """Weigh the eigen-queries whole and in every reduced way; `rival` names and builds one at squared cost 1.
 
-    Where `tol` is infinite, the optimum is not solved for: `bound` has to do.
+    Where `tol` is infinite, the optimum is not solved for: `bound` is used.
 
     Examples
     --------
@@ -101,14 +101,14 @@ def solve(
     """
     workload = build()
     program = QueryWeighting(workload, designs.eigen_queries(workload))
-    with quietly():
+    with without_warnings():
         lower_only = math.isinf(tol)
         if lower_only:
             least = bound(program)
             optimum = least, least
         else:
             optimum = fast.solve(TotalVariance(workload), tol=tol).certificate.interval
-        entries = tuple(_reduced(program, optimum, *way) for way in ways)
+        entries = tuple(_weigh_reduced(program, optimum, *way) for way in ways)
     spent = float(rival[1]().variances(workload).sum())
     best = (rival[0], root_errors((spent, spent), optimum))
     gap = min(entry.error[1] for entry in entries) ** 2 if lower_only else optimum[1] / optimum[0]
@@ -128,11 +128,13 @@ def bound(program: QueryWeighting) -> float:
     return float((norm - rounding) ** 2 / weights.sum())
 
 
-def _reduced(program: QueryWeighting, optimum: Interval, method: str, options: dict[str, float]) -> Reduced:
+def _weigh_reduced(
+    program: QueryWeighting, optimum: Interval, method: str, options: dict[str, float]
+) -> ReductionResult:
     found = fast.eigen_weights(program, method=method, tol=DESIGN_TOLERANCE, **options)  # type: ignore[arg-type]
     shown = {"group_size": "groups of {:g}", "share": "{:.0%} of the eigen-queries"}
     option = ", ".join(shown[key].format(value) for key, value in options.items())
-    return Reduced(
+    return ReductionResult(
         f"{method}, {option}" if option else "all eigen-queries",
         completed_error(found, optimum),
         math.sqrt(1 + found.gap) - 1,

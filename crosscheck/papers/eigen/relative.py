@@ -17,9 +17,9 @@ import numpy as np
 from dualmech import fast, workloads
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE
-from dualmech.crosscheck.papers.eigen.instances import FOUR, SEED, Instance, shape_text
+from dualmech.crosscheck.papers.eigen.instances import FOUR, SEED, EigenInstance, shape_text
 from dualmech.crosscheck.papers.eigen.printed import DATACUBE, FOURIER, HIERARCHICAL, WAVELET
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import strategies
@@ -47,7 +47,7 @@ class RelativeRow:
     @property
     def outcome(self) -> Agreement:
         """Whether Program 1 was certified; a mean relative error has no bound here."""
-        return proven(self.certified)
+        return certified_outcome(self.certified)
 
 
 def histogram(path: str) -> Array:
@@ -91,22 +91,22 @@ def rows(path: str) -> list[Callable[[], RelativeRow]]:
     sets = tuple(tuple(group.split(" x ")) for group in dict.fromkeys(tables.groups))
     shape = shape_text(FOUR)
     instances = (
-        Instance(
+        EigenInstance(
             f"2-way marginals, {shape}",
             FOUR,
             partial(workloads.marginals, FOUR, ways=2),
             (FOURIER, DATACUBE),
             sets,
         ),
-        Instance(f"{RANGES} random ranges, {shape}", FOUR, ranges, (WAVELET, HIERARCHICAL)),
+        EigenInstance(f"{RANGES} random ranges, {shape}", FOUR, ranges, (WAVELET, HIERARCHICAL)),
     )
     return [partial(solve, instance, counts) for instance in instances]
 
 
-def solve(instance: Instance, counts: Array) -> RelativeRow:
+def solve(instance: EigenInstance, counts: Array) -> RelativeRow:
     """Compare mean relative errors on a workload, given the counts of all cells."""
     workload = instance.build()
-    with quietly():
+    with without_warnings():
         design = partial(fast.eigen_design, workload, tol=DESIGN_TOLERANCE)
         scaled = design(weights=strategies.relative_weights(workload), bound_tol=OPTIMUM_TOLERANCE)
         plain = design(bound_tol=None)

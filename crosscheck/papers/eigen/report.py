@@ -18,8 +18,8 @@ from dualmech.crosscheck.papers.eigen import (
     reductions,
     relative,
 )
-from dualmech.crosscheck.papers.eigen.experiments import OPTIMUM_TOLERANCE, Reading, Row, ratio
-from dualmech.crosscheck.papers.eigen.instances import CELLS, IDENTITY, Instance
+from dualmech.crosscheck.papers.eigen.experiments import OPTIMUM_TOLERANCE, SolvedInstance, WorkloadRow, ratio
+from dualmech.crosscheck.papers.eigen.instances import CELLS, IDENTITY, EigenInstance
 from dualmech.crosscheck.papers.eigen.printed import (
     BOUND,
     DATACUBE,
@@ -31,9 +31,9 @@ from dualmech.crosscheck.papers.eigen.printed import (
     Claim,
 )
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.crosscheck.papers.report import line, table, wide, write, yes
+from dualmech.crosscheck.papers.report import format_line, print_lines, table, uncertified_mark, yes_or_no
 from dualmech.crosscheck.papers.sheets import Sheet
-from dualmech.crosscheck.papers.verdicts import Finding, Verdict
+from dualmech.crosscheck.papers.verdicts import Finding, InstanceVerdict
 
 OPTIMUM = "optimum"
 
@@ -51,35 +51,35 @@ LEGEND = (
 
 SMALLER = f"NO VERDICT: the paper's numbers are of {CELLS} cells"
 
-_line = partial(line, columns=COLUMNS, stub=STUB, width=WIDTH)
+_line = partial(format_line, columns=COLUMNS, stub=STUB, width=WIDTH)
 
 
-def lines(row: Row) -> list[str]:
+def lines(row: WorkloadRow) -> list[str]:
     """Return the lines of a row of the table of alternative workloads: as printed, then every reading."""
     shown = [
         _line(row.name, dict(zip(COLUMNS, COLUMNS, strict=True))),
         _line("  printed", row.readings[0].instance.printed),
     ]
     for reading in row.readings:
-        shown += _reading(reading)
+        shown += _instance_lines(reading)
     return shown
 
 
-def _reading(reading: Reading) -> list[str]:
+def _instance_lines(reading: SolvedInstance) -> list[str]:
     instance = reading.instance
     over = {name: reading.factor(name) for name in (BOUND, *reading.rivals)}
     over[OPTIMUM] = ratio(reading.optimum, reading.design)
     return [
-        f"  {instance.label}, {instance.cells} cells: Eigen-Design at {span(reading.design)} of the bound and "
-        f"{span(ratio(reading.design, reading.optimum))} of the optimum, {reading.seconds:.2g} s"
-        + wide(reading.certified),
-        _line("    computed", {name: span(value) for name, value in over.items()}),
-        _line("    implies", {name: span(value) for name, value in reading.implied.items()}),
+        f"  {instance.label}, {instance.cells} cells: Eigen-Design at {three_decimals(reading.design)} of the bound "
+        f"and {three_decimals(ratio(reading.design, reading.optimum))} of the optimum, {reading.seconds:.2g} s"
+        + uncertified_mark(reading.certified),
+        _line("    computed", {name: three_decimals(value) for name, value in over.items()}),
+        _line("    implies", {name: three_decimals(value) for name, value in reading.implied.items()}),
         f"    {sentence(reading.verdict, reading.design) if instance.cells == CELLS else SMALLER}",
     ]
 
 
-def sentence(found: Verdict, design: Interval) -> str:
+def sentence(found: InstanceVerdict, design: Interval) -> str:
     """Return a verdict in words, held against the error of the Eigen-Design here."""
     fitting, others = " and ".join(found.fitting), " and ".join(found.others)
     if found.finding is Finding.AGREES:
@@ -98,12 +98,12 @@ def sentence(found: Verdict, design: Interval) -> str:
     return text + (f"; not {others}" if others else "")
 
 
-def span(interval: Interval) -> str:
+def three_decimals(interval: Interval) -> str:
     """Return a number to three decimals where the ends of its interval are that close, else both ends.
 
     Examples
     --------
-    >>> span((1.01380, 1.01381)), span((9.5554, 9.6431)), span((1.0015, 1.0042))
+    >>> three_decimals((1.01380, 1.01381)), three_decimals((9.5554, 9.6431)), three_decimals((1.0015, 1.0042))
     ('1.014', '9.56-9.64', '1.002-1.004')
     """
     low, high = interval
@@ -113,18 +113,18 @@ def span(interval: Interval) -> str:
     return f"{low:.{decimals}f}-{high:.{decimals}f}"
 
 
-def _alternatives(quick: bool) -> list[Callable[[], Row]]:
+def _alternatives(quick: bool) -> list[Callable[[], WorkloadRow]]:
     return [partial(experiments.solve_row, *row) for row in instances.alternatives(quick)]
 
 
-def _show_alternatives(out: Console, title: str, rows: Iterator[Row]) -> None:
-    write(out, title, LEGEND)
+def _show_alternatives(out: Console, title: str, rows: Iterator[WorkloadRow]) -> None:
+    print_lines(out, title, LEGEND)
     for row in rows:
-        write(out, "", *lines(row), whole=True)
-    write(out, "")
+        print_lines(out, "", *lines(row), whole=True)
+    print_lines(out, "")
 
 
-def _readings(source: str, claim: Claim, choose: Callable[[bool], Sequence[Instance]]) -> Sheet:
+def _readings(source: str, claim: Claim, choose: Callable[[bool], Sequence[EigenInstance]]) -> Sheet:
     return Sheet(
         source,
         lambda quick: [partial(experiments.solve, instance) for instance in choose(quick)],
@@ -132,7 +132,7 @@ def _readings(source: str, claim: Claim, choose: Callable[[bool], Sequence[Insta
     )
 
 
-def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[Reading]) -> None:
+def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[SolvedInstance]) -> None:
     least, most = claim.factor
     found = list(rows)
     names = list(dict.fromkeys(name for reading in found for name in reading.rivals))
@@ -145,12 +145,12 @@ def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[Readin
             reading.instance.label,
             VERDICTS[reading.outcome],
             *(
-                span(ratio(error, reading.optimum))
+                three_decimals(ratio(error, reading.optimum))
                 for error in ((1.0, 1.0), reading.design, *(reading.rivals[name] for name in names))
             ),
-            span(reading.factor(reading.best)),
-            span(reading.design),
-            yes(reading.within(claim)),
+            three_decimals(reading.factor(reading.best)),
+            three_decimals(reading.design),
+            yes_or_no(reading.within(claim)),
         )
         for reading in found
     )
@@ -168,11 +168,15 @@ def _show_designs(out: Console, title: str, rows: Iterator[designs.DesignRow]) -
     for row in found:
         entries = {entry.name: entry for entry in row.entries}
         shown = (
-            f"{span(entries[name].program)}\n{span(entries[name].completed)}" if name in entries else ""
+            f"{three_decimals(entries[name].program)}\n{three_decimals(entries[name].completed)}"
+            if name in entries
+            else ""
             for name in names
         )
         others = _others(row.eigen_queries, [entries[name] for name in (WAVELET, FOURIER)])
-        drawn.append((row.name + wide(row.outcome is Agreement.AGREE), *shown, row.best.name, others))
+        drawn.append(
+            (row.name + uncertified_mark(row.outcome is Agreement.AGREE), *shown, row.best.name, others)
+        )
     headings = ("workload", *names, "best", "others / eigen-queries")
     out.print(table(f"{title}: root errors over the optimum", headings, drawn))
     out.print(
@@ -182,8 +186,8 @@ def _show_designs(out: Console, title: str, rows: Iterator[designs.DesignRow]) -
 
 
 def _others(eigen_queries: designs.Weighted, bases: Sequence[designs.Weighted]) -> str:
-    program = [span(ratio(each.program, eigen_queries.program)) for each in bases]
-    completed = [span(ratio(each.completed, eigen_queries.completed)) for each in bases]
+    program = [three_decimals(ratio(each.program, eigen_queries.program)) for each in bases]
+    completed = [three_decimals(ratio(each.completed, eigen_queries.completed)) for each in bases]
     return f"{', '.join(program)}\n{', '.join(completed)}"
 
 
@@ -194,19 +198,19 @@ def _show_reductions(out: Console, title: str, rows: Iterator[reductions.Reducti
         drawn = [
             (
                 entry.label,
-                span(entry.error),
+                three_decimals(entry.error),
                 f"{100 * entry.excess:.2g} %",
                 f"{entry.seconds:.2g}",
                 f"{whole / entry.seconds:.1f}",
             )
             for entry in row.entries
         ]
-        drawn.append((f"best rival: {row.rival[0]}", span(row.rival[1]), "", "", ""))
+        drawn.append((f"best rival: {row.rival[0]}", three_decimals(row.rival[1]), "", "", ""))
         headings = (
             *("eigen-queries weighed", f"error / optimum{most}", "Program 1, above its optimum"),
             *("seconds for weights", "speed"),
         )
-        mark = wide(row.outcome is Agreement.AGREE)
+        mark = uncertified_mark(row.outcome is Agreement.AGREE)
         out.print(table(f"{title}: {row.name}{known}{mark}", headings, drawn))
 
 
@@ -230,7 +234,7 @@ def _show_completion(out: Console, title: str, rows: Iterator[completion.Complet
 def _show_relative(out: Console, title: str, rows: Iterator[relative.RelativeRow]) -> None:
     found = list(rows)
     if not found:
-        write(out, f"{title}: skipped, it is of real records: give the Adult table with --data FILE")
+        print_lines(out, f"{title}: skipped, it is of real records: give the Adult table with --data FILE")
     for row in found:
         headings = (*row.rivals, "Eigen-Design for absolute error", "certified")
         errors = (f"{error:.3f}" for error in (*row.rivals.values(), row.plain))

@@ -12,7 +12,7 @@ from dualmech.problems.fitness import FitnessForUse
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PrintedCase:
     """A problem and a number that a paper prints for its optimum."""
 
     name: str  # How rows and tests call it
@@ -31,7 +31,7 @@ def _prefix(d: int) -> Callable[[], FitnessForUse]:
 
 
 TABLE_2 = tuple(
-    Case(f"prefix {d}", _prefix(d), {"interior point": value, "SM-II": value}, f"{FFU}, Table 2")
+    PrintedCase(f"prefix {d}", _prefix(d), {"interior point": value, "SM-II": value}, f"{FFU}, Table 2")
     for d, value in PRIVACY_COSTS.items()
 )
 """Squared privacy cost of the prefix workload at variance targets 1."""

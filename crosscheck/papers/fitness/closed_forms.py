@@ -1,6 +1,6 @@
 """Closed forms for the counts of d cells and their total: what FFU derives in section 5.1, with weights and targets.
 
-Cells are alike, so optimal noise on them has covariance ``Σ = a I + b 1 1'``; with d cells,
+Cells are interchangeable, so optimal noise on them has covariance ``Σ = a I + b 1 1'``; with d cells,
 
 - a cell's variance is ``a + b``, the total's is ``d (a + d b)``,
 - the squared privacy cost is ``(a + (d - 1) b) / (a (a + d b))``.
@@ -52,7 +52,7 @@ class ExchangeableNoise:
 
 
 def fitness_noise(cells: int, total_target: float) -> ExchangeableNoise:
-    """Return the noise of least privacy cost with variances of at most 1 a cell and `total_target` for their sum.
+    """Return the noise of least privacy cost with variances of at most 1 per cell and `total_target` for their sum.
 
     ``a = (d² - k) / (d (d - 1))``, ``b = (k - d) / (d (d - 1))`` where the sum's target k is below d; from there
     on, the cells' own noise meets it.

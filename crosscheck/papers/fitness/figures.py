@@ -18,10 +18,10 @@ from dualmech import accounting, workloads
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.fitness import ratios
 from dualmech.crosscheck.papers.fitness.closed_forms import fitness_noise, variance_noise
-from dualmech.crosscheck.papers.fitness.instances import Instance
-from dualmech.crosscheck.papers.fitness.ratios import CA_WEIGHTINGS, Reading
+from dualmech.crosscheck.papers.fitness.instances import FitnessInstance
+from dualmech.crosscheck.papers.fitness.ratios import CA_WEIGHTINGS, SolvedRatios
 from dualmech.crosscheck.papers.plots import COLOURS
-from dualmech.crosscheck.papers.solving import proven
+from dualmech.crosscheck.papers.solving import certified_outcome
 from dualmech.workloads.base import Workload
 
 COSTS = (0.1, 0.2, 0.3, 0.4)  # privacy costs of Figure 1; of the paper's, only 0.2 is named in its text
@@ -33,7 +33,7 @@ ROUNDING = 1e-9  # relative allowance when a closed form is held against a certi
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class FigurePoint:
     """One abscissa of Figure 2 or 3."""
 
     # d and k
@@ -42,7 +42,7 @@ class Point:
     # By mechanism: largest ratio of variance to target at equal privacy cost, by closed form
     curves: dict[str, float]
     squared_cost: float  # Of the best fit, by closed form
-    reading: Reading | None  # The same instance solved and certified, where it was
+    reading: SolvedRatios | None  # The same instance solved and certified, where it was
 
     @property
     def outcome(self) -> Agreement:
@@ -54,7 +54,7 @@ class Point:
         for value, (low, high) in pairs:
             if not low * (1 - ROUNDING) <= value <= high * (1 + ROUNDING):
                 return Agreement.DISAGREE
-        return proven(self.reading.certified)
+        return certified_outcome(self.reading.certified)
 
     @property
     def gap(self) -> float:
@@ -94,12 +94,12 @@ class Figure:
     solved: tuple[tuple[int, int], ...]
     quick: tuple[tuple[int, int], ...]
 
-    def tasks(self, quick: bool) -> list[Callable[[], Point]]:
+    def tasks(self, quick: bool) -> list[Callable[[], FigurePoint]]:
         """Return what to compute, a point each."""
         solved = self.quick if quick else self.solved
         return [partial(point, cells, target, (cells, target) in solved) for cells, target in self.points]
 
-    def x(self, row: Point) -> int:
+    def x(self, row: FigurePoint) -> int:
         """Return the abscissa of a point."""
         return row.cells if self.varied == "d" else row.total_target
 
@@ -123,7 +123,7 @@ FIGURE_3 = Figure(
 )
 
 
-def point(cells: int, total_target: int, solved: bool = False) -> Point:
+def point(cells: int, total_target: int, solved: bool = False) -> FigurePoint:
     """Return a point of Figure 2 or 3 by closed form, and solved too where asked."""
     best = fitness_noise(cells, total_target)
     curves = {
@@ -132,9 +132,9 @@ def point(cells: int, total_target: int, solved: bool = False) -> Point:
     }
     reading = None
     if solved:
-        instance = Instance("", partial(_with_total, cells, total_target))
+        instance = FitnessInstance("", partial(_with_total, cells, total_target))
         reading = ratios.solve(instance, variants=False)
-    return Point(cells, total_target, curves, best.squared_cost, reading)
+    return FigurePoint(cells, total_target, curves, best.squared_cost, reading)
 
 
 def _with_total(cells: int, total_target: int) -> tuple[Workload, np.ndarray]:

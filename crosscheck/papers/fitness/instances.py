@@ -24,7 +24,7 @@ LEAST_TARGET, LARGEST_TARGET = 1, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class FitnessInstance:
     """One reading of a row of a table: which workload and targets its numbers may be of."""
 
     label: str  # What sets it apart from other readings of the same row
@@ -32,27 +32,27 @@ class Instance:
     build: Callable[[], tuple[Workload, Array | float]]
 
 
-def readings(table: int, row: int) -> tuple[Instance, ...]:
+def readings(table: int, row: int) -> tuple[FitnessInstance, ...]:
     """Return the definite instances that a row of a table may be of, at least one."""
     if table == 4:
-        return (Instance("", _pl94),)
+        return (FitnessInstance("", _pl94),)
     if table == 9:
         return (
-            Instance("as the text", partial(_age_pyramid, adults=True, cells=False)),
-            Instance("without 18+", partial(_age_pyramid, adults=False, cells=False)),
-            Instance("without 18+, with every cell", partial(_age_pyramid, adults=False, cells=True)),
+            FitnessInstance("as the text", partial(_age_pyramid, adults=True, cells=False)),
+            FitnessInstance("without 18+", partial(_age_pyramid, adults=False, cells=False)),
+            FitnessInstance("without 18+, with every cell", partial(_age_pyramid, adults=False, cells=True)),
         )
     if table == 10:
-        return (Instance("", partial(_marginals, row)),)
-    return (Instance("as the code, seed 0", partial(_DRAWN[table], row)),)
+        return (FitnessInstance("", partial(_marginals, row)),)
+    return (FitnessInstance("as the code, seed 0", partial(_DRAWN[table], row)),)
 
 
-def random_instance(table: int, row: int, seed: int) -> Instance:
+def random_instance(table: int, row: int, seed: int) -> FitnessInstance:
     """Return a row's random instance as the text describes it, drawn with a seed."""
-    return Instance(f"as the text, seed {seed}", partial(_described, table, row, seed))
+    return FitnessInstance(f"as the text, seed {seed}", partial(_from_text, table, row, seed))
 
 
-def _described(table: int, cells: int, seed: int) -> tuple[Workload, Array | float]:
+def _from_text(table: int, cells: int, seed: int) -> tuple[Workload, Array | float]:
     rng = np.random.default_rng(seed)
     if table == 11:
         return workloads.related(cells, cells // 2, cells // 2, rng), 1.0

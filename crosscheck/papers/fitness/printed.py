@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from dualmech.crosscheck.papers.printed import lines
+from dualmech.crosscheck.papers.printed import parse_table
 
 FFU = "Xiao et al., PVLDB 14(10), 2021"
 
@@ -32,12 +32,12 @@ class RatioTable:
     # By the parameter's value: what the running text says of SM-II's total squared error as a multiple
     # of CA's
     total_error: dict[int | None, str]
-    # By the parameter's value: one text a mechanism, in the order of `MECHANISMS`
+    # By the parameter's value: one text per mechanism, in the order of `MECHANISMS`
     rows: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def with_rows(self, printed: str) -> RatioTable:
         """Return the table with rows as printed, a line each: the parameter's value, then the numbers."""
-        return replace(self, rows={int(row): texts for row, texts in lines(printed).items()})
+        return replace(self, rows={int(row): texts for row, texts in parse_table(printed).items()})
 
     @property
     def source(self) -> str:

@@ -14,9 +14,9 @@ import numpy as np
 from dualmech import fast
 from dualmech.certificate import Certificate
 from dualmech.crosscheck import rivals
-from dualmech.crosscheck.papers.fitness.instances import Instance
-from dualmech.crosscheck.papers.printed import Interval, about
-from dualmech.crosscheck.papers.solving import quietly
+from dualmech.crosscheck.papers.fitness.instances import FitnessInstance
+from dualmech.crosscheck.papers.printed import Interval, with_allowance
+from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
@@ -40,7 +40,7 @@ WORDS = {"wCA-I": 1.0, "wCA-II": 0.5}  # the powers that the paper's words sugge
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SolvedRatios:
     """One instance of a table's row, solved."""
 
     label: str  # Which instance
@@ -65,12 +65,12 @@ class Reading:
         return low / self.cost[1], high / self.cost[0]
 
 
-def solve(instance: Instance, variants: bool = True) -> Reading:
+def solve(instance: FitnessInstance, variants: bool = True) -> SolvedRatios:
     """Solve an instance for every mechanism; with `variants`, for CA as coded and as worded too."""
     begun = time.perf_counter()
     workload, targets = instance.build()
     goals = np.broadcast_to(np.asarray(targets, dtype=np.float64), workload.shape[:1])
-    with quietly():
+    with without_warnings():
         optimum = fast.solve(FitnessForUse(workload, goals, geometry="dense"), tol=COST_TOLERANCE)
         spent = optimum.objective * optimum.mechanism.variances(workload).sum()
         family = _TotalVarianceFamily(workload, goals)
@@ -80,7 +80,7 @@ def solve(instance: Instance, variants: bool = True) -> Reading:
             coded = {name: family.value(p, RIDGE) for name, p in CA_WEIGHTINGS.items()}
         if variants and not family.uniform:
             words = {name: family.value(p) for name, p in WORDS.items()}
-    return Reading(
+    return SolvedRatios(
         instance.label,
         workload.shape,
         optimum.certificate.interval,
@@ -101,7 +101,7 @@ def _closed_forms(workload: Workload, targets: Array) -> dict[str, Interval]:
     # Input perturbation is the tree without a sum: stated so, it needs no matrix of the size of the domain.
     trees = {"IP": rivals.IntervalTree(cells, ()), "HM": rivals.square_root_tree(cells)}
     largest = {name: float((tree.variances(workload) / targets).max()) for name, tree in trees.items()}
-    return {name: about(value, ROUNDING) for name, value in largest.items()}
+    return {name: with_allowance(value, ROUNDING) for name, value in largest.items()}
 
 
 class _TotalVarianceFamily:
@@ -123,7 +123,7 @@ class _TotalVarianceFamily:
     def _solve(self, power: float, ridge: float) -> Interval:
         weights = self.targets**-power
         plain = TotalVariance(self.workload, weights, geometry="dense")
-        problem = _ridged(self.workload, weights, ridge) if ridge else plain
+        problem = _ridged_problem(self.workload, weights, ridge) if ridge else plain
         answer = fast.solve(problem, tol=VARIANCE_TOLERANCE)
         variances = answer.mechanism.variances(self.workload)
         self.certified &= answer.gap <= COST_TOLERANCE
@@ -132,7 +132,7 @@ class _TotalVarianceFamily:
         return _largest_ratio(variances, self.targets, weights, answer.certificate)
 
 
-def _ridged(workload: Workload, weights: Array, ridge: float) -> TotalVariance:
+def _ridged_problem(workload: Workload, weights: Array, ridge: float) -> TotalVariance:
     """Return the problem with `ridge` times the mean diagonal of the Gram matrix added to its diagonal."""
     cells = workload.shape[1]
     scaled = workload.dense() * np.sqrt(weights)[:, None]

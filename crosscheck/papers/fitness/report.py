@@ -19,15 +19,23 @@ from dualmech.crosscheck.papers.fitness.figures import (
     FIGURE_3,
     Curve,
     Figure,
-    Point,
+    FigurePoint,
 )
 from dualmech.crosscheck.papers.fitness.printed import CONVERGENCE, FFU, MECHANISMS, RATIO_TABLES, RatioTable
-from dualmech.crosscheck.papers.fitness.ratios import CA_WEIGHTINGS, Reading
-from dualmech.crosscheck.papers.fitness.rows import AS_CODED, BACKENDS, RIVALS, Entry, RaceRow, RatioRow, Row
+from dualmech.crosscheck.papers.fitness.ratios import CA_WEIGHTINGS, SolvedRatios
+from dualmech.crosscheck.papers.fitness.rows import (
+    AS_CODED,
+    BACKENDS,
+    RIVALS,
+    LayerAnswer,
+    OptimumRow,
+    RaceRow,
+    RatioRow,
+)
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.crosscheck.papers.report import line, table, wide, write, yes
+from dualmech.crosscheck.papers.report import format_line, print_lines, table, uncertified_mark, yes_or_no
 from dualmech.crosscheck.papers.sheets import Sheet
-from dualmech.crosscheck.papers.verdicts import Evidence, Finding, Verdict
+from dualmech.crosscheck.papers.verdicts import Evidence, Finding, InstanceVerdict
 
 QUICK_CELLS = 16  # largest size of Table 2 in a quick run
 
@@ -60,7 +68,7 @@ WORDS = {
 }
 
 
-_line = partial(line, columns=MECHANISMS, stub=STUB, width=WIDTH)
+_line = partial(format_line, columns=MECHANISMS, stub=STUB, width=WIDTH)
 
 
 def lines(row: RatioRow) -> list[str]:
@@ -73,33 +81,33 @@ def lines(row: RatioRow) -> list[str]:
     ]
     shown.append(_line("  printed", row.printed))
     for reading, found in zip(row.readings, row.verdicts, strict=True):
-        shown += _reading(row, reading, found)
+        shown += _reading_lines(row, reading, found)
     return shown + (_spread(row) if row.random else [])
 
 
-def _reading(row: RatioRow, reading: Reading, found: Verdict) -> list[str]:
+def _reading_lines(row: RatioRow, reading: SolvedRatios, found: InstanceVerdict) -> list[str]:
     queries, cells = reading.size
     label = f"{reading.label}, " if reading.label else ""
     shown = [
         f"  {label}{queries} queries x {cells} cells: α in {interval_text(reading.cost)}, "
-        f"{reading.seconds:.3g} s" + wide(reading.certified)
+        f"{reading.seconds:.3g} s" + uncertified_mark(reading.certified)
     ]
     certified = {name: reading.ratio(name) for name in RIVALS}
-    shown.append(_line("    certified", _settled(certified) | {"SM-II": "1"}))
+    shown.append(_line("    certified", _agreed_digits_of(certified) | {"SM-II": "1"}))
     for name, values in (("CA as coded", reading.coded), ("as worded", reading.words)):
         if values:
-            shown.append(_line(f"    {name}", _settled(_at(values, reading.cost))))
+            shown.append(_line(f"    {name}", _agreed_digits_of(_ratios_at(values, reading.cost))))
     implied = {name: Evidence(name, name, reading.values[name], row.printed[name]).implied for name in RIVALS}
     shown.append(_line("    implies α", {name: f"{sum(ends) / 2:.5g}" for name, ends in implied.items()}))
     factors = {name: (low**0.5, high**0.5) for name, (low, high) in certified.items()}
-    shown.append(_line("    times Δ", _settled(factors) | {"SM-II": "1"}))
+    shown.append(_line("    times Δ", _agreed_digits_of(factors) | {"SM-II": "1"}))
     said = row.table.said_of_total_error(row.row)
     if said:
         shown.append(f"    total squared error over CA's: {reading.total_error:.3f}, printed {said}")
     return [*shown, f"    {_sentence(found)}"]
 
 
-def _sentence(found: Verdict) -> str:
+def _sentence(found: InstanceVerdict) -> str:
     """Return a verdict in words."""
     text = WORDS[found.finding]
     if found.finding is Finding.ABOVE:
@@ -129,27 +137,27 @@ def _spread(row: RatioRow) -> list[str]:
     text = f"    INSTANCE IS RANDOM: of {count} seeds' spread, printed within: {', '.join(inside) or 'none'}"
     return [
         f"  as the text, {count} seed{'s' if count > 1 else ''}"
-        + wide(all(reading.certified for reading in row.random)),
+        + uncertified_mark(all(reading.certified for reading in row.random)),
         _line("    least", {name: f"{low:.{DECIMALS}f}" for name, (low, _) in ends.items()}),
         _line("    largest", {name: f"{high:.{DECIMALS}f}" for name, (_, high) in ends.items()}),
         text + (f"; outside: {', '.join(outside)}" if outside else ""),
     ]
 
 
-def _at(values: Mapping[str, Interval], cost: Interval) -> dict[str, Interval]:
+def _ratios_at(values: Mapping[str, Interval], cost: Interval) -> dict[str, Interval]:
     return {name: (low / cost[1], high / cost[0]) for name, (low, high) in values.items()}
 
 
-def _settled(intervals: Mapping[str, Interval]) -> dict[str, str]:
-    return {name: settled(interval) for name, interval in intervals.items()}
+def _agreed_digits_of(intervals: Mapping[str, Interval]) -> dict[str, str]:
+    return {name: agreed_digits(interval) for name, interval in intervals.items()}
 
 
-def settled(interval: Interval) -> str:
+def agreed_digits(interval: Interval) -> str:
     """Return a number with the decimals on which both ends of its interval agree, from 4 down to 2, or both ends.
 
     Examples
     --------
-    >>> settled((4.60838, 4.60841)), settled((1.2431, 1.2444)), settled((1.2, 1.3))
+    >>> agreed_digits((4.60838, 4.60841)), agreed_digits((1.2431, 1.2444)), agreed_digits((1.2, 1.3))
     ('4.6084', '1.24', '1.2..1.3')
     """
     low, high = interval
@@ -159,12 +167,12 @@ def settled(interval: Interval) -> str:
     return f"{low:.1f}..{high:.1f}"
 
 
-def _privacy_costs(quick: bool) -> list[Callable[[], Row]]:
+def _privacy_costs(quick: bool) -> list[Callable[[], OptimumRow]]:
     cases = [case for case in TABLE_2 if not quick or case.problem().workload.shape[1] <= QUICK_CELLS]
     return [partial(rows.solve_case, case) for case in cases]
 
 
-def _show_privacy_costs(out: Console, title: str, found: Iterator[Row]) -> None:
+def _show_privacy_costs(out: Console, title: str, found: Iterator[OptimumRow]) -> None:
     printed = list(TABLE_2[0].printed)
     drawn = table(
         f"{title} (squared privacy cost)",
@@ -178,22 +186,22 @@ def _show_privacy_costs(out: Console, title: str, found: Iterator[Row]) -> None:
     out.print(drawn)
 
 
-def _privacy_cost(row: Row, printed: Sequence[str]) -> tuple[str, ...]:
+def _privacy_cost(row: OptimumRow, printed: Sequence[str]) -> tuple[str, ...]:
     return (
         str(row.size),
         *(row.case.printed[column] for column in printed),
         *(_entry(entry) for entry in row.entries),
-        *(VERDICTS[row.outcome], yes(all(row.confirmed(column) for column in printed))),
+        *(VERDICTS[row.outcome], yes_or_no(all(row.confirmed(column) for column in printed))),
     )
 
 
-def _entry(entry: Entry) -> str:
+def _entry(entry: LayerAnswer) -> str:
     low, high = entry.interval
-    ends = f"[{_rounded(low, ROUND_FLOOR)},\n{_rounded(high, ROUND_CEILING)}]"
+    ends = f"[{_rounded_text(low, ROUND_FLOOR)},\n{_rounded_text(high, ROUND_CEILING)}]"
     return f"{ends}{'' if entry.certified else ' wide'}\n{entry.seconds:.3g} s"
 
 
-def _rounded(value: float, rounding: str) -> str:
+def _rounded_text(value: float, rounding: str) -> str:
     return str(Context(prec=DIGITS, rounding=rounding).create_decimal(Decimal(value)))
 
 
@@ -224,10 +232,10 @@ def _ratios(table: RatioTable, quick: bool) -> list[Callable[[], RatioRow]]:
 
 
 def _show_ratios(subject: str, out: Console, title: str, found: Iterator[RatioRow]) -> None:
-    write(out, title, f"{subject[0].upper()}{subject[1:]}.", LEGEND)
+    print_lines(out, title, f"{subject[0].upper()}{subject[1:]}.", LEGEND)
     for row in found:
-        write(out, "", *lines(row), whole=True)
-    write(out, "")
+        print_lines(out, "", *lines(row), whole=True)
+    print_lines(out, "")
 
 
 def _curves(quick: bool) -> list[Callable[[], Curve]]:
@@ -243,16 +251,16 @@ def _show_curves(out: Console, title: str, found: Iterator[Curve]) -> None:
     out.print(table(f"{title}: δ by ε", headings, drawn, words=()))
 
 
-def _show_points(figure: Figure, out: Console, title: str, found: Iterator[Point]) -> None:
+def _show_points(figure: Figure, out: Console, title: str, found: Iterator[FigurePoint]) -> None:
     headings = (figure.varied, "squared cost", *CA_WEIGHTINGS, "certified squared cost", "certified")
     drawn = (_point(figure, row) for row in found)
     out.print(table(f"{title}: {figure.subject}", headings, drawn, words=()))
 
 
-def _point(figure: Figure, row: Point) -> tuple[str, ...]:
+def _point(figure: Figure, row: FigurePoint) -> tuple[str, ...]:
     certified = ("", "")
     if row.reading:
-        held = ", ".join(settled(row.reading.ratio(name)) for name in CA_WEIGHTINGS)
+        held = ", ".join(agreed_digits(row.reading.ratio(name)) for name in CA_WEIGHTINGS)
         certified = (interval_text(row.reading.cost), f"{held}: {VERDICTS[row.outcome]}")
     numbers = (row.squared_cost, *(row.curves[name] for name in CA_WEIGHTINGS))
     return str(figure.x(row)), *(f"{number:.6f}" for number in numbers), *certified

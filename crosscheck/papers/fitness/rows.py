@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from dualmech import fast, reference, workloads
 from dualmech.crosscheck.agreement import TOLERANCES, Agreement, Comparison, compare
 from dualmech.crosscheck.papers.fitness import instances, ratios
-from dualmech.crosscheck.papers.fitness.cases import Case
+from dualmech.crosscheck.papers.fitness.cases import PrintedCase
 from dualmech.crosscheck.papers.fitness.printed import CONVERGENCE, MECHANISMS, RatioTable
-from dualmech.crosscheck.papers.fitness.ratios import Reading
+from dualmech.crosscheck.papers.fitness.ratios import SolvedRatios
 from dualmech.crosscheck.papers.printed import Interval, is_rounding
-from dualmech.crosscheck.papers.solving import proven, quietly
-from dualmech.crosscheck.papers.verdicts import Evidence, Finding, Verdict, verdict
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
+from dualmech.crosscheck.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
 
@@ -30,7 +30,7 @@ MOST_STEPS = 10**7  # steps allowed to the optimisers of Table 3: more than thei
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LayerAnswer:
     """One answer in a table: its certified interval and what it took."""
 
     layer: str
@@ -41,12 +41,12 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OptimumRow:
     """One problem of a table: printed numbers, answers of all layers, and whether they agree."""
 
-    case: Case
+    case: PrintedCase
     size: int
-    entries: tuple[Entry, ...]
+    entries: tuple[LayerAnswer, ...]
     comparison: Comparison
 
     @property
@@ -64,20 +64,20 @@ class Row:
         return self.case.confirms(column, (self.comparison.lower_bound, self.comparison.objective))
 
 
-def solve_case(case: Case) -> Row:
+def solve_case(case: PrintedCase) -> OptimumRow:
     """Solve one case with every backend of the reference layer and with the fast layer."""
     problem = case.problem()
     answers: dict[str, Solution] = {}
-    with quietly():
+    with without_warnings():
         for backend in BACKENDS:
             answers[backend] = reference.solve(problem, backend=backend, tol=TOLERANCES[backend])
         answers["fast"] = fast.solve(problem, tol=TOLERANCES["fast"])
-    return Row(case, problem.workload.shape[1], _entries(answers), compare(list(answers.values())))
+    return OptimumRow(case, problem.workload.shape[1], _entries(answers), compare(list(answers.values())))
 
 
-def _entries(answers: dict[str, Solution]) -> tuple[Entry, ...]:
+def _entries(answers: dict[str, Solution]) -> tuple[LayerAnswer, ...]:
     return tuple(
-        Entry(
+        LayerAnswer(
             name,
             answer.certificate.interval,
             answer.gap,
@@ -98,7 +98,7 @@ class RaceRow:
     size: int
     printed: tuple[str, ...]
     limit: float
-    entries: tuple[Entry, ...]
+    entries: tuple[LayerAnswer, ...]
 
     @property
     def outcome(self) -> Agreement:
@@ -107,7 +107,7 @@ class RaceRow:
             entry.interval[1] for entry in self.entries
         ):
             return Agreement.DISAGREE
-        return proven(self.entries[-1].certified)
+        return certified_outcome(self.entries[-1].certified)
 
     @property
     def gap(self) -> float:
@@ -119,7 +119,7 @@ def race(size: int, limit: float) -> RaceRow:
     """Run the paper's two optimisers of Problem 4, with its published settings, and the dual solver."""
     problem = FitnessForUse(workloads.prefix(size), targets=1.0)
     answers = {}
-    with quietly():
+    with without_warnings():
         for method in ("softmax_gradient", "softmax_newton"):
             answers[method] = fast.solve(problem, method=method, time_limit=limit, max_iterations=MOST_STEPS)
         answers["dual"] = fast.solve(problem, tol=TOLERANCES["fast"])
@@ -135,22 +135,24 @@ class RatioRow:
     printed: dict[str, str]  # By mechanism: the row as printed
     # Definite instances, solved, and the verdict on each: an instance that fewer columns fit than fit
     # another reading of the same row is none that the row is held against
-    readings: tuple[Reading, ...]
-    random: tuple[Reading, ...]  # Random instances as the text describes them; empty where nothing is random
-    verdicts: tuple[Verdict, ...] = field(init=False)
+    readings: tuple[SolvedRatios, ...]
+    random: tuple[
+        SolvedRatios, ...
+    ]  # Random instances as the text describes them; empty where nothing is random
+    verdicts: tuple[InstanceVerdict, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         found = [verdict(evidence(reading, self.printed), reading.cost) for reading in self.readings]
         most = max(each.sources for each in found)
         object.__setattr__(
-            self, "verdicts", tuple(each if each.sources == most else _withdrawn(each) for each in found)
+            self, "verdicts", tuple(each if each.sources == most else _as_differing(each) for each in found)
         )
 
     @property
     def outcome(self) -> Agreement:
         """Whether every optimum was certified; a verdict on the paper does not enter."""
         certified = all(reading.certified for reading in self.readings + self.random)
-        return proven(certified)
+        return certified_outcome(certified)
 
     @property
     def gap(self) -> float:
@@ -167,11 +169,13 @@ class RatioRow:
         return is_rounding(self.printed[mechanism], self.spread(mechanism))
 
 
-def _withdrawn(found: Verdict) -> Verdict:
-    return Verdict(Finding.DIFFERS, found.implied, found.excess, found.fitting, found.others, found.sources)
+def _as_differing(found: InstanceVerdict) -> InstanceVerdict:
+    return InstanceVerdict(
+        Finding.DIFFERS, found.implied, found.excess, found.fitting, found.others, found.sources
+    )
 
 
-def evidence(reading: Reading, printed: dict[str, str]) -> list[Evidence]:
+def evidence(reading: SolvedRatios, printed: dict[str, str]) -> list[Evidence]:
     """Return what each printed ratio implies on one instance; CA as optimal, and as it was coded."""
     found = []
     for name in RIVALS:

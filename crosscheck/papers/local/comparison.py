@@ -15,8 +15,8 @@ import numpy as np
 
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.local.instances import ALL_RIVALS, COMPARED, WORKLOADS, Instance
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.local.instances import ALL_RIVALS, COMPARED, WORKLOADS, LocalInstance
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.geometry.local import strategies
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.problems.local.strategy import LocalStrategy
@@ -37,10 +37,10 @@ ROUNDING = 1e-9  # relative allowance when two sample complexities are compared
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RivalComparison:
     """A workload at one n and ε."""
 
-    instance: Instance
+    instance: LocalInstance
     epsilon: float
     # Users that every mechanism needs in the worst case, proven: by the least worst case where that is
     # solved, else by a bound on the average
@@ -48,7 +48,7 @@ class Comparison:
     paper_bound: float  # The same by the paper's own bound (its theorem 5.6); at least 0
     # Users that the strategy found needs in the worst case; None where none was searched for
     optimised: float | None
-    average: float | None  # Users that it needs where all types are alike many
+    average: float | None  # Users that it needs where all types are equally many
     rivals: dict[str, float]  # By name: users that the fixed mechanisms need
     # Of what was optimised, proven and wanted, relative; infinity is wanted where nothing was
     gap: float
@@ -61,7 +61,7 @@ class Comparison:
         found = [*self.rivals.values(), *([] if self.optimised is None else [self.optimised])]
         if min(found) < self.bound * (1 - ROUNDING):
             return Agreement.DISAGREE
-        return proven(self.gap <= self.asked)
+        return certified_outcome(self.gap <= self.asked)
 
     def best(self, names: Sequence[str]) -> str:
         """Return which of some rivals needs the fewest users."""
@@ -73,8 +73,8 @@ class Comparison:
 
 
 def solve(
-    instance: Instance, epsilon: float, optimise: bool, names: Sequence[str] = ALL_RIVALS
-) -> Comparison:
+    instance: LocalInstance, epsilon: float, optimise: bool, names: Sequence[str] = ALL_RIVALS
+) -> RivalComparison:
     """Compare the mechanisms on one workload, with a strategy optimised where asked."""
     workload, unit = instance.build(), instance.queries * NORMALISED_VARIANCE
     problem = LocalStrategy(workload, epsilon)
@@ -83,7 +83,7 @@ def solve(
     trace = strategies.trace_bound(problem.root, epsilon)
     found = _search(problem) if optimise else None
     bounds = [(trace - squares) / instance.size, *([] if found is None else [found.bound])]
-    return Comparison(
+    return RivalComparison(
         instance,
         epsilon,
         max(bounds) / unit,
@@ -114,7 +114,7 @@ class _Found:
 def _search(problem: LocalStrategy) -> _Found:
     exact = problem.user_types <= EXACT_SIZE
     tol, limit = (EXACT_TOLERANCE, None) if exact else (HEURISTIC_TOLERANCE, HEURISTIC_SECONDS)
-    with quietly():
+    with without_warnings():
         mean = fast.solve(problem, tol=tol, time_limit=limit)
         bounds, gaps = [(mean.lower_bound - float((problem.root**2).sum())) / problem.user_types], [mean.gap]
         if exact:
@@ -125,36 +125,42 @@ def _search(problem: LocalStrategy) -> _Found:
     return _Found(variances, max(bounds), max(gaps), tol, mean.seconds)
 
 
-def by_epsilon(quick: bool) -> list[Callable[[], Comparison]]:
+def by_epsilon(quick: bool) -> list[Callable[[], RivalComparison]]:
     """Return what to compute for Figure 1 on few user types, where the optimum is known."""
     size, epsilons = (8, (1.0, 4.0)) if quick else (EXACT_SIZE, EPSILONS)
     names = [name for name in WORKLOADS if not quick or name not in ("All Marginals", "3-Way Marginals")]
-    return [partial(solve, Instance(name, size), epsilon, True) for name in names for epsilon in epsilons]
+    return [
+        partial(solve, LocalInstance(name, size), epsilon, True) for name in names for epsilon in epsilons
+    ]
 
 
-def by_epsilon_at_size(quick: bool) -> list[Callable[[], Comparison]]:
+def by_epsilon_at_size(quick: bool) -> list[Callable[[], RivalComparison]]:
     """Return what to compute for Figure 1 at the paper's size, where the optimum is only bounded."""
     size, epsilons = (64, (1.0, 4.0)) if quick else (PAPER_SIZE, EPSILONS)
     return [
-        partial(solve, Instance(name, size), epsilon, False) for name in WORKLOADS for epsilon in epsilons
+        partial(solve, LocalInstance(name, size), epsilon, False)
+        for name in WORKLOADS
+        for epsilon in epsilons
     ]
 
 
-def by_size(quick: bool) -> list[Callable[[], Comparison]]:
+def by_size(quick: bool) -> list[Callable[[], RivalComparison]]:
     """Return what to compute for Figure 2, at ε = 1."""
     sizes, largest = ((8, 64), 8) if quick else (SIZES, HEURISTIC_SIZE)
     return [
-        partial(solve, Instance(name, size), 1.0, size <= largest) for name in WORKLOADS for size in sizes
+        partial(solve, LocalInstance(name, size), 1.0, size <= largest)
+        for name in WORKLOADS
+        for size in sizes
     ]
 
 
-def factor(rows: Sequence[Comparison]) -> tuple[float, float]:
+def factor(rows: Sequence[RivalComparison]) -> tuple[float, float]:
     """Return the least and the largest improvement over the best of the paper's rivals."""
     found = [each for row in rows if (each := row.improvement(COMPARED)) is not None]
     return min(found), max(found)
 
 
-def slope(rows: Sequence[Comparison], name: str | None = None) -> float:
+def slope(rows: Sequence[RivalComparison], name: str | None = None) -> float:
     """Return the power of n by which users grow over the last two doublings: of a rival, or of the bound.
 
     Two, since a tree of branching 4 has a new level at every other.

@@ -16,7 +16,7 @@ from dualmech import fast, files, validate, workloads
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.local.instances import ALL_RANGE, HISTOGRAM, PREFIX
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.crosscheck.rivals import LocalRival
 from dualmech.errors import InvalidInputError
 from dualmech.problems.local.estimate import NonnegativeEstimate
@@ -58,7 +58,7 @@ class ConsistencyRow:
     @property
     def outcome(self) -> Agreement:
         """Whether every estimate is certified."""
-        return proven(self.gap <= TOLERANCE)
+        return certified_outcome(self.gap <= TOLERANCE)
 
 
 def synthetic() -> Array:
@@ -78,7 +78,7 @@ def synthetic() -> Array:
     return np.asarray(counts)
 
 
-def read(path: str) -> Array:
+def read_histogram(path: str) -> Array:
     """Read a histogram, one count a line or a vector in ``.npy`` or ``.npz``.
 
     Raises `FileFormatError` or `InvalidInputError` for what is no vector of 2 to `LARGEST` whole numbers, none
@@ -105,7 +105,7 @@ def _mechanism(workload: Workload) -> tuple[str, LocalRival]:
 
 def solve(name: str, runs: int, path: str | None = None) -> ConsistencyRow:
     """Simulate surveys on one workload, and estimate each three ways."""
-    x = synthetic() if path is None else read(path)
+    x = synthetic() if path is None else read_histogram(path)
     size, users = len(x), float(x.sum())
     workload = WORKLOADS[name](size)
     queries = size * (size + 1) // 2 if name == ALL_RANGE else size
@@ -117,7 +117,7 @@ def solve(name: str, runs: int, path: str | None = None) -> ConsistencyRow:
         answers = workload.apply(mechanism.simulate(x, generator))
         errors[0] += float(((answers - truth) ** 2).sum()) / unit
         for column, total in ((1, None), (2, users)):
-            with quietly():
+            with without_warnings():
                 found = fast.solve(NonnegativeEstimate(workload, answers, total), tol=TOLERANCE)
             gap = max(gap, found.gap)
             errors[column] += float(((workload.apply(found.primal) - truth) ** 2).sum()) / unit

@@ -11,8 +11,8 @@ from statistics import median
 
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.local.instances import ALL_RANGE, HISTOGRAM, PREFIX, WORKLOADS, Instance
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.local.instances import ALL_RANGE, HISTOGRAM, PREFIX, WORKLOADS, LocalInstance
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.progress import Progress
 
@@ -36,7 +36,7 @@ STEPS = 15  # steps that are timed (section 6.4)
 class DescentRow:
     """Gradient descent on a workload at one n and ε."""
 
-    instance: Instance
+    instance: LocalInstance
     epsilon: float
     objectives: dict[str, tuple[float, ...]]  # By method: L over the optimum, a random start each
     # By method: the same for the average variance, L less the workload's squares
@@ -51,14 +51,14 @@ class DescentRow:
         """Whether the optimum is certified, and nothing fell below it."""
         if min(min(found) for found in self.objectives.values()) < 1 - 2 * TOLERANCE:
             return Agreement.DISAGREE
-        return proven(self.gap <= TOLERANCE)
+        return certified_outcome(self.gap <= TOLERANCE)
 
 
-def solve(instance: Instance, epsilon: float, seeds: int) -> DescentRow:
+def solve(instance: LocalInstance, epsilon: float, seeds: int) -> DescentRow:
     """Run gradient descent from some random starts, and the exact solver once."""
     problem = LocalStrategy(instance.build(), epsilon)
     squares = float((problem.root**2).sum())
-    with quietly():
+    with without_warnings():
         best = fast.solve(problem, tol=TOLERANCE)
         found = {
             method: [fast.solve(problem, method=method, rng=seed) for seed in range(seeds)]
@@ -82,7 +82,7 @@ def rows(quick: bool) -> list[Callable[[], DescentRow]]:
     """Return what to compute; what has fewer than three attributes has no 3-way marginals."""
     sizes, seeds = (QUICK_SIZES, QUICK_SEEDS) if quick else (SIZES, SEEDS)
     names = (HISTOGRAM, PREFIX, ALL_RANGE) if quick else tuple(WORKLOADS)
-    instances = [Instance(name, size) for size in sizes for name in names]
+    instances = [LocalInstance(name, size) for size in sizes for name in names]
     return [
         partial(solve, each, epsilon, seeds) for each in instances if each.queries for epsilon in EPSILONS
     ]
@@ -110,13 +110,13 @@ class StepRow:
 
 def time_steps(size: int) -> StepRow:
     """Time `STEPS` steps one by one, and take the medians: the first ones of the search for a step length."""
-    problem = LocalStrategy(Instance(HISTOGRAM, size).build(), 1.0)
+    problem = LocalStrategy(LocalInstance(HISTOGRAM, size).build(), 1.0)
     clocks: list[tuple[float, float]] = []
 
     def note(news: Progress) -> None:
         clocks.append((time.perf_counter(), time.process_time()))
 
-    with quietly():
+    with without_warnings():
         fast.solve(problem, method="gradient", max_iterations=STEPS + 1, callback=note)
     wall, processor = (
         median(after[clock] - before[clock] for before, after in pairwise(clocks)) for clock in (0, 1)

@@ -23,9 +23,9 @@ from dualmech.crosscheck.papers.local.instances import (
     HISTOGRAM,
     RAPPOR,
     RESPONSE,
-    Instance,
+    LocalInstance,
 )
-from dualmech.crosscheck.papers.solving import proven
+from dualmech.crosscheck.papers.solving import certified_outcome
 from dualmech.geometry.local import strategies
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.problems.local.strategy import LocalStrategy
@@ -47,7 +47,7 @@ class HistogramRow:
     size: int  # n
     epsilon: float
     members: int  # Members of the reported sets, k
-    users: float  # That subset selection needs, average and worst case alike (α = 0.01)
+    users: float  # That subset selection needs, in both the average and the worst case (α = 0.01)
     paper_bound: float  # Users needed by the paper's bound, ``(e^-ε - 1/n) / α``, at least 0
     others: dict[str, float]  # By name: how many times as many users other mechanisms need
     gap: float  # Of the objective of subset selection over the bound, relative
@@ -55,7 +55,7 @@ class HistogramRow:
     @property
     def outcome(self) -> Agreement:
         """Whether subset selection meets the bound."""
-        return proven(self.gap <= PROVEN)
+        return certified_outcome(self.gap <= PROVEN)
 
 
 def solve(size: int, epsilon: float) -> HistogramRow:
@@ -65,11 +65,11 @@ def solve(size: int, epsilon: float) -> HistogramRow:
     users = best.sample_complexity(histogram)
     problem = LocalStrategy(histogram, epsilon)
     if size <= LISTED:
-        strategy = best.listed().strategy
+        strategy = best.with_listed_sets().strategy
         gap = problem.certify(strategy, problem.dual_at(strategy)).gap
     else:
         gap = best.objective(histogram) / strategies.trace_bound(problem.root, epsilon) - 1
-    instance = Instance(HISTOGRAM, size)
+    instance = LocalInstance(HISTOGRAM, size)
     others = {name: instance.rival(name, epsilon).sample_complexity(histogram) / users for name in OTHERS}
     paper = max(math.exp(-epsilon) - 1 / size, 0.0) / NORMALISED_VARIANCE
     return HistogramRow(size, epsilon, int(np.argmax(best.sizes)), users, paper, others, gap)

@@ -36,7 +36,7 @@ BRANCHING = 4  # branching factor of the hierarchical mechanism, as in the autho
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class LocalInstance:
     """A workload over n user types, n a power of two."""
 
     name: str  # Which of the six
@@ -60,7 +60,7 @@ class Instance:
 
         Examples
         --------
-        >>> [Instance(name, 16).build().shape[0] for name in WORKLOADS]
+        >>> [LocalInstance(name, 16).build().shape[0] for name in WORKLOADS]
         [16, 16, 16, 81, 32, 16]
         """
         return WORKLOADS[self.name](self.size)

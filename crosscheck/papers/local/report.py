@@ -12,7 +12,7 @@ from rich.console import Console
 
 from dualmech.crosscheck.agreement import VERDICTS
 from dualmech.crosscheck.papers.local import comparison, consistency, descent, histograms, worst
-from dualmech.crosscheck.papers.local.comparison import Comparison
+from dualmech.crosscheck.papers.local.comparison import RivalComparison
 from dualmech.crosscheck.papers.local.histograms import OTHERS
 from dualmech.crosscheck.papers.local.instances import (
     ALL_RIVALS,
@@ -30,7 +30,7 @@ from dualmech.crosscheck.papers.local.instances import (
     TREE,
     TREE_OF_SUBSETS,
 )
-from dualmech.crosscheck.papers.report import table, write
+from dualmech.crosscheck.papers.report import print_lines, table
 from dualmech.crosscheck.papers.sheets import Sheet, Tasks
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 
@@ -54,8 +54,8 @@ SHORT = {
 """Headings of mechanisms with long names."""
 
 
-def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[Comparison]) -> None:
-    write(out, title, LEGEND)
+def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[RivalComparison]) -> None:
+    print_lines(out, title, LEGEND)
     others = (SHORT.get(name, name) for name in ALL_RIVALS)
     headings = (varied, "bound", "paper", "best", *others, "proven")
     for name, group in groupby(rows, key=lambda row: row.instance.name):
@@ -63,11 +63,11 @@ def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[Comp
         fixed = f"n = {found[0].instance.size}" if varied == "ε" else f"ε = {found[0].epsilon:g}"
         drawn = (_multiples(varied, row) for row in found)
         out.print(table(f"{name}, {fixed}", headings, drawn, padding=(0, 1, 0, 0)))
-        write(out, _summary(varied, found))
-    write(out, "")
+        print_lines(out, _summary(varied, found))
+    print_lines(out, "")
 
 
-def _multiples(varied: str, row: Comparison) -> tuple[str, ...]:
+def _multiples(varied: str, row: RivalComparison) -> tuple[str, ...]:
     return (
         f"{row.epsilon:g}" if varied == "ε" else str(row.instance.size),
         *(f"{row.bound:.1f}", f"{row.paper_bound / row.bound:.2f}"),
@@ -77,7 +77,7 @@ def _multiples(varied: str, row: Comparison) -> tuple[str, ...]:
     )
 
 
-def _summary(varied: str, rows: Sequence[Comparison]) -> str:
+def _summary(varied: str, rows: Sequence[RivalComparison]) -> str:
     """Return what the rows say on the claims of sections 6.2 and 6.3."""
     best, best_of_all = (
         ", ".join(dict.fromkeys(row.best(names) for row in rows)) for names in (COMPARED, ALL_RIVALS)
@@ -100,7 +100,7 @@ def _summary(varied: str, rows: Sequence[Comparison]) -> str:
 
 
 def _show_histograms(out: Console, title: str, rows: Iterator[histograms.HistogramRow]) -> None:
-    write(out, title)
+    print_lines(out, title)
     found = list(rows)
     drawn = (
         (
@@ -121,7 +121,7 @@ def _show_histograms(out: Console, title: str, rows: Iterator[histograms.Histogr
 
 
 def _show_worst(out: Console, title: str, rows: Iterator[worst.WorstRow]) -> None:
-    write(out, title)
+    print_lines(out, title)
     found = list(rows)
     drawn = (
         (
@@ -148,7 +148,7 @@ def _percent(least: float, most: float) -> str:
 
 
 def _show_descent(out: Console, title: str, rows: Iterator[descent.DescentRow]) -> None:
-    write(out, title)
+    print_lines(out, title)
     drawn = (
         (
             *(row.instance.name, str(row.instance.size), f"{row.epsilon:g}"),
@@ -173,7 +173,7 @@ def _show_descent(out: Console, title: str, rows: Iterator[descent.DescentRow]) 
 
 
 def _show_steps(out: Console, title: str, rows: Iterator[descent.StepRow]) -> None:
-    write(out, title)
+    print_lines(out, title)
     drawn: list[tuple[str, ...]] = []
     previous: descent.StepRow | None = None
     for row in rows:
@@ -187,7 +187,7 @@ def _show_steps(out: Console, title: str, rows: Iterator[descent.StepRow]) -> No
 
 
 def _show_consistency(out: Console, title: str, rows: Iterator[consistency.ConsistencyRow]) -> None:
-    write(out, title)
+    print_lines(out, title)
     found = list(rows)
     drawn = (
         (
@@ -210,7 +210,7 @@ def _show_consistency(out: Console, title: str, rows: Iterator[consistency.Consi
 
 
 def _on_histogram(path: str) -> Tasks:
-    consistency.read(path)
+    consistency.read_histogram(path)
     return partial(consistency.rows, path=path)
 
 

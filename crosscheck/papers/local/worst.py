@@ -14,9 +14,9 @@ from functools import partial
 
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.local.instances import WORKLOADS, Instance
+from dualmech.crosscheck.papers.local.instances import WORKLOADS, LocalInstance
 from dualmech.crosscheck.papers.printed import Interval
-from dualmech.crosscheck.papers.solving import proven, quietly
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.problems.local.strategy import LocalStrategy
 
 TOLERANCE = 1e-6
@@ -30,7 +30,7 @@ EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
 class WorstRow:
     """A workload at one n and ε; variances are of one user."""
 
-    instance: Instance
+    instance: LocalInstance
     epsilon: float
     ratio: float  # Worst over average variance of the strategy that is the best on average
     allowed: float  # What theorem 5.1 allows for it, ``e^ε (1 + ‖W‖² / n over the average)``
@@ -43,14 +43,14 @@ class WorstRow:
         """Whether both optima are certified and theorem 5.1 holds."""
         if not 1 - TOLERANCE <= self.ratio <= self.allowed:
             return Agreement.DISAGREE
-        return proven(self.gap <= TOLERANCE)
+        return certified_outcome(self.gap <= TOLERANCE)
 
 
-def solve(instance: Instance, epsilon: float) -> WorstRow:
+def solve(instance: LocalInstance, epsilon: float) -> WorstRow:
     """Solve both criteria."""
     workload, begun = instance.build(), time.perf_counter()
     problem = LocalStrategy(workload, epsilon)
-    with quietly():
+    with without_warnings():
         mean = fast.solve(problem, tol=TOLERANCE)
         worst = fast.solve(LocalStrategy(workload, epsilon, criterion="worst"), tol=TOLERANCE)
     seconds = time.perf_counter() - begun
@@ -72,5 +72,5 @@ def solve(instance: Instance, epsilon: float) -> WorstRow:
 def rows(quick: bool) -> list[Callable[[], WorstRow]]:
     """Return what to compute; what has fewer than three attributes has no 3-way marginals."""
     sizes, epsilons = (QUICK_SIZES, QUICK_EPSILONS) if quick else (SIZES, EPSILONS)
-    instances = [Instance(name, size) for size in sizes for name in WORKLOADS]
+    instances = [LocalInstance(name, size) for size in sizes for name in WORKLOADS]
     return [partial(solve, each, epsilon) for each in instances if each.queries for epsilon in epsilons]

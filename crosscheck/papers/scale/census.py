@@ -11,7 +11,7 @@ import numpy as np
 
 from dualmech import fast, workloads
 from dualmech.crosscheck.papers.scale.marginals import Solved
-from dualmech.crosscheck.papers.solving import quietly
+from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.workloads import census
@@ -25,7 +25,7 @@ ALL = {f"P{number}": 1.0 for number in range(1, 6)} | AGES
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class TablesCase:
     """A list of tables with targets."""
 
     label: str  # What they are
@@ -40,10 +40,10 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row(Solved):
+class SolvedTables(Solved):
     """A list of tables, solved."""
 
-    case: Case
+    case: TablesCase
     problem: FitnessForUse  # The problem on blocks
 
     @property
@@ -53,7 +53,7 @@ class Row(Solved):
         return len(found.keys) + len(found.matrix_blocks), found.rank
 
 
-def solve(case: Case) -> Row:
+def solve(case: TablesCase) -> SolvedTables:
     """Solve a case by symmetry, and by the dense solver where that can follow.
 
     Examples
@@ -65,24 +65,24 @@ def solve(case: Case) -> Row:
     """
     begun = time.perf_counter()
     problem = case.problem()
-    with quietly():
+    with without_warnings():
         answers = {"fast": fast.solve(problem, tol=TOLERANCE)}
         seconds = time.perf_counter() - begun
         if case.dense:
-            answers["dense"] = fast.solve(written(problem), tol=TOLERANCE)
+            answers["dense"] = fast.solve(on_matrix(problem), tol=TOLERANCE)
     noisy = BlockMechanism.of_tables(problem.workload, problem.targets)
     plain = noisy.squared_privacy_cost
     slack = problem.geometry.largest_ratio(noisy.point_on(problem.geometry), problem.targets)
-    return Row(answers, plain, plain * slack, seconds, case, problem)
+    return SolvedTables(answers, plain, plain * slack, seconds, case, problem)
 
 
-def written(problem: FitnessForUse) -> FitnessForUse:
+def on_matrix(problem: FitnessForUse) -> FitnessForUse:
     """Return the problem on its matrix; cells that no query tells apart cost the same, and are written once."""
     cells = np.unique(problem.workload.matrix.toarray(), axis=1)
     return FitnessForUse(Workload(cells), problem.per_query())
 
 
-def cases(quick: bool) -> list[Case]:
+def cases(quick: bool) -> list[TablesCase]:
     """Return the lists of tables; those that take seconds only if there is time."""
     return SMALL if quick else [*SMALL, *LARGE]
 
@@ -94,16 +94,16 @@ def _tables_of_race() -> UnionWorkload:
 
 
 SMALL = [
-    Case("P1 to P4", _tables_of_race, dense=True),
-    Case("P12", partial(workloads.sex_by_age, iterations=False, single_years=False), dense=True),
-    Case("P12, PCT12", partial(workloads.sex_by_age, iterations=False), dense=True),
-    Case("P12, PCT12", partial(workloads.sex_by_age, iterations=False), AGES, dense=True),
+    TablesCase("P1 to P4", _tables_of_race, dense=True),
+    TablesCase("P12", partial(workloads.sex_by_age, iterations=False, single_years=False), dense=True),
+    TablesCase("P12, PCT12", partial(workloads.sex_by_age, iterations=False), dense=True),
+    TablesCase("P12, PCT12", partial(workloads.sex_by_age, iterations=False), AGES, dense=True),
 ]
 LARGE = [
-    Case("P1 to P5", workloads.census_redistricting, dense=True),
-    Case("P12 to P12I", partial(workloads.sex_by_age, single_years=False), dense=True),
-    Case("P12 to P12I, PCT12 to PCT12O", workloads.sex_by_age),
-    Case("P12 to P12I, PCT12 to PCT12O", workloads.sex_by_age, AGES),
-    Case("all of these", workloads.census_tables),
-    Case("all of these", workloads.census_tables, ALL),
+    TablesCase("P1 to P5", workloads.census_redistricting, dense=True),
+    TablesCase("P12 to P12I", partial(workloads.sex_by_age, single_years=False), dense=True),
+    TablesCase("P12 to P12I, PCT12 to PCT12O", workloads.sex_by_age),
+    TablesCase("P12 to P12I, PCT12 to PCT12O", workloads.sex_by_age, AGES),
+    TablesCase("all of these", workloads.census_tables),
+    TablesCase("all of these", workloads.census_tables, ALL),
 ]

@@ -53,7 +53,7 @@ GROWTH = (2, 5, 10, 20, 30, 40, 50, 60, 70, 80)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class MarginalsCase:
     """Marginal tables with targets."""
 
     label: str  # What they are
@@ -71,38 +71,38 @@ class Case:
         return FitnessForUse(tables, drawn.astype(np.float64))
 
 
-def small(quick: bool) -> list[Case]:
+def small(quick: bool) -> list[MarginalsCase]:
     """Return the cases for the dense solver: all one- and two-way tables, their targets equal and then not."""
     shapes = SMALL if quick else (*SMALL, LARGEST_SMALL)
     return [
-        Case("x".join(map(str, shape)), _domain(shape), (1, 2), random=random)
+        MarginalsCase("x".join(map(str, shape)), _domain(shape), (1, 2), random=random)
         for shape in shapes
         for random in (False, True)
     ]
 
 
-def adult(quick: bool) -> list[Case]:
+def adult(quick: bool) -> list[MarginalsCase]:
     """Return Adult's tables of up to one, two, three and, if there is time, four attributes."""
     return [
-        Case(f"up to {most}-way", ADULT, tuple(range(1, most + 1)))
+        MarginalsCase(f"up to {most}-way", ADULT, tuple(range(1, most + 1)))
         for most in (1, 2, 3, 4)[: 3 + (not quick)]
     ]
 
 
-def sixty(quick: bool) -> list[Case]:
+def sixty(quick: bool) -> list[MarginalsCase]:
     """Return the one- and two-way tables of sixty attributes with three kinds of targets."""
     return [
-        Case("targets 1", SIXTY, (1, 2)),
-        Case("1 for one-way, 7 for two-way", SIXTY, (1, 2), {1: 1.0, 2: 7.0}),
-        Case("random from 1 to 100", SIXTY, (1, 2), random=True),
+        MarginalsCase("targets 1", SIXTY, (1, 2)),
+        MarginalsCase("1 for one-way, 7 for two-way", SIXTY, (1, 2), {1: 1.0, 2: 7.0}),
+        MarginalsCase("random from 1 to 100", SIXTY, (1, 2), random=True),
     ]
 
 
-def domains(quick: bool) -> list[Case]:
+def domains(quick: bool) -> list[MarginalsCase]:
     """Return the published domains and the census, tables of up to three attributes; of the census all 32, too."""
     named = {name: published(name) for name in PUBLISHED} | {"census": CENSUS}
-    cases = [Case(f"{name}, up to 3-way", domain, (0, 1, 2, 3)) for name, domain in named.items()]
-    return [*cases, Case("census, all tables", CENSUS, tuple(range(6)))]
+    cases = [MarginalsCase(f"{name}, up to 3-way", domain, (0, 1, 2, 3)) for name, domain in named.items()]
+    return [*cases, MarginalsCase("census, all tables", CENSUS, tuple(range(6)))]
 
 
 def published(name: str) -> Domain:
@@ -110,10 +110,10 @@ def published(name: str) -> Domain:
     return _domain(PUBLISHED[name])
 
 
-def growth(quick: bool) -> list[Case]:
+def growth(quick: bool) -> list[MarginalsCase]:
     """Return one- and two-way tables of more and more attributes."""
     counts = GROWTH[:4] if quick else GROWTH
-    return [Case(f"{count} attributes", _domain((10,) * count), (1, 2)) for count in counts]
+    return [MarginalsCase(f"{count} attributes", _domain((10,) * count), (1, 2)) for count in counts]
 
 
 def _domain(sizes: tuple[int, ...]) -> Domain:

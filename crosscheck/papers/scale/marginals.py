@@ -8,8 +8,8 @@ from typing import Any
 
 from dualmech import fast, reference
 from dualmech.crosscheck.agreement import Agreement, meet
-from dualmech.crosscheck.papers.scale.instances import Case
-from dualmech.crosscheck.papers.solving import quietly
+from dualmech.crosscheck.papers.scale.instances import MarginalsCase
+from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
@@ -47,19 +47,19 @@ class Solved:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reading(Solved):
+class SolvedMarginals(Solved):
     """Marginal tables, solved."""
 
-    case: Case
+    case: MarginalsCase
     counts: tuple[int, int, int, int]  # Numbers of cells, of tables, of queries and of residual subspaces
 
 
-def solve(case: Case, others: tuple[str, ...] = ()) -> Reading:
+def solve(case: MarginalsCase, others: tuple[str, ...] = ()) -> SolvedMarginals:
     """Solve a case by the fast layer, and by others: `DENSE`, or a backend of the reference layer."""
     begun = time.perf_counter()
     problem = case.problem()
     tables: Any = problem.workload
-    with quietly():
+    with without_warnings():
         best = fast.solve(problem, tol=TOLERANCE)
         seconds = time.perf_counter() - begun
         found = {name: _other(problem, name) for name in others}
@@ -68,7 +68,7 @@ def solve(case: Case, others: tuple[str, ...] = ()) -> Reading:
     slack = float((noisy.variances(tables) / problem.targets).max())
     queries, cells = problem.workload.shape
     counts = (cells, len(problem.targets), queries, len(tables.lattice.axes))
-    return Reading({"fast": best} | found, plain, plain * slack, seconds, case, counts)
+    return SolvedMarginals({"fast": best} | found, plain, plain * slack, seconds, case, counts)
 
 
 def _other(problem: FitnessForUse, name: str) -> Solution:

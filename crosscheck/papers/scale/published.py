@@ -17,10 +17,10 @@ import numpy as np
 
 from dualmech import fast, workloads
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.printed import Interval, about
+from dualmech.crosscheck.papers.printed import Interval, with_allowance
 from dualmech.crosscheck.papers.scale.instances import NUMERICAL, published
-from dualmech.crosscheck.papers.solving import quietly
-from dualmech.crosscheck.papers.verdicts import Evidence, Verdict, verdict
+from dualmech.crosscheck.papers.solving import without_warnings
+from dualmech.crosscheck.papers.verdicts import Evidence, InstanceVerdict, verdict
 from dualmech.geometry.split import Split
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
@@ -69,7 +69,7 @@ EVEN = (0.0, 0.5)  # shares of equal weights on values among those that a bound 
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PrintedError:
     """One printed error."""
 
     asked: str  # A key of `WAYS`
@@ -82,11 +82,11 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DataSetRow:
     """A data set, and all that is printed of it."""
 
     name: str
-    entries: tuple[Entry, ...]
+    entries: tuple[PrintedError, ...]
 
     @property
     def outcome(self) -> Agreement:
@@ -105,7 +105,7 @@ class Row:
         return max(entry.again[0] / entry.least[1] - 1 for entry in self.entries)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> InstanceVerdict:
         """What the printed errors say of the privacy cost that they are at, held against 1.
 
         An error is inversely proportional to the privacy cost, so each implies one, and they are independent.
@@ -114,7 +114,7 @@ class Row:
         return verdict(evidence, (1.0, 1.0))
 
 
-def of_marginals(name: str) -> Row:
+def of_marginals(name: str) -> DataSetRow:
     """Certify the least errors and the least largest variances of a data set's marginal tables."""
     entries = []
     for (asked, ways), printed in zip(WAYS.items(), MARGINALS[name], strict=True):
@@ -123,11 +123,11 @@ def of_marginals(name: str) -> Row:
         low, high = fast.solve(TotalVariance(tables), tol=TOLERANCE).certificate.interval
         error = math.sqrt(low / queries), math.sqrt(high / queries)
         largest = fast.solve(FitnessForUse(tables), tol=TOLERANCE).certificate.interval
-        entries.append(Entry(asked, printed, "", error, error, largest))
-    return Row(f"{name}, marginals", tuple(entries))
+        entries.append(PrintedError(asked, printed, "", error, error, largest))
+    return DataSetRow(f"{name}, marginals", tuple(entries))
 
 
-def of_prefixes(name: str) -> Row:
+def of_prefixes(name: str) -> DataSetRow:
     """Compute the successor's errors again, with prefix sums on numerical attributes, and bound the least."""
     entries = []
     for position, (asked, ways) in enumerate(WAYS.items()):
@@ -136,10 +136,10 @@ def of_prefixes(name: str) -> Row:
         split = Split(workloads.query_tables(domain, queries, ways=ways))
         found = [split_error(split, NUMERICAL[name], total) for total in TOTALS]
         proven = max(proven_error(split, NUMERICAL[name], total, share) for total in TOTALS for share in EVEN)
-        least = certified_error(split.workload) if _followed(name, ways) else (proven, min(found))
+        least = certified_error(split.workload) if _is_small(name, ways) else (proven, min(found))
         printed = PREFIXES[name][position], HDMM[name][position]
-        entries.append(Entry(asked, *printed, about(found[0], EARLY), least, None))
-    return Row(f"{name}, prefixes of {len(NUMERICAL[name])} attributes", tuple(entries))
+        entries.append(PrintedError(asked, *printed, with_allowance(found[0], EARLY), least, None))
+    return DataSetRow(f"{name}, prefixes of {len(NUMERICAL[name])} attributes", tuple(entries))
 
 
 def certified_error(workload: Workload) -> Interval:
@@ -148,7 +148,7 @@ def certified_error(workload: Workload) -> Interval:
     return math.sqrt(low / workload.shape[0]), math.sqrt(high / workload.shape[0])
 
 
-def _followed(name: str, ways: tuple[int, ...]) -> bool:
+def _is_small(name: str, ways: tuple[int, ...]) -> bool:
     """Whether the values that no symmetry joins are few enough, and no table crosses them."""
     sizes = dict(published(name).sizes)
     return max(ways) == 1 and math.prod(sizes[axis] for axis in NUMERICAL[name]) <= FEW
@@ -188,7 +188,7 @@ def _attribute(size: int, total: float) -> tuple[Array, Array]:
     """Return the noise of least total variance on the values of an attribute, and the weights that prove it."""
     weights = np.ones(size)
     weights[-1] = total
-    with quietly():
+    with without_warnings():
         answer = fast.solve(TotalVariance(workloads.prefix(size), weights), tol=TOLERANCE)
     covariance = answer.mechanism.covariance(workloads.identity(size))
     return (covariance + covariance.T) / 2, answer.dual.neighbour_weights

@@ -10,13 +10,13 @@ from rich.console import Console
 
 from dualmech.crosscheck.agreement import VERDICTS
 from dualmech.crosscheck.papers.plots import COLOURS
-from dualmech.crosscheck.papers.report import table, write
+from dualmech.crosscheck.papers.report import print_lines, table
 from dualmech.crosscheck.papers.scale import census, instances, marginals, published
 from dualmech.crosscheck.papers.scale.census import AGES
-from dualmech.crosscheck.papers.scale.instances import Case
-from dualmech.crosscheck.papers.scale.marginals import DENSE, Reading
+from dualmech.crosscheck.papers.scale.instances import MarginalsCase
+from dualmech.crosscheck.papers.scale.marginals import DENSE, SolvedMarginals
 from dualmech.crosscheck.papers.sheets import Sheet
-from dualmech.crosscheck.papers.verdicts import Finding, Verdict
+from dualmech.crosscheck.papers.verdicts import Finding, InstanceVerdict
 
 LEGEND = (
     "Squared privacy costs at which every cell of every table meets its variance target: the certified optimum, that "
@@ -42,7 +42,7 @@ PUBLISHED_LEGEND = (
 
 def _sheet(
     source: str,
-    cases: Callable[[bool], list[Case]],
+    cases: Callable[[bool], list[MarginalsCase]],
     *others: str,
     picture: Callable[[Any], None] | None = None,
 ) -> Sheet:
@@ -55,7 +55,7 @@ def _sheet(
     )
 
 
-def _show_marginals(out: Console, title: str, rows: Iterator[Reading]) -> None:
+def _show_marginals(out: Console, title: str, rows: Iterator[SolvedMarginals]) -> None:
     headings = ("tables", "cells", "tables", "queries", "optimum", "gap", "s", "plain", "consistent")
     drawn = table(
         title,
@@ -69,7 +69,7 @@ def _show_marginals(out: Console, title: str, rows: Iterator[Reading]) -> None:
     out.print(drawn)
 
 
-def _marginals(row: Reading) -> tuple[str, ...]:
+def _marginals(row: SolvedMarginals) -> tuple[str, ...]:
     cells, tables, queries, _ = row.counts
     others = ", ".join(name for name in row.answers if name != "fast")
     random = ", random targets" if row.case.random and "random" not in row.case.label else ""
@@ -82,18 +82,18 @@ def _marginals(row: Reading) -> tuple[str, ...]:
     )
 
 
-def _census(quick: bool) -> list[Callable[[], census.Row]]:
+def _census(quick: bool) -> list[Callable[[], census.SolvedTables]]:
     return [partial(census.solve, case) for case in census.cases(quick)]
 
 
-def _show_census(out: Console, title: str, rows: Iterator[census.Row]) -> None:
+def _show_census(out: Console, title: str, rows: Iterator[census.SolvedTables]) -> None:
     headings = ("tables", "targets", "cells", "lines", "blocks", "optimum", "gap", "s", "plain", "consistent")
     drawn = (_lists(row) for row in rows)
     style = {"caption": CENSUS_LEGEND, "caption_justify": "left"}
     out.print(table(title, (*headings, "agree"), drawn, **style))
 
 
-def _lists(row: census.Row) -> tuple[str, ...]:
+def _lists(row: census.SolvedTables) -> tuple[str, ...]:
     lines, cells = row.problem.workload.shape
     count, largest = row.blocks
     return (
@@ -106,12 +106,12 @@ def _lists(row: census.Row) -> tuple[str, ...]:
     )
 
 
-def _published(quick: bool) -> list[Callable[[], published.Row]]:
+def _published_tasks(quick: bool) -> list[Callable[[], published.DataSetRow]]:
     kinds = (published.of_marginals, published.of_prefixes)
     return [partial(kind, name) for kind in kinds for name in instances.PUBLISHED]
 
 
-def _show_published(out: Console, title: str, rows: Iterator[published.Row]) -> None:
+def _show_published(out: Console, title: str, rows: Iterator[published.DataSetRow]) -> None:
     headings = (
         *("tables", "HDMM", "printed", "computed again", "least error proven", "found"),
         *("largest variance, printed", "least proven"),
@@ -127,11 +127,11 @@ def _show_published(out: Console, title: str, rows: Iterator[published.Row]) -> 
         )
         out.print(table(f"{title}: {row.name}", headings, drawn))
         better = f"; up to {100 * row.excess:.1f} % above what is found" if row.excess > 0 else ""
-        write(out, f"{_sentence(row.verdict)}{better}", "", whole=True)
-    write(out, PUBLISHED_LEGEND)
+        print_lines(out, f"{_sentence(row.verdict)}{better}", "", whole=True)
+    print_lines(out, PUBLISHED_LEGEND)
 
 
-def _sentence(found: Verdict) -> str:
+def _sentence(found: InstanceVerdict) -> str:
     """Return in words what printed errors imply; one column alone says nothing."""
     fitting, others = (", ".join(names) for names in (found.fitting, found.others))
     low, high = found.implied
@@ -166,7 +166,7 @@ SHEETS = {
     "adult": _sheet("the Adult table's fourteen attributes", instances.adult, CLARABEL),
     "sixty": _sheet("sixty attributes of ten values", instances.sixty, CLARABEL),
     "domains": _sheet("domains of published experiments and of the census", instances.domains, CLARABEL),
-    "published": Sheet(f"{published.PLANNER}, root mean square errors", _published, _show_published),
+    "published": Sheet(f"{published.PLANNER}, root mean square errors", _published_tasks, _show_published),
     "growth": _sheet("two to eighty attributes of ten values", instances.growth, picture=draw_growth),
     "census": Sheet("the census's lists of tables", _census, _show_census),
 }

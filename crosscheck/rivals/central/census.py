@@ -73,7 +73,7 @@ def logistic_thresholds(counts: npt.ArrayLike, choices: npt.ArrayLike, options: 
     >>> bool(39 < found.values[0] <= 40)
     True
     """
-    people, right = _checked(counts, choices, options)
+    people, right = _as_choices(counts, choices, options)
     centre, scale = people.mean(), people.std() or 1.0
     features = np.stack([np.ones(len(people)), (people - centre) / scale], axis=1)
     scores = _fit(features, np.eye(options)[right])
@@ -106,7 +106,7 @@ def best_thresholds(counts: npt.ArrayLike, choices: npt.ArrayLike, options: int)
     >>> found.choose([1, 2, 3, 4, 5])
     array([0, 0, 1, 1, 1])
     """
-    people, right = _checked(counts, choices, options)
+    people, right = _as_choices(counts, choices, options)
     levels, place = np.unique(people, return_inverse=True)
     hits = np.zeros((len(levels), options))
     np.add.at(hits, (place, right), 1.0)
@@ -127,13 +127,13 @@ def best_thresholds(counts: npt.ArrayLike, choices: npt.ArrayLike, options: int)
     return Thresholds(edges[place_of[::-1]])
 
 
-def _checked(counts: npt.ArrayLike, choices: npt.ArrayLike, options: int) -> tuple[Array, Choices]:
+def _as_choices(counts: npt.ArrayLike, choices: npt.ArrayLike, options: int) -> tuple[Array, Choices]:
     people, kinds = validate.finite(1, counts=counts), validate.size(options=options)
     right = np.asarray(validate.finite(1, choices=choices)).astype(np.intp)
     if kinds < 2:
         raise InvalidInputError(f"options must be at least 2, got {kinds}")
     if right.shape != people.shape or np.any(right != np.asarray(choices)):
-        raise InvalidInputError(f"choices must be {len(people)} integers, one a count")
+        raise InvalidInputError(f"choices must be {len(people)} integers, one per count")
     if right.min() < 0 or right.max() >= kinds:
         raise InvalidInputError(
             f"choices must lie between 0 and {kinds - 1}, got {right.min()} to {right.max()}"

@@ -63,7 +63,7 @@ def fourier_matrix(domain: int | DomainLike, workload: Workload | None = None) -
         concerned = np.flatnonzero(depends[:, list(axes)].all(axis=1))
         if concerned.size:
             block = character_block(attributes, axes)
-            kept.append(block[_needed(queries, concerned, block)])
+            kept.append(block[_needed_rows(queries, concerned, block)])
     return np.vstack(kept)
 
 
@@ -150,7 +150,7 @@ def unit_rows(workload: Workload) -> Matrix:
     return rows / norms[asked, None]
 
 
-def _needed(queries: Matrix, concerned: npt.NDArray[np.intp], block: Array) -> npt.NDArray[np.intp]:
+def _needed_rows(queries: Matrix, concerned: npt.NDArray[np.intp], block: Array) -> npt.NDArray[np.intp]:
     """Return the rows of a block with which some concerned query of unit norm has a product beyond rounding."""
     # All rows left out together stay within what `represent` takes for rounding.
     tolerance = linalg.SPAN_TOLERANCE * block.shape[1] ** -0.5

@@ -78,7 +78,7 @@ class IntervalTree:
 
     def variances(self, workload: Workload, cost: float = 1.0) -> Array:
         """Return the variance of each answer to a workload (m,) at a squared privacy cost."""
-        matrix, spent = self._fitting(workload).matrix, validate.positive_number(cost=cost)
+        matrix, spent = self._check_cells(workload).matrix, validate.positive_number(cost=cost)
         terms, shrinkage = self._terms()
         squares, reach = matrix * matrix, matrix @ terms
         gained = (reach * reach) @ shrinkage
@@ -98,7 +98,7 @@ class IntervalTree:
     def _unit(self, cost: float) -> float:
         return float(self.levels.max()) / cost
 
-    def _fitting(self, workload: Workload) -> Workload:
+    def _check_cells(self, workload: Workload) -> Workload:
         if check_workload(workload).shape[1] != self.cells:
             raise InvalidInputError(
                 f"workload must have {self.cells} cells, as the tree, got {workload.shape[1]}"

@@ -13,7 +13,7 @@ from dualmech.crosscheck.rivals.central.trees import interval_tree
 from dualmech.crosscheck.rivals.central.wavelets import haar_matrix
 from dualmech.crosscheck.rivals.local.protocol import UNSEEN, LocalRival
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.local.strategies import checked_epsilon
+from dualmech.geometry.local.strategies import as_epsilon
 from dualmech.linalg import EPS
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
@@ -37,7 +37,7 @@ class NoiseRival(LocalRival):
     variance. Two types differ by ``A (e_u - e_v)``, whose largest norm is the sensitivity, and the number of users is
     known. So A is centred, ``A Π``, and the mean of x over the cells is exact.
 
-    - `strategy` (k, n): A, one query a row;
+    - `strategy` (k, n): A, one query per row;
     - `epsilon`: ε, from 1e-6 to 100;
     - `norm`: Laplace noise for the L1 sensitivity, or Gaussian noise for the L2 sensitivity;
     - `delta`: δ in (0, 1) of Gaussian noise, which is private in the sense of (ε, δ) only; not for Laplace noise.
@@ -60,9 +60,9 @@ class NoiseRival(LocalRival):
         if (delta is None) != (norm == "l1"):
             raise InvalidInputError("delta is needed by Gaussian noise, norm='l2', and by no other")
         if given.shape[1] < 2:
-            raise InvalidInputError("strategy must have at least two columns, one a user type, got 1")
+            raise InvalidInputError("strategy must have at least two columns, one per user type, got 1")
         self.strategy: Array = given - given.mean(axis=1, keepdims=True)
-        self.user_types, self.epsilon, self.norm = given.shape[1], checked_epsilon(epsilon), norm
+        self.user_types, self.epsilon, self.norm = given.shape[1], as_epsilon(epsilon), norm
         self.delta = delta if delta is None else validate.probability(delta=delta)
         metric = "cityblock" if norm == "l1" else "euclidean"
         sensitivity = float(scipy.spatial.distance.pdist(given.T, metric).max())

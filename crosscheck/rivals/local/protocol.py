@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.local.strategies import checked_epsilon
+from dualmech.geometry.local.strategies import as_epsilon
 from dualmech.linalg import EPS
 from dualmech.mechanisms.local import NORMALISED_VARIANCE, LocalMechanism
 from dualmech.validate import Array
@@ -79,7 +79,7 @@ class LocalRival(ABC):
     def _gram_of(self, workload: Workload) -> Array:
         if check_workload(workload).shape[1] != self.user_types:
             raise InvalidInputError(
-                f"workload must have {self.user_types} cells, one a user type, got {workload.shape[1]}"
+                f"workload must have {self.user_types} cells, one per user type, got {workload.shape[1]}"
             )
         return workload.gram()
 
@@ -121,7 +121,7 @@ class FactorisedRival(LocalRival):
         asked = self._gram_of(workload)
         inverse, unseen = self._inverse()
         if float(np.einsum("iu,uv,iv->", unseen, asked, unseen)) > UNSEEN * float(np.trace(asked)):
-            raise InvalidInputError("the reports of the mechanism do not tell what the workload asks")
+            raise InvalidInputError("the mechanism's reports do not determine the workload's answers")
         form = inverse @ asked @ inverse
         return np.asarray(self.second_moments((form + form.T) / 2) - np.diag(asked))
 
@@ -158,7 +158,7 @@ class MatrixRival(FactorisedRival):
         # The mean over all users can be told from any report, so this checks the strategy alone.
         total = Workload(np.ones((1, given.shape[1])))
         self.strategy: Array = LocalMechanism(given, epsilon, total).strategy
-        self.user_types, self.epsilon = given.shape[1], checked_epsilon(epsilon)
+        self.user_types, self.epsilon = given.shape[1], as_epsilon(epsilon)
 
     def mechanism(self, workload: Workload) -> LocalMechanism:
         """Return the mechanism with the best reconstruction for a workload."""

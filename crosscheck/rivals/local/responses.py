@@ -1,4 +1,4 @@
-"""Fixed mechanisms of few outputs: randomised response, Hadamard response, and one Fourier coefficient a user."""
+"""Fixed mechanisms of few outputs: randomised response, Hadamard response, and one Fourier coefficient per user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dualmech import validate, workloads
 from dualmech.crosscheck.rivals.local.protocol import MatrixRival
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.local import patterns
-from dualmech.geometry.local.strategies import checked_epsilon
+from dualmech.geometry.local.strategies import as_epsilon
 
 MAX_ATTRIBUTES = 12
 """Largest number of binary attributes whose coefficients are written out, for 2^12 user types."""
@@ -32,7 +32,7 @@ def randomised_response(user_types: int, epsilon: float) -> MatrixRival:
     (np.float64(21.0), 21.0)
     """
     size = validate.size(user_types=user_types)
-    return MatrixRival(patterns.rows(np.eye(size, dtype=bool), checked_epsilon(epsilon)), epsilon)
+    return MatrixRival(patterns.rows(np.eye(size, dtype=bool), as_epsilon(epsilon)), epsilon)
 
 
 def hadamard_response(user_types: int, epsilon: float, blocks: int | None = None) -> MatrixRival:
@@ -52,7 +52,7 @@ def hadamard_response(user_types: int, epsilon: float, blocks: int | None = None
     >>> rivals.hadamard_response(6, 1.0), rivals.hadamard_response(7, 0.5).strategy.shape
     (MatrixRival(8 outputs x 6 user types, epsilon=1), (8, 7))
     """
-    size, growth = validate.size(user_types=user_types), math.exp(checked_epsilon(epsilon))
+    size, growth = validate.size(user_types=user_types), math.exp(as_epsilon(epsilon))
     rule = 1 << max(math.ceil(math.log2(min(growth, 2 * size))) - 1, 0)
     count = rule if blocks is None else validate.size(blocks=blocks)
     length = 1 << math.ceil(math.log2(size / count + 1))
@@ -82,7 +82,7 @@ def fourier_response(attributes: int, epsilon: float, order: int | None = None) 
     >>> rivals.fourier_response(3, 1.0, order=2)
     MatrixRival(12 outputs x 8 user types, epsilon=1)
     """
-    count, growth = validate.size(attributes=attributes), math.exp(checked_epsilon(epsilon))
+    count, growth = validate.size(attributes=attributes), math.exp(as_epsilon(epsilon))
     largest = count if order is None else validate.size(order=order)
     if count > MAX_ATTRIBUTES:
         raise InvalidInputError(f"attributes must be at most {MAX_ATTRIBUTES}, got {count}")

@@ -1,6 +1,6 @@
 """Fixed mechanisms whose reports are sets of user types: subset selection, RAPPOR, unary encoding, randomised response.
 
-All treat user types alike: every set S of one size is reported with the probability ``w_S p_S(u)``, ``p_S`` being the
+All treat user types equally: every set S of one size is reported with the probability ``w_S p_S(u)``, ``p_S`` being the
 extremal pattern ``(1 + c 1_S) / (n + c |S|)``, ``c = e^ε - 1``. So ``G = 11'/n + g Π``, Π the projector off the ones,
 and variances follow from how many sets of a size hold one, two or three given types; no list of 2^n sets is needed.
 """
@@ -18,17 +18,17 @@ from dualmech import validate
 from dualmech.crosscheck.rivals.local.protocol import FactorisedRival, MatrixRival
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.local import patterns
-from dualmech.geometry.local.strategies import checked_epsilon
+from dualmech.geometry.local.strategies import as_epsilon
 from dualmech.mechanisms.local import LocalMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-MAX_OUTPUTS = 2**14  # largest number of sets that `SetRival.listed` writes out
+MAX_OUTPUTS = 2**14  # largest number of sets that `SetRival.with_listed_sets` writes out
 CHUNK = 2**21  # random numbers that are drawn at a time
 
 
 class SetRival(FactorisedRival):
-    """A fixed mechanism that reports sets of user types, all of one size alike.
+    """A fixed mechanism that reports sets of user types, all of one size equally likely.
 
     With `sizes` (n + 1,), probability that the reported set has 0, 1, … n members; the same for every user.
 
@@ -42,7 +42,7 @@ class SetRival(FactorisedRival):
     """
 
     def __init__(self, user_types: int, epsilon: float, sizes: npt.ArrayLike) -> None:
-        self.user_types, self.epsilon = _at_least_two(user_types), checked_epsilon(epsilon)
+        self.user_types, self.epsilon = _at_least_two(user_types), as_epsilon(epsilon)
         given = validate.finite(1, sizes=sizes)
         if len(given) != self.user_types + 1 or np.any(given < 0) or abs(given.sum() - 1) > 1e-9:
             raise InvalidInputError(
@@ -100,7 +100,7 @@ class SetRival(FactorisedRival):
             found += patterns.rows(self._draw(part, generator), self.epsilon).sum(axis=0)
         return found
 
-    def listed(self) -> MatrixRival:
+    def with_listed_sets(self) -> MatrixRival:
         """Return the same mechanism with its sets listed."""
         n = self.user_types
         used = [int(size) for size in np.flatnonzero(self.sizes)]
@@ -117,8 +117,8 @@ class SetRival(FactorisedRival):
         return MatrixRival(np.vstack(blocks), self.epsilon)
 
     def mechanism(self, workload: Workload) -> LocalMechanism:
-        """Return the mechanism with the best reconstruction for a workload, where its sets can be `listed`."""
-        return self.listed().mechanism(workload)
+        """Return the mechanism with the best reconstruction for a workload, where its sets can be listed."""
+        return self.with_listed_sets().mechanism(workload)
 
     def _draw(self, people: npt.NDArray[np.intp], generator: np.random.Generator) -> npt.NDArray[np.bool_]:
         """Draw the sets of users of given types (s, n): a size, whether the own type is in, and random others."""
@@ -150,7 +150,7 @@ def subset_selection(user_types: int, epsilon: float, size: int | None = None) -
     >>> round(rivals.subset_selection(64, 1.0).objective(dm.workloads.identity(64)), 3)
     14618.662
     """
-    n, excess = _at_least_two(user_types), patterns.gain(checked_epsilon(epsilon))
+    n, excess = _at_least_two(user_types), patterns.gain(as_epsilon(epsilon))
     if size is None:
         count = np.arange(1, n)
         chosen = 1 + int(np.argmax(count * (n - count) / (n + count * excess) ** 2))
@@ -176,7 +176,7 @@ def unary_encoding(user_types: int, epsilon: float, kept: float = 0.5) -> SetRiv
     >>> round(rivals.unary_encoding(64, 1.0).objective(dm.workloads.identity(64)), 3)
     14915.136
     """
-    n, growth = _at_least_two(user_types), np.exp(checked_epsilon(epsilon))
+    n, growth = _at_least_two(user_types), np.exp(as_epsilon(epsilon))
     chance = validate.probability(kept=kept)
     return SetRival(n, epsilon, _sizes(n, 1 - chance, chance / (chance + growth * (1 - chance))))
 
@@ -194,7 +194,7 @@ def rappor(user_types: int, epsilon: float) -> SetRival:
     >>> round(rivals.rappor(64, 1.0).objective(dm.workloads.identity(64)), 3)
     15799.151
     """
-    n, flipped = _at_least_two(user_types), 1 / (1 + float(np.exp(checked_epsilon(epsilon) / 2)))
+    n, flipped = _at_least_two(user_types), 1 / (1 + float(np.exp(as_epsilon(epsilon) / 2)))
     return SetRival(n, epsilon, _sizes(n, flipped, flipped))
 
 

@@ -11,7 +11,7 @@ from dualmech import validate
 from dualmech.crosscheck.rivals.local.protocol import FactorisedRival, MatrixRival
 from dualmech.crosscheck.rivals.local.responses import hadamard_response
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.local.strategies import checked_epsilon
+from dualmech.geometry.local.strategies import as_epsilon
 from dualmech.validate import Array
 
 Oracle = Callable[[int, float], FactorisedRival]
@@ -131,7 +131,7 @@ def hierarchical_response(
         raise InvalidInputError(f"user_types and branching must be at least 2, got {size} and {factor}")
     if not callable(oracle):
         raise InputTypeError(f"oracle must be callable, got {type(oracle).__name__}")
-    asked, lengths = checked_epsilon(epsilon), [1]
+    asked, lengths = as_epsilon(epsilon), [1]
     while lengths[-1] * factor < size:
         lengths.append(lengths[-1] * factor)
     groups = [np.arange(size) // length for length in lengths]

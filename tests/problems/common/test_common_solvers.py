@@ -298,7 +298,7 @@ class TestLaws:
     @given(seeds, st.integers(3, 6), st.integers(1, 6))
     def test_the_value_never_falls(self, seed: int, count: int, size: int) -> None:
         problem = on_cells(*random_family(seed, count, size))
-        program = fixed_point.Program.of(problem.bounds)
+        program = fixed_point.CommonProgram.of(problem.bounds)
         state = fixed_point.start(program)
         for _ in range(4):
             later = fixed_point.step(program, state)

@@ -230,7 +230,7 @@ class TestInput:
     @pytest.mark.parametrize(
         ("answers", "total", "named"),
         [
-            ([1.0, 2.0], None, "answers must have 3 entries, one a query, got 2"),
+            ([1.0, 2.0], None, "answers must have 3 entries, one per query, got 2"),
             ([1.0, 2.0, math.nan], None, "answers must be finite"),
             ([[1.0, 2.0, 3.0]], None, "answers must have 1 dimension"),
             ([1.0, 2.0, 1e50], None, "answers must have non-zero entries of magnitude"),

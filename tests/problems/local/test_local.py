@@ -221,7 +221,7 @@ class TestMechanism:
             ("cannot answer", {"strategy": np.full((2, 3), 0.5)}),
             (r"reconstruction must have shape \(3, 3\)", {"reconstruction": np.eye(2)}),
             ("V Q = W", {"reconstruction": np.eye(3)}),
-            ("either a reconstruction or the prior", {"reconstruction": np.eye(3), "prior": [1, 0, 0]}),
+            ("either reconstruction or prior", {"reconstruction": np.eye(3), "prior": [1, 0, 0]}),
         ],
     )
     def test_what_is_not_private_or_biased_is_refused(self, message: str, arguments: dict[str, Any]) -> None:

@@ -149,12 +149,12 @@ class TestMaster:
         frame = points.Frame.of(problem.root, 1.0, problem.prior, adversary)
         point = points.start(frame, patterns.all_sets(4), rng.uniform(0.1, 1, 14))
         view, aim = points.View.of(frame, point), 0.1
-        equations = master.Equations(frame, point, view)
+        equations = master.MasterEquations(frame, point, view)
         change = equations.change(np.full(14, aim), np.full(4, aim))
         before = master.distance(frame, point, point, view, aim)
         misses = []
         for length in (2e-4, 1e-4):
-            moved = points.moved(point, change, length, length)
+            moved = points.take_step(point, change, length, length)
             after = master.distance(frame, point, moved, points.View.of(frame, moved), aim)
             misses.append(abs(after - (1 - length) * before))
         assert misses[1] <= 0.3 * misses[0] + 1e-11 * before
@@ -165,14 +165,14 @@ class TestMaster:
         rng = np.random.default_rng(seed)
         rows = patterns.rows(patterns.all_sets(5), 1.0)
         weights = rng.uniform(0.8, 1.2, len(rows)) * 5 / len(rows)
-        assert points.balanced(weights, rows) @ rows == pytest.approx(1)
+        assert points.balance_columns(weights, rows) @ rows == pytest.approx(1)
 
     def test_all_patterns_are_priced(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(6), 1.0)
         frame = points.Frame.of(problem.root, 1.0, problem.prior, False)
         point = points.start(frame, columns.intervals(6))
         view = points.View.of(frame, point)
-        rise, found = columns.priced(frame, point, view, 10)
+        rise, found = columns.price_patterns(frame, point, view, 10)
         rows = patterns.rows(patterns.all_sets(6), 1.0)
         excess = np.square(rows @ view.matrix).sum(axis=1) - rows @ point.costs
         best = patterns.rows(found, 1.0)
@@ -188,11 +188,11 @@ class TestGradient:
     def test_the_gradient_is_the_slope(self, seed: int, even: bool) -> None:
         rng = np.random.default_rng(seed)
         share = np.ones(4) if even else 4 * rng.dirichlet(np.ones(4))
-        task = gradient.Task(np.eye(4) + 0.3, share, np.e)
+        task = gradient.DescentObjective(np.eye(4) + 0.3, share, np.e)
         first = gradient.start(task, 12, rng)
         direction, step = rng.standard_normal((12, 4)), 1e-6
         ends = [
-            gradient.seen(task, first.strategy + sign * step * direction, first.floor).objective
+            gradient.evaluate(task, first.strategy + sign * step * direction, first.floor).objective
             for sign in (1, -1)
         ]
         slope = float((first.gradient * direction).sum())
@@ -202,14 +202,14 @@ class TestGradient:
     @given(seeds)
     def test_the_floors_gradient_is_the_slope_through_the_projection(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        task = gradient.Task(np.eye(4) + 0.3, np.ones(4), np.e)
+        task = gradient.DescentObjective(np.eye(4) + 0.3, np.ones(4), np.e)
         first = gradient.start(task, 12, rng)
         given = 3 * rng.uniform(size=(12, 4))
         direction, step = rng.standard_normal(12) * first.floor, 1e-7
 
-        def value(shift: float) -> gradient.Iterate:
+        def value(shift: float) -> gradient.DescentIterate:
             floor = first.floor + shift * direction
-            return gradient.seen(task, gradient.projected(given, floor, np.e), floor)
+            return gradient.evaluate(task, gradient.project_columns(given, floor, np.e), floor)
 
         slope = float(gradient.floor_gradient(value(0.0), np.e) @ direction)
         assert (value(step).objective - value(-step).objective) / (2 * step) == pytest.approx(
@@ -276,7 +276,7 @@ class TestManyUserTypes:
     def test_multipliers_prove_more_than_the_closed_form(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(16), 1.0)
         answer = fast.solve(problem)
-        dual = bound.improved(problem, answer.dual)
+        dual = bound.improve_bound(problem, answer.dual)
         judged = problem.certify(answer.primal, dual)
         assert dual.relaxation is not None and judged.gap < 0.01
         assert judged.lower_bound > 1.02 * strategies.trace_bound(problem.root, 1.0)
@@ -292,10 +292,10 @@ class TestManyUserTypes:
         )
 
     def test_only_workloads_that_treat_all_alike_get_one(self) -> None:
-        assert designs.treats_all_alike(dm.LocalStrategy(dm.workloads.identity_total(5), 1.0))
-        assert not designs.treats_all_alike(dm.LocalStrategy(dm.workloads.prefix(5), 1.0))
+        assert designs.treats_all_equally(dm.LocalStrategy(dm.workloads.identity_total(5), 1.0))
+        assert not designs.treats_all_equally(dm.LocalStrategy(dm.workloads.prefix(5), 1.0))
         prior = np.arange(1, 6) / 15
-        assert not designs.treats_all_alike(dm.LocalStrategy(dm.workloads.identity(5), 1.0, prior=prior))
+        assert not designs.treats_all_equally(dm.LocalStrategy(dm.workloads.identity(5), 1.0, prior=prior))
 
     @quick
     @given(seeds)
@@ -304,7 +304,7 @@ class TestManyUserTypes:
         half, share = rng.standard_normal((6, 6)), 6 * rng.dirichlet(np.ones(6))
         form = half + half.T
         starts = patterns.all_sets(6)
-        scores, sets = search.climbed(form, share, 1.0, starts)
+        scores, sets = search.climb(form, share, 1.0, starts)
 
         def score(members: Array) -> float:
             vector = 1 + patterns.gain(1.0) * members
@@ -322,7 +322,7 @@ class TestManyUserTypes:
         rng = np.random.default_rng(seed)
         matrix, share = rng.standard_normal((7, 3)), 7 * rng.dirichlet(5 * np.ones(7))
         matrix = matrix / np.linalg.norm(matrix)
-        costs, relaxation = bound.relaxed(matrix, share, epsilon)
+        costs, relaxation = bound.least_relaxed_costs(matrix, share, epsilon)
         rows = patterns.rows(patterns.all_sets(7), epsilon)
         slack = (rows @ costs) * (rows @ share) - np.square(rows @ matrix).sum(axis=1)
         assert slack.min() >= -1e-9
@@ -333,7 +333,7 @@ class TestAnswers:
     def test_patterns_of_no_part_are_left_out(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(8), 1.0)
         frame = points.Frame.of(problem.root, 1.0, problem.prior, False)
-        limits = loop.Limits.checked(1e-8, 1000, None, None)
+        limits = loop.Limits.validated(1e-8, 1000, None, None)
         outcome = columns.generate(frame, limits)
         few, every = answers.strategies(problem, frame, outcome.primal.point)
         assert len(few.strategy) < len(every.strategy) == len(outcome.primal.point.sets)

@@ -214,7 +214,7 @@ class TestRelaxation:
         parts = {name: rng.random((size, size)) for name in ("both", "one", "neither")}
         sizes, products = rng.random(max(size - 2, 0)), rng.random((4, size))
         multipliers = Relaxation.of(size, normal(size), sizes=sizes, products=products, **parts)
-        form = multipliers.form()
+        form = multipliers.matrix()
         for s in patterns.all_sets(size).astype(float):
             o, k = 1 - s, s.sum()
             expected = s @ parts["both"] @ s + s @ parts["one"] @ o + o @ parts["neither"] @ o

@@ -14,7 +14,7 @@ import dualmech as dm
 from dualmech.crosscheck import rivals
 from dualmech.geometry.local import patterns
 from dualmech.validate import Array
-from dualmech.workloads.names import named
+from dualmech.workloads.names import builtin_workload
 
 quick = settings(max_examples=15)
 seeds = st.integers(0, 10_000)
@@ -208,7 +208,7 @@ class TestLemmas:
         mechanism = random_mechanism(seed, size, epsilon)
         parts, columns = [], []
         for row, column in zip(mechanism.strategy, mechanism.reconstruction.T, strict=True):
-            weights, sets = patterns.split(row[None], epsilon)
+            weights, sets = patterns.split_into_patterns(row[None], epsilon)
             parts.append(weights[:, None] * patterns.rows(sets, epsilon))
             columns += [column] * len(weights)
         split = dm.LocalMechanism(
@@ -249,7 +249,7 @@ class TestLemmas:
         ("name", "value"), [("all_range:8", 1220.1840), ("marginals:2x2x2:0,1,2,3", 879.4881)]
     )
     def test_fixed_mechanisms_are_above_known_optima(self, name: str, value: float) -> None:
-        workload = named(name)
+        workload = builtin_workload(name)
         fixed = [
             rivals.randomised_response(8, 1.0),
             rivals.subset_selection(8, 1.0),

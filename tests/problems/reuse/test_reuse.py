@@ -111,7 +111,7 @@ class TestBothLayers:
     def test_release_and_further_make_up_the_total(
         self, problem: dm.ReuseFitness, answer: dm.Solution
     ) -> None:
-        further = problem.further(answer.primal)
+        further = problem.new_mechanism(answer.primal)
         both = problem.released.profile + further.profile
         np.testing.assert_allclose(both, answer.mechanism.profile, rtol=1e-6, atol=1e-9 * both.max())
         assert both.max() <= answer.objective * (1 + 1e-8)
@@ -195,7 +195,7 @@ class TestLaws:
     def test_leaner_costs_nobody_more(self, seed: int) -> None:
         problem, rng = random_problem(seed), np.random.default_rng(seed)
         covariance = problem.feasible(random_point(problem, rng)[0] / rng.uniform(1, 50))
-        lean = problem.leanest(covariance)
+        lean = problem.least_informative(covariance)
         before, after = problem.mechanism(covariance), problem.mechanism(lean)
         assert problem.certify(lean, ones(problem)).feasible
         assert np.all(after.profile <= before.profile * (1 + 1e-8))
@@ -252,14 +252,14 @@ class TestClosedForms:
         np.testing.assert_array_equal(answer.primal, alone.primal)
         assert answer.objective == alone.objective
         assert answer.lower_bound == pytest.approx(alone.lower_bound, rel=1e-14)
-        further = answer.problem.further(answer.primal)
+        further = answer.problem.new_mechanism(answer.primal)
         np.testing.assert_allclose(further.cost_matrix, alone.mechanism.cost_matrix, rtol=1e-12)
 
     @pytest.mark.parametrize("layer", [fast, reference])
     def test_a_wish_that_is_met_costs_nothing(self, layer: object) -> None:
         problem = instances()["met"]
         answer = layer.solve(problem)  # type: ignore[attr-defined]
-        further = problem.further(answer.primal)
+        further = problem.new_mechanism(answer.primal)
         assert answer.gap <= 1e-12 and answer.objective == pytest.approx(1 / 3, rel=1e-12)
         assert further.rank == 0 and further.squared_privacy_cost == 0
 
@@ -310,7 +310,7 @@ class TestLies:
             assert judged.objective == np.inf
         if not judged.feasible:
             with pytest.raises(dm.InfeasibleAnswerError):
-                honest.problem.further(covariance)
+                honest.problem.new_mechanism(covariance)
 
     def test_one_that_forgets_the_release(self, honest: dm.Solution) -> None:
         problem = honest.problem

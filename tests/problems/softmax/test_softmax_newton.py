@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck import compare
-from dualmech.fast.softmax.derivatives import Objective, Point
+from dualmech.fast.softmax.derivatives import Objective, ObjectivePoint
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
 from dualmech.validate import Array
 
@@ -28,7 +28,7 @@ STEP = 1e-5
 class Case:
     """F at a covariance, with a symmetric direction."""
 
-    point: Point
+    point: ObjectivePoint
     direction: Array
 
     @property
@@ -40,7 +40,7 @@ class Case:
         return self.objective.t1, self.objective.t2
 
 
-def at_covariance(objective: Objective, covariance: Array) -> Point:
+def at_covariance(objective: Objective, covariance: Array) -> ObjectivePoint:
     point = objective.at(covariance)
     assert point is not None
     return point

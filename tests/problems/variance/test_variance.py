@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
-from dualmech.fast.engine.fidelity import Program, decompose
+from dualmech.fast.engine.fidelity import FidelityProgram, decompose
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.reference.variance import FORMULATIONS
 from dualmech.validate import Array
@@ -293,7 +293,7 @@ class TestFast:
 
     def test_derivatives_of_the_dual_function_where_queries_are_fixed(self) -> None:
         moves = normal(3, 6, seed=1)
-        program = Program(normal(3, 3), moves, fixed=True)
+        program = FidelityProgram(normal(3, 3), moves, fixed=True)
         assert program.sizes == (6, 0, 3)
         weights, h = np.random.default_rng(2).uniform(0.2, 1, 6), 1e-5
 
