@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,12 @@ from dualmech.workloads.base import same_content
 
 SCHEMA, VERSION = "dualmech.solution", 1
 
+Dual = TypeVar("Dual")  # the problem's dual weights
+Made = TypeVar("Made")  # the mechanism of an answer
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Solution(Displayed):
+class Solution(Displayed, Generic[Dual, Made]):
     """An answer with its certificate; the certificate is made by the problem, never by the solver.
 
     Attributes
@@ -52,7 +55,7 @@ class Solution(Displayed):
 
     problem: Any
     primal: Any
-    dual: Any
+    dual: Dual
     certificate: Certificate
     tol: float
     status: Status
@@ -78,7 +81,7 @@ class Solution(Displayed):
         return self.certificate.gap
 
     @property
-    def mechanism(self) -> Any:
+    def mechanism(self) -> Made:
         """The mechanism to release with; raises `InfeasibleAnswerError` where the answer is infeasible.
 
         A `LinearGaussianMechanism`; for local privacy a `LocalMechanism`; on geometry ``blocks`` a `BlockMechanism`, on
@@ -89,7 +92,7 @@ class Solution(Displayed):
                 f"no mechanism: the answer exceeds a constraint by {self.certificate.violation:.2e} "
                 f"(status {self.status.name})"
             )
-        return self.problem.mechanism(self.primal)
+        return cast(Made, self.problem.mechanism(self.primal))
 
     @property
     def covariance(self) -> Array:

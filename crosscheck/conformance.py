@@ -54,7 +54,7 @@ class Run:
     def answer(self, layer: str) -> Solution:
         """Return the answer of ``fast`` or ``reference``, to a problem of its own."""
         if layer not in self.found:
-            solve = fast.solve if layer == "fast" else reference.solve
+            solve: Any = fast.solve if layer == "fast" else reference.solve
             self.found[layer] = solve(self.case.make(), tol=self.case.tol)
         return self.found[layer]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from typing import Any
+from typing import Any, Never, TypeAlias, Unpack, overload
 
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast import fitness, variance, weighting
@@ -13,20 +13,25 @@ from dualmech.fast.common import solver as common
 from dualmech.fast.eigen import EigenDesign, eigen_design, eigen_weights
 from dualmech.fast.engine.loop import Limits
 from dualmech.fast.local import estimate, projection, strategy
+from dualmech.fast.options import FitnessOptions, LocalOptions, MethodOptions, OrbitOptions, StartOptions
 from dualmech.fast.reductions import OPTIONS
 from dualmech.fast.refinement import refine
 from dualmech.fast.reuse import solver as reuse
 from dualmech.fast.softmax import smoothed
 from dualmech.fast.softmax.published import SoftmaxOptions
-from dualmech.problems.common import CommonMechanism
+from dualmech.geometry.base import FitnessDual, VarianceDual
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.local import LocalMechanism
+from dualmech.mechanisms.privacy import GaussianMechanism
+from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.local.estimate import NonnegativeEstimate
-from dualmech.problems.local.projection import LocalProjection
-from dualmech.problems.local.strategy import LocalStrategy
-from dualmech.problems.reuse import ReuseFitness
-from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
+from dualmech.problems.local.projection import LocalProjection, ProjectionDual
+from dualmech.problems.local.strategy import LocalDual, LocalStrategy
+from dualmech.problems.reuse import ReuseDual, ReuseFitness
+from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
-from dualmech.problems.weighting import QueryWeighting
+from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.progress import Callback
 from dualmech.solution import Solution, require_solution, warn_if_uncertified
 
@@ -47,6 +52,32 @@ SOLVERS: dict[type, Any] = {
 """By problem, what solves it: a function of the problem, the `Limits` and options of its own."""
 
 
+Linear: TypeAlias = LinearGaussianMechanism
+Noise: TypeAlias = GaussianMechanism
+
+
+@overload
+def solve(
+    problem: FitnessForUse | PrivacyFirst, **options: Unpack[FitnessOptions]
+) -> Solution[FitnessDual, Noise]: ...
+@overload
+def solve(problem: TotalVariance, **options: Unpack[OrbitOptions]) -> Solution[VarianceDual, Noise]: ...
+@overload
+def solve(problem: SoftmaxFitness, **options: Unpack[StartOptions]) -> Solution[SoftmaxDual, Linear]: ...
+@overload
+def solve(problem: QueryWeighting, **options: Unpack[MethodOptions]) -> Solution[WeightingDual, Linear]: ...
+@overload
+def solve(problem: CommonMechanism, **options: Unpack[StartOptions]) -> Solution[CommonDual, Linear]: ...
+@overload
+def solve(problem: ReuseFitness, **options: Unpack[MethodOptions]) -> Solution[ReuseDual, Linear]: ...
+@overload
+def solve(problem: LocalStrategy, **options: Unpack[LocalOptions]) -> Solution[LocalDual, LocalMechanism]: ...
+@overload
+def solve(problem: LocalProjection, **options: Unpack[MethodOptions]) -> Solution[ProjectionDual, Never]: ...
+@overload
+def solve(
+    problem: NonnegativeEstimate, **options: Unpack[MethodOptions]
+) -> Solution[EstimateDual, Never]: ...
 def solve(
     problem: Any,
     *,

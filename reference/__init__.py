@@ -11,6 +11,7 @@ from typing import Any
 import cvxpy as cp
 
 from dualmech.errors import InputTypeError
+from dualmech.problems.base import Dual, Made, Problem
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.local.estimate import NonnegativeEstimate
@@ -118,7 +119,7 @@ def formulate(problem: Any, formulation: str | None = None, **options: Any) -> c
     return program
 
 
-def solve(problem: Any, **options: Any) -> Solution:
+def solve(problem: Problem[Dual, Made], **options: Any) -> Solution[Dual, Made]:
     """Solve a problem with a backend of CVXPY and let the problem judge the answer.
 
     The program of `formulate` is solved in units of order one (targets 1, a balanced basis). The covariance

@@ -155,6 +155,15 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
             return both.standardize()
         return LinearGaussianMechanism(both._independent_rows, both._independent_noise, self.neighbours)
 
+    def scaled(self, factor: float) -> LinearGaussianMechanism:
+        """Return the mechanism with all variances times a factor > 0: its cost is divided by that."""
+        covariance = self._covariance * validate.positive_number(factor=factor)
+        return LinearGaussianMechanism(self.query_matrix, covariance, self.neighbours)
+
+    def dense(self) -> LinearGaussianMechanism:
+        """Return this mechanism: it is written out."""
+        return self
+
     def is_answerable_from(
         self, other: LinearGaussianMechanism, tol: float = answerability.TOLERANCE
     ) -> Answerability:

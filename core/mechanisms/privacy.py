@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -15,6 +16,44 @@ SHOWN_DELTA = 1e-9  # δ at which ε is shown
 
 SPENT = 1e-9
 """A free budget of at most this, relative to the cost allowed, is none; a cost allowed may lie this far below."""
+
+
+class GaussianMechanism(Protocol):
+    """What every Gaussian mechanism offers, whatever its noise lies on; a class of its own may offer more."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    @property
+    def squared_privacy_cost(self) -> float:
+        """Δ², the largest squared distance between neighbours in units of the noise."""
+
+    @property
+    def rho(self) -> float:
+        """The ρ of zero-concentrated differential privacy."""
+
+    def epsilon(self, delta: float) -> float:
+        """Return the least ε at a δ."""
+
+    def delta(self, epsilon: float) -> float:
+        """Return the least δ at an ε."""
+
+    @property
+    def profile(self) -> Array:
+        """Squared privacy cost of each kind of neighbours."""
+
+    def free_budget(self, cost: float | None = None) -> Array:
+        """Return what each kind of neighbours may still spend."""
+
+    def variances(self, workload: Any, /) -> Any:
+        """Return variances of what a workload asks."""
+
+    def scaled(self, factor: float) -> GaussianMechanism:
+        """Return the mechanism with all variances times a factor > 0: its cost is divided by that."""
+
+    def dense(self) -> Any:
+        """Return the mechanism written out, on the cells; refused where that is too large."""
 
 
 class GaussianPrivacy(Displayed):

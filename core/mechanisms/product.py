@@ -14,14 +14,14 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.product import Product
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
-from dualmech.mechanisms.privacy import GaussianPrivacy
+from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.validate import Array
 from dualmech.workloads import products
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import count_text
 from dualmech.workloads.products import ProductWorkload
 
-FactorMechanism: TypeAlias = LinearGaussianMechanism | BlockMechanism
+FactorMechanism: TypeAlias = LinearGaussianMechanism | BlockMechanism | GaussianMechanism
 
 
 class ProductMechanism(GaussianPrivacy):
@@ -93,6 +93,11 @@ class ProductMechanism(GaussianPrivacy):
         Raises `InvalidInputError` for more than 2^22.
         """
         return products.outer([factor.profile for factor in self.factors])
+
+    def scaled(self, factor: float) -> ProductMechanism:
+        """Return the mechanism with all variances times a factor > 0, those of its first factor."""
+        first, *others = self.factors
+        return ProductMechanism([first.scaled(factor), *others])
 
     def variance_of(self, *queries: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> float:
         """Return the variance of a product query, one query of each factor.
@@ -182,4 +187,5 @@ def _variance(factor: FactorMechanism, query: Any) -> float:
 
 
 def _as_matrix_mechanism(factor: FactorMechanism) -> LinearGaussianMechanism:
-    return factor.dense() if isinstance(factor, BlockMechanism) else factor
+    written: LinearGaussianMechanism = factor.dense()
+    return written

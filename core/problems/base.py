@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -17,14 +17,18 @@ from dualmech.geometry.choice import LARGEST_DENSE
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.linalg import regularised_covariance
+from dualmech.mechanisms.privacy import GaussianMechanism
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.domain import count_text
 
+Dual = TypeVar("Dual")
+Made = TypeVar("Made")
 
-class Problem(Displayed):
-    """What every problem offers beside its own judge."""
+
+class Problem(Displayed, Generic[Dual, Made]):
+    """What every problem offers beside its own judge; its dual weights and its mechanism are known to type checkers."""
 
     __slots__ = ()
 
@@ -84,7 +88,7 @@ class Problem(Displayed):
         return f"{type(self).__name__}({', '.join([*asked, *shown])})"
 
 
-class OnGeometry(Problem):
+class OnGeometry(Problem[Dual, GaussianMechanism]):
     """A workload with numbers, on a geometry; `numbers` names the attribute that holds them."""
 
     __slots__ = ()

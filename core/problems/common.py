@@ -41,7 +41,7 @@ class CommonDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CommonMechanism(Problem):
+class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
     """The maximal common mechanism of two or more: what every one of them would reveal, released once.
 
     With B the rows of `basis`, which span the intersection of all row spaces, and ``P_i`` the covariance with which

@@ -22,7 +22,7 @@ __all__ = ["FitnessDual", "FitnessForUse", "PrivacyFirst"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class FitnessForUse(OnGeometry):
+class FitnessForUse(OnGeometry[FitnessDual]):
     """Accuracy first: the least squared privacy cost at which every query meets its variance target.
 
     Minimise α over Σ ≻ 0 subject to
@@ -133,7 +133,7 @@ class FitnessForUse(OnGeometry):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PrivacyFirst(OnGeometry):
+class PrivacyFirst(OnGeometry[FitnessDual]):
     """Privacy first: the least common factor on the targets at a given squared privacy cost.
 
     Minimise κ over Σ ≻ 0 subject to ``(B u_i)' Σ⁻¹ (B u_i) ≤ cost`` and ``v_j Σ v_j' ≤ κ c_j``. If Σ

@@ -10,11 +10,12 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.privacy import GaussianMechanism
 from dualmech.problems.refinement import Refinement
 from dualmech.solution import Solution
 from dualmech.validate import Array
 
-Profiled: TypeAlias = LinearGaussianMechanism | Solution | Refinement | npt.ArrayLike
+Profiled: TypeAlias = LinearGaussianMechanism | GaussianMechanism | Solution | Refinement | npt.ArrayLike
 """A mechanism, a solution or refinement that has one, or a privacy profile itself (s,)."""
 
 

@@ -16,6 +16,7 @@ from dualmech.geometry.base import MOST_PASSES
 from dualmech.geometry.dense import Dense, as_dual_weights
 from dualmech.geometry.dense_forms import Sides, divided_covariance, evaluate
 from dualmech.mechanisms.noise import NoisyQueries
+from dualmech.mechanisms.privacy import GaussianMechanism
 from dualmech.problems.base import Problem, point_on
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.release import dual_bound, least_informative, new_information, unit_noise_rows
@@ -44,7 +45,7 @@ class ReuseDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ReuseFitness(Problem):
+class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
     """Reuse: the least total squared privacy cost at which every target is met, given an earlier release.
 
     What was released is worth as much as ``F x`` with unit noise; its cost matrix is ``F'F``. Whatever is run now,
@@ -113,7 +114,7 @@ class ReuseFitness(Problem):
         self,
         workload: Workload,
         targets: npt.ArrayLike,
-        released: LinearGaussianMechanism,
+        released: LinearGaussianMechanism | GaussianMechanism,
         neighbours: Matrix | npt.ArrayLike | None = None,
     ) -> None:
         if not isinstance(released, NoisyQueries):

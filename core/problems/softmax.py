@@ -40,7 +40,7 @@ class SoftmaxDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class SoftmaxFitness(Problem):
+class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
     """Fitness for use with both maxima smoothed: what the paper's own algorithm minimises, at fixed sharpness.
 
     Minimise over Σ ≻ 0

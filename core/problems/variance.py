@@ -24,7 +24,7 @@ __all__ = ["TotalVariance", "VarianceDual"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class TotalVariance(OnGeometry):
+class TotalVariance(OnGeometry[VarianceDual]):
     """Least total variance: the weighted sum of the queries' variances at a squared privacy cost of 1.
 
     Minimise ``Σ_j w_j v_j Σ v_j'`` over Σ ≻ 0 subject to

@@ -35,7 +35,7 @@ class WeightingDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class QueryWeighting(Problem):
+class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
     """Best weights of given design queries: the strategy asks each of them as accurately as its weight says.
 
     Write the workload over the design, ``W = L Q`` with ``L = W Q⁺``, and let ``c_i`` be the squared norm of

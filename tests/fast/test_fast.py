@@ -404,7 +404,7 @@ class TestOptions:
         with pytest.raises(
             dm.InputTypeError, match=f"option 'colour' is not for .* takes {taken}, time_limit"
         ):
-            fast.solve(problem, colour=3)
+            fast.solve(problem, colour=3)  # type: ignore[call-overload]
 
     @pytest.mark.parametrize(
         "other", [None, 3, dm.workloads.prefix(3), np.eye(2)], ids=lambda o: type(o).__name__

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import pytest
 import dualmech as dm
 from dualmech import fast, files
 
-PROBLEMS = {
+PROBLEMS: dict[str, Callable[[], Any]] = {
     "accuracy first": lambda: dm.FitnessForUse(dm.workloads.prefix(6), targets=np.arange(1.0, 7.0)),
     "privacy first": lambda: dm.PrivacyFirst(dm.workloads.prefix(6), targets=1.0, cost=0.5),
     "sparse and rank-deficient": lambda: dm.FitnessForUse(
@@ -162,7 +164,7 @@ UNION = dm.workloads.union(
 QUERIES = dm.workloads.query_tables(
     {"age": 4, "b": 4, "income": 3, "one": 1}, {"age": AGES, "b": AGES, "income": INCOME}, ways=(0, 1, 2)
 )
-COMPOSED = {
+COMPOSED: dict[str, Callable[[], Any]] = {
     "split": lambda: dm.FitnessForUse(QUERIES, {0: 1.0, 1: 2.0, 2: 3.0}, geometry="split"),
     "product": lambda: dm.FitnessForUse(
         dm.workloads.kron(AGES, AGES, TABLES), dm.ByFactor(1.0, 1.0, {0: 1, 1: 2, 2: 4})

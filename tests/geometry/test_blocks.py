@@ -222,7 +222,7 @@ class TestReduction:
     def test_has_no_unit(self, seed: int) -> None:
         workload = random_workload(seed)
         numbers = numbers_for(workload, seed)
-        kinds = (dm.FitnessForUse, dm.TotalVariance)
+        kinds: tuple[Any, ...] = (dm.FitnessForUse, dm.TotalVariance)
         for kind, scaled in itertools.product(kinds, (1e6, 1e-6)):
             plain = fast.solve(kind(workload, numbers))
             for problem, factor in (
@@ -317,7 +317,9 @@ class TestOtherWays:
     def test_both_layers_agree(self) -> None:
         for seed in range(0, 30, 3):
             workload = random_workload(seed)
-            problem = (dm.FitnessForUse, dm.TotalVariance)[seed % 2](workload, numbers_for(workload, seed))
+            problem: Any = (dm.FitnessForUse, dm.TotalVariance)[seed % 2](
+                workload, numbers_for(workload, seed)
+            )
             formulation = reference.blocks.FORMULATIONS[seed % 3 % 2]
             answers = [fast.solve(problem), reference.solve(problem, formulation=formulation)]
             assert all(each.status is dm.Status.CERTIFIED for each in answers)
@@ -327,7 +329,7 @@ class TestOtherWays:
         tables = {"ages": {"age": workloads.prefix(4)}, "both": ["age", "sex"], "sexes": ["sex"]}
         workload = workloads.union({"age": 4, "sex": 2}, cast(Any, tables))
         for kind in (dm.FitnessForUse, dm.TotalVariance):
-            problem = kind(workload, [2.0, 3.0, 0.5])
+            problem: Any = kind(workload, [2.0, 3.0, 0.5])
             answer = fast.solve(problem)
             for formulation in reference.blocks.FORMULATIONS:
                 program = reference.formulate(problem, formulation=formulation)

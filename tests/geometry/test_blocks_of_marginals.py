@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -241,7 +241,9 @@ class TestRelease:
         drawn = [mechanism.simulate(tables, rng) for _ in range(runs)]
         for names, variance in zip(self.WORKLOAD.sets, mechanism.variances(self.WORKLOAD), strict=True):
             axes = self.WORKLOAD.axes[self.WORKLOAD.sets.index(names)]
-            truth = mechanism.recombine(mechanism_residuals(mechanism, tables), names)
+            truth = mechanism.recombine(
+                mechanism_residuals(cast(dm.BlockMechanism, mechanism), tables), names
+            )
             assert truth.shape == tuple((2, 3, 2)[axis] for axis in axes)
             errors = np.array([each[names] for each in drawn]) - truth
             # Five standard errors of a mean and of a variance.

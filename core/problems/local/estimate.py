@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn
+from typing import ClassVar, Never, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ class EstimateDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class NonnegativeEstimate(Problem):
+class NonnegativeEstimate(Problem[EstimateDual, Never]):
     """The non-negative data whose answers are nearest to given ones, workload non-negative least squares.
 
     Minimise ``½ ‖W x - a‖²`` over ``x ≥ 0``, with ``1'x = N`` where the total is known. The answers ``W x`` are then

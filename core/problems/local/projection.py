@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn
+from typing import ClassVar, Never, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ class ProjectionDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class LocalProjection(Problem):
+class LocalProjection(Problem[ProjectionDual, Never]):
     """The ε-LDP strategy matrix that is nearest to a given one.
 
     Minimise ``½ ‖Q - R‖²`` over Q (m, n) subject to

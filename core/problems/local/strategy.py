@@ -65,7 +65,7 @@ class LocalDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class LocalStrategy(Problem):
+class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
     """The ε-LDP strategy matrix of least variance on a workload, with any number of outputs.
 
     A user of type u reports output o with probability ``Q_ou``; the answers to W are ``V`` times the histogram of

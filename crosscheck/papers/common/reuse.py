@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy.typing as npt
 
@@ -48,14 +49,14 @@ def compare_reuse(
     problem = dm.ReuseFitness(workload, targets, released)
     answer = fast.solve(problem, tol=tol)
     wish_alone = dm.FitnessForUse(workload, targets, neighbours=problem.neighbours, geometry="dense")
-    wish = fast.solve(wish_alone, tol=tol).mechanism
+    wish: Any = fast.solve(wish_alone, tol=tol).mechanism
     if wish.releases_exactly or problem.released.releases_exactly:
         raise InvalidInputError(
             "neighbours leave some queries unchanged, which are released exactly: the residual's way has no finite "
             "cost matrix to compare; ReuseFitness solves the problem all the same"
         )
     common = fast.solve(dm.CommonMechanism([released, wish]), tol=tol).mechanism
-    ways = {
+    ways: dict[str, dm.LinearGaussianMechanism] = {
         "naive": wish,
         "residual": dm.residual(wish, common),
         "joint": problem.new_mechanism(answer.primal),

@@ -291,7 +291,8 @@ class TestLaws:
     def test_the_answer_is_common_and_maximal(self, seed: int, count: int) -> None:
         problem = on_cells(*random_family(seed, count, 5))
         answer = fast.solve(problem, tol=1e-10)
-        assert all(answer.mechanism.is_answerable_from(each) for each in problem.mechanisms)
+        wanted: Any = answer.mechanism
+        assert all(wanted.is_answerable_from(each) for each in problem.mechanisms)
         assert problem.maximality(answer.primal, tol=1e-3)
 
     @quick

@@ -109,7 +109,7 @@ class TestArguments:
             dm.compare_privacy([1], [1], tol=-1)
         problem = dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0)
         answer = fast.solve(problem)
-        infeasible = dm.Solution(
+        infeasible: dm.Solution = dm.Solution(
             problem,
             2 * answer.primal,
             answer.dual,

@@ -168,7 +168,7 @@ class TestJudge:
     @pytest.mark.parametrize("factor", [0.999, 1.001])
     def test_multipliers_near_the_best_prove_less(self, factor: float) -> None:
         problem = dm.LocalProjection(normal(6, 3), 1.0)
-        answer = fast.solve(problem, tol=1e-10)
+        answer: dm.Solution = fast.solve(problem, tol=1e-10)
         for sums, ratios in ((factor, 1.0), (1.0, factor), (factor, factor)):
             dual = dm.ProjectionDual(sums * answer.dual.sums, ratios * answer.dual.ratios)
             assert problem.certify(answer.primal, dual).lower_bound < answer.lower_bound

@@ -431,7 +431,7 @@ class TestOptions:
         with pytest.raises(dm.InvalidInputError, match="options are for softmax_newton"):
             fast.solve(prefix(3), options=fast.SoftmaxOptions())
         with pytest.raises(dm.InputTypeError, match="options must be"):
-            fast.solve(prefix(3), method="softmax_newton", options={"growth": 2})
+            fast.solve(prefix(3), method="softmax_newton", options={"growth": 2})  # type: ignore[call-overload]
         with pytest.raises(dm.InvalidInputError, match="method must be one of .*softmax_newton"):
             fast.solve(prefix(3), method="softmax")
         with pytest.raises(dm.InvalidInputError, match="start"):

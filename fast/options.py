@@ -1,0 +1,48 @@
+"""The options of `dualmech.fast.solve` by problem, for type checkers and editors; the solvers themselves check them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypedDict
+
+import numpy as np
+
+from dualmech.fast.softmax.published import SoftmaxOptions
+from dualmech.geometry.orbits import Orbits
+from dualmech.progress import Callback
+from dualmech.solution import Solution
+
+
+class MethodOptions(TypedDict, total=False):
+    """What every problem takes."""
+
+    tol: float
+    max_iterations: int | None
+    time_limit: float | None
+    callback: Callback | None
+    method: str
+
+
+class StartOptions(MethodOptions, total=False):
+    """Those of a solver that can begin with an earlier answer."""
+
+    start: Solution | None
+
+
+class OrbitOptions(StartOptions, total=False):
+    """Those of a solver that takes symmetries."""
+
+    orbits: Iterable[Any] | Orbits | None
+
+
+class FitnessOptions(OrbitOptions, total=False):
+    """Those of fitness for use, with the parameters of the paper's own algorithms."""
+
+    options: SoftmaxOptions | None
+
+
+class LocalOptions(MethodOptions, total=False):
+    """Those of local strategies."""
+
+    rng: np.random.Generator | int
+    outputs: int | None

@@ -1,0 +1,38 @@
+"""What type checkers know of an answer; `make lint` checks this file, and the ignored errors must be there."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import pytest
+
+import dualmech as dm
+from dualmech import fast, reference
+from dualmech.mechanisms.privacy import GaussianMechanism
+
+SMALL = dm.workloads.prefix(2)
+
+
+def test_dual_and_mechanism_are_known() -> None:
+    answer = fast.solve(dm.FitnessForUse(SMALL), tol=1e-3)
+    assert_type(answer.dual, dm.FitnessDual)
+    assert_type(answer.mechanism, GaussianMechanism)
+    assert_type(reference.solve(dm.TotalVariance(SMALL)).dual, dm.VarianceDual)
+    local = fast.solve(dm.LocalStrategy(SMALL, 1.0))
+    assert_type(local.mechanism, dm.LocalMechanism)
+    assert_type(fast.solve(dm.QueryWeighting(SMALL, SMALL)).mechanism, dm.LinearGaussianMechanism)
+
+
+def test_a_misspelt_option_is_seen() -> None:
+    with pytest.raises(dm.InputTypeError, match="did you mean 'tol'"):
+        fast.solve(dm.FitnessForUse(SMALL), tool=1e-3)  # type: ignore[call-overload]
+    with pytest.raises(dm.InputTypeError, match="option 'start' is not for LocalStrategy"):
+        fast.solve(dm.LocalStrategy(SMALL, 1.0), start=None)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    "kind", [dm.LinearGaussianMechanism, dm.BlockMechanism, dm.ProductMechanism, dm.SplitMechanism]
+)
+def test_every_mechanism_offers_the_same(kind: type) -> None:
+    offered = {name for name in vars(GaussianMechanism) if not name.startswith("_")}
+    assert offered <= {*dir(kind)}
