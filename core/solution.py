@@ -127,7 +127,7 @@ class Solution(Displayed, Generic[Dual, Made]):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the answer and its problem to an ``.npz`` file (``docs/formats.md``); `dualmech.load` reads it.
 
-        The certificate is not written: whoever reads the file has the judge compute it again.
+        The certificate is not written: it is computed again when the file is read.
         Raises `FileFormatError` where the path cannot be written; nothing is left behind; `InputTypeError` for a
         solution of a problem that has no file schema.
 

@@ -193,7 +193,7 @@ def moderate(**named: Matrix) -> None:
 
 
 def _number(allowed: str, named: dict[str, Any]) -> tuple[str, float]:
-    """Return the name and one finite number; what is none is refused with what is allowed."""
+    """Return the name and one finite number; anything else is refused with what is allowed."""
     name, value = _one(named)
     try:
         array = numeric(**named)

@@ -46,8 +46,8 @@ def choose(
 ) -> tuple[Geometry, Any]:
     """Return a geometry for a workload and its numbers, and the numbers, one for each of the geometry's items.
 
-    Raises `InvalidInputError` or `InputTypeError` for no workload, a geometry that cannot hold it, numbers that are
-    of no use there.
+    Raises `InvalidInputError` or `InputTypeError` for no workload, a geometry that cannot hold it, numbers
+    that it cannot use.
 
     Parameters
     ----------

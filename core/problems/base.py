@@ -48,7 +48,7 @@ class Problem(Displayed, Generic[Dual, Made]):
         return primal
 
     def as_primal(self, answer: Any) -> Any:
-        """Return anybody's answer in the problem's own terms; a mechanism is none, unless a problem says otherwise."""
+        """Return a given answer as a primal point of the problem; mechanisms are refused, unless a problem reads them."""
         if hasattr(answer, "squared_privacy_cost"):
             raise InvalidInputError(f"a {type(self).__name__} is judged by its own points, not by mechanisms")
         return answer
@@ -142,7 +142,7 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         return mechanism_of(self.geometry, self.geometry.point(primal))
 
     def as_primal(self, answer: Any) -> Any:
-        """Return anybody's answer, a point or a mechanism, as a point of this problem.
+        """Return a given answer, a point or a mechanism, as a point of this problem.
 
         Raises `InvalidInputError` or `InputTypeError` for what cannot be noise here: another shape, no
         covariance, a mechanism that does not answer the workload.
@@ -231,7 +231,7 @@ def _moves(problem: OnGeometry) -> Any:
 
 
 def point_on(geometry: Geometry, answer: Any) -> Any:
-    """Return anybody's answer as a point of a geometry; a covariance that is none is refused."""
+    """Return a given answer as a point of a geometry; a matrix that is no covariance is refused."""
     given = answer.point_on(geometry) if hasattr(answer, "point_on") else answer
     if isinstance(geometry, Dense):
         covariance, size = _covariance("covariance", given), geometry.rank

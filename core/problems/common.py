@@ -150,7 +150,7 @@ class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
         return loewner.raise_above_bounds(self.bounds, covariance, self.roundings)
 
     def as_primal(self, answer: Any) -> Array:
-        """Return anybody's covariance on the common basis, or that of a mechanism that answers just this.
+        """Return a given covariance on the common basis, or that of a mechanism that answers just this.
 
         Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers more, or less, than all have
         in common; no symmetric matrix.

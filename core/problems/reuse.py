@@ -209,7 +209,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
 
         A direction in which the release holds all but 1e-9 of the information counts as known: leaving it out can
         only lower the cost, and it raises no variance by more than that share.
-        Raises `InfeasibleAnswerError` where the covariance is none, or the release cannot be answered from it.
+        Raises `InfeasibleAnswerError` where the matrix is no covariance, or the release cannot be answered from it.
         """
         from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 

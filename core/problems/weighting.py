@@ -176,7 +176,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         return float(sum(np.vdot(rows, rows) for _, rows in parts))
 
     def as_primal(self, answer: Any) -> Array:
-        """Return anybody's weights u of the design queries (k,), none negative.
+        """Return given weights u of the design queries (k,), none negative.
 
         Raises `InvalidInputError` or `InputTypeError` for weights that are negative, NaN or of another number
         than the design queries.

@@ -52,7 +52,7 @@ def by_table(given: Any, name: str, domain: Domain, tables: Sequence[Axes], name
     Keys of a mapping are names of tables, sets of attributes, or numbers of ways; a table's own name comes before
     its attributes, and these before its ways.
     Raises `InvalidInputError` or `InputTypeError` for numbers that are not positive, of another count, a table that
-    is not named, named twice, or that there is not.
+    is not named, is named twice, or is not in the workload.
     """
     given = as_mapping(given, name)
     if not isinstance(given, Mapping):
@@ -63,7 +63,7 @@ def by_table(given: Any, name: str, domain: Domain, tables: Sequence[Axes], name
         found = _key(key, name, domain, asked)
         if found not in asked:
             shown = f"{key}-way" if isinstance(found, int) else repr(key)
-            raise InvalidInputError(f"{name} must name tables of the workload, {shown} is none")
+            raise InvalidInputError(f"{name} must name tables of the workload, got {shown}")
         if found in known:
             raise InvalidInputError(f"{name} must name each table once, {key!r} is double")
         known[found] = validate.positive_number(**{f"{name}[{key!r}]": value})
@@ -90,7 +90,7 @@ def by_query(workload: Workload, given: Any, name: str, positive: bool = True) -
         unknown = next((key for key in given if key not in known), None)
         if unknown is not None:
             raise InvalidInputError(
-                f"{name} must name queries of the workload or groups, {unknown!r} is none"
+                f"{name} must name queries of the workload or groups, got {unknown!r}"
             )
         if len({*workload.names}) < count and any(key not in workload.groups for key in given):
             raise InvalidInputError(f"{name} by name needs queries with distinct names")

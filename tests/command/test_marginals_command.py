@@ -134,7 +134,7 @@ class TestSolve:
             ("line 3 names '1' a second time", "1,4\n2,4\n1-way,5\n"),
             ("line 1 must name a table such as 'a0'", "one-way,4\n"),
             ("targets must name every table", "1,4\n"),
-            ("targets must name tables of the workload, 3-way is none", "1,4\n2,4\n3,4\n"),
+            ("targets must name tables of the workload, got 3-way", "1,4\n2,4\n3,4\n"),
             ("must be positive", "1,4\n2,-4\n"),
         ],
     )

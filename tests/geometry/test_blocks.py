@@ -516,7 +516,7 @@ class TestStatement:
         assert TestJudge.tables.table("sexes").axes == (1,)
         for wrong, message in (
             ({"ages": 1.0}, "every table"),
-            ({**TestJudge.numbers, "shoes": 1.0}, "'shoes' is none"),
+            ({**TestJudge.numbers, "shoes": 1.0}, "got 'shoes'"),
             ({**TestJudge.numbers, "ages": 0.0}, "targets"),
             ([1.0, 2.0], "targets"),
             (-1.0, "targets"),

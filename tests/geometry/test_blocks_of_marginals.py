@@ -205,8 +205,8 @@ class TestWorkload:
         ("message", "targets"),
         [
             ("must name every table.*'age x sex' is not", {1: 1.0}),
-            ("must name tables of the workload, 3-way is none", {1: 1.0, 2: 1.0, ("age", "sex"): 3, 3: 1.0}),
-            ("must name tables of the workload, 'height' is none", {"height": 1.0}),
+            ("must name tables of the workload, got 3-way", {1: 1.0, 2: 1.0, ("age", "sex"): 3, 3: 1.0}),
+            ("must name tables of the workload, got 'height'", {"height": 1.0}),
             (
                 "must name each table once, .'age', 'sex'. is double",
                 {("sex", "age"): 1, ("age", "sex"): 2, 1: 1},

@@ -382,7 +382,7 @@ class TestWorkload:
                 lambda: dm.FitnessForUse(TWICE, dm.ByFactor([1.0, 2.0], 1.0)),
             ),
             (
-                r"^factors\[1\]: .*'height' is none",
+                r"^factors\[1\]: .*got 'height'",
                 lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, {"height": 1})),
             ),
             (

@@ -208,7 +208,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         return LocalPoint(strategies.repair(point.strategy, self.epsilon), point.prior)
 
     def as_primal(self, answer: Any) -> Any:
-        """Return anybody's strategy Q, or that of a mechanism, which is judged with its best reconstruction."""
+        """Return a given strategy Q, or that of a mechanism, which is judged with its best reconstruction."""
         return getattr(answer, "strategy", answer) if not isinstance(answer, LocalPoint) else answer
 
     def mechanism(self, primal: LocalPoint | npt.ArrayLike) -> LocalMechanism:
