@@ -48,7 +48,7 @@ class Problem(Displayed, Generic[Dual, Made]):
         return primal
 
     def as_primal(self, answer: Any) -> Any:
-        """Return a given answer as a primal point of the problem; mechanisms are refused, unless a problem reads them."""
+        """Return a given answer as a primal point; mechanisms are refused, unless the problem reads them."""
         if hasattr(answer, "squared_privacy_cost"):
             raise InvalidInputError(f"a {type(self).__name__} is judged by its own points, not by mechanisms")
         return answer
