@@ -15,7 +15,7 @@ residual subspaces.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -145,6 +145,16 @@ class Blocks:
             (),
             exact=True,
         )
+
+    def restricted(self, neighbours: Index) -> Blocks:
+        """Return the same blocks under some orbits of neighbours only."""
+        numbers = np.full(self.reach.shape[0], -1)
+        numbers[neighbours] = np.arange(len(neighbours))
+        blocks = []
+        for block in self.matrix_blocks:
+            seen = numbers[block.orbits] >= 0
+            blocks.append(replace(block, steps=block.steps[:, seen], orbits=numbers[block.orbits[seen]]))
+        return replace(self, reach=sp.csr_array(self.reach[neighbours]), matrix_blocks=tuple(blocks))
 
     @property
     def coordinates(self) -> int:

@@ -166,7 +166,7 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
             raise InvalidInputError("geometry must be of this workload, and of its queries that count")
         return geometry, each
     tables, asked = workload.tabular(), geometry.workload
-    if tables is None or not (asked.same_as(workload) or asked.same_as(tables)):
+    if tables is None or not any(asked.same_as(each) for each in (workload, tables, union_of([tables]))):
         raise InvalidInputError("geometry must be of this workload")
     each_table = _by_table(workload, tables, given, name)
     if each_table is None:

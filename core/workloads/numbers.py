@@ -89,9 +89,7 @@ def by_query(workload: Workload, given: Any, name: str, positive: bool = True) -
         known = {*workload.names, *workload.groups}
         unknown = next((key for key in given if key not in known), None)
         if unknown is not None:
-            raise InvalidInputError(
-                f"{name} must name queries of the workload or groups, got {unknown!r}"
-            )
+            raise InvalidInputError(f"{name} must name queries of the workload or groups, got {unknown!r}")
         if len({*workload.names}) < count and any(key not in workload.groups for key in given):
             raise InvalidInputError(f"{name} by name needs queries with distinct names")
         pairs = zip(workload.names, workload.groups, strict=True)

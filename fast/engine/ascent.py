@@ -82,7 +82,7 @@ def solve(
         asked = task(problem)
         program = asked.reduction.program
         answer = _run(asked, limits, method, _first_weights(asked, start))
-        left = _remaining_limits(limits, answer)
+        left = remaining_limits(limits, answer)
         if method == "auto" and left is not None and _second_try(program, answer):
             answer = _better_solution(answer, _run(asked, left, "newton", _uniform(program)))
     return replace(answer, solver=f"fast:{method}")
@@ -124,7 +124,7 @@ def _better_solution(first: Solution, second: Solution) -> Solution:
     )
 
 
-def _remaining_limits(limits: loop.Limits, first: Solution) -> loop.Limits | None:
+def remaining_limits(limits: loop.Limits, first: Solution) -> loop.Limits | None:
     """Return the limits of a second run, its progress numbered on from the first; None where nothing is left."""
     steps, tell = limits.max_iterations - first.iterations, limits.callback
     seconds = None if limits.time_limit is None else limits.time_limit - first.seconds

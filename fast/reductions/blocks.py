@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from dualmech.fast.engine import ascent, interior_point, loop, threads
 from dualmech.fast.engine.diagonal import DiagonalProgram
 from dualmech.fast.engine.fidelity import FidelityProgram
 from dualmech.fast.engine.orbits import OrbitProgram, Part
+from dualmech.fast.reductions import binding
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.block_forms import BlockPoint
 from dualmech.geometry.block_rows import STILL, Block, with_still
@@ -119,13 +121,21 @@ def solve(
 ) -> Solution:
     """Ascend the dual of a problem on blocks; where all have one coordinate, weigh them as queries."""
     validate.choice(ascent.METHODS, method=method)
-    if isinstance(problem, TotalVariance):
-        return ascent.solve(problem, _variance_task, limits, method=method, start=start)
+    task = _variance_task if isinstance(problem, TotalVariance) else _fitness_task
     blocks = problem.geometry
+    replaced = blocks.neighbours is not None and blocks.neighbours.replace
+    if replaced and method == "auto" and start is None and blocks.reach.shape[0] >= binding.MANY:
+        return replace(binding.solve(problem, partial(_ascend, task), limits), solver="fast:auto")
+    if isinstance(problem, TotalVariance):
+        return _ascend(task, problem, limits, method=method, start=start)
     alike = not blocks.matrix_blocks and blocks.reach.shape[0] == 1 and blocks.reach.nnz == len(blocks.keys)
     if method != "fixed_point" and alike and start is None:
         return replace(_by_query_weighting(problem, limits), solver=f"fast:{method}")
-    return ascent.solve(problem, _fitness_task, limits, method=method, start=start)
+    return _ascend(task, problem, limits, method=method, start=start)
+
+
+def _ascend(task: Any, problem: Any, limits: loop.Limits, **options: Any) -> Solution:
+    return ascent.solve(problem, task, limits, **options)
 
 
 def _fitness_task(problem: FitnessForUse) -> ascent.Task:
