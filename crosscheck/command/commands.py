@@ -1,21 +1,22 @@
-"""The commands that pose a problem: ``solve``, ``judge`` and ``explain``."""
+"""The commands ``solve``, ``judge``, ``explain`` and ``simulate``: their options; the work is loaded when one runs."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualmech import fast, files
-from dualmech.crosscheck import judging
-from dualmech.crosscheck.command import inputs, options
-from dualmech.crosscheck.command.options import Layer
-from dualmech.crosscheck.command.request import Request, UsageError
+import dualmech as dm
+from dualmech.crosscheck.command import options
+from dualmech.crosscheck.command.options import Layer, UsageError
 from dualmech.errors import InvalidInputError, UncertifiedWarning
-from dualmech.problems.refinement import Refinement
-from dualmech.progress import Callback
-from dualmech.solution import Solution
+
+if TYPE_CHECKING:
+    from dualmech.crosscheck.command.request import Request
+    from dualmech.problems.refinement import Refinement
+    from dualmech.progress import Callback
+    from dualmech.solution import Solution
 
 
 def solve(
@@ -63,7 +64,7 @@ def solve(
     if output is not None:
         if not output.lower().endswith(".npz"):
             raise InvalidInputError(f"output must be a path that ends in .npz, got {output!r}")
-        files.check_writable(output)
+        dm.files.check_writable(output)
     posed = request.state("dense" if refine and request.geometry == "auto" else None)
     with warnings.catch_warnings(), report.progress("steps") as callback:
         warnings.simplefilter("ignore", UncertifiedWarning)
@@ -118,7 +119,8 @@ def judge(
     ] = 1e-6,
 ) -> None:
     """Say how far a given answer is from the optimum."""
-    from dualmech.crosscheck.command import report
+    from dualmech.crosscheck import judging
+    from dualmech.crosscheck.command import inputs, report
 
     request = _request(context)
     if problem != "fitness" and (rho is not None or epsilon is not None):
@@ -161,7 +163,7 @@ def explain(
     geometry: options.Geometry = "auto",
 ) -> None:
     """Print the program, its dual, the optimal weights, the prices and the proof in words."""
-    from dualmech.crosscheck.command import explanation, report
+    from dualmech.crosscheck.command import explanation, inputs, report
 
     answer = inputs.read_solution(workload)
     if answer is not None:
@@ -169,8 +171,32 @@ def explain(
     _leave(explanation.explain(report.console(), _request(context).state()))
 
 
+def simulate(
+    data: Annotated[
+        str, typer.Argument(metavar="RECORDS", help="CSV file of codes from 0, with a header of attributes.")
+    ],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MECHANISM",
+            help="File of a marginal mechanism, or of a solution of tables, of their attributes.",
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for the noisy tables.")
+    ],
+    rng: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
+) -> None:
+    """Count records in one pass, add a mechanism's noise, and write consistent tables. For study, not for release."""
+    from dualmech.crosscheck.command import report, simulation
+
+    simulation.simulate(report.console(), data, source, output, rng)
+
+
 def _request(context: typer.Context) -> Request:
     """Return what a command's options pose, those of `Request` by the same name."""
+    from dualmech.crosscheck.command.request import Request
+
     return Request(**{name: context.params[name] for name in Request.__slots__ if name in context.params})
 
 
@@ -178,18 +204,14 @@ def _solve(
     problem: Any, layer: Layer, backend: str | None, tol: float | None, callback: Callback
 ) -> Solution:
     if layer is Layer.FAST:
-        return fast.solve(problem, tol=1e-6 if tol is None else tol, callback=callback)
-    from dualmech import reference
-
-    return reference.solve(problem, backend=backend or "CLARABEL", tol=tol)
+        return dm.fast.solve(problem, tol=1e-6 if tol is None else tol, callback=callback)
+    return dm.reference.solve(problem, backend=backend or "CLARABEL", tol=tol)
 
 
 def _refine(problem: Any, layer: Layer, backend: str | None, tol: float | None) -> Refinement:
     if layer is Layer.FAST:
-        return fast.refine(problem, tol=1e-9 if tol is None else tol)
-    from dualmech import reference
-
-    return reference.refine(problem, backend=backend or "CLARABEL", tol=tol)
+        return dm.fast.refine(problem, tol=1e-9 if tol is None else tol)
+    return dm.reference.refine(problem, backend=backend or "CLARABEL", tol=tol)
 
 
 def _leave(*answers: Solution) -> None:

@@ -6,21 +6,18 @@ disagree, 130 interrupted.
 
 from __future__ import annotations
 
-import importlib.metadata
 import io
 import os
-import platform
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech.crosscheck.command import commands, simulation
-from dualmech.crosscheck.command.request import UsageError
+from dualmech.crosscheck.command import commands
+from dualmech.crosscheck.command.options import UsageError
 from dualmech.crosscheck.papers import sheets
 from dualmech.errors import DualmechError
-from dualmech.progress import Progress
 
 if TYPE_CHECKING:
     from dualmech.crosscheck.agreement import Agreement
@@ -35,6 +32,8 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        import importlib.metadata
+
         typer.echo(f"dualmech {importlib.metadata.version('dualmech')}")
         raise typer.Exit
 
@@ -48,7 +47,7 @@ def command(
     """Optimal mechanisms for private linear queries, with a certificate beside every number."""
 
 
-for posed in (commands.solve, commands.judge, commands.explain, simulation.simulate):
+for posed in (commands.solve, commands.judge, commands.explain, commands.simulate):
     app.command()(posed)
 
 
@@ -103,6 +102,7 @@ def crosscheck(
 def _with_progress(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) -> Iterator[sheets.Computed]:
     """Yield rows as they are computed, with a line of progress in between, and note how each came out."""
     from dualmech.crosscheck.command import report
+    from dualmech.progress import Progress
 
     done, widest = 0, 0.0
     while True:
@@ -120,6 +120,9 @@ def _with_progress(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) ->
 @app.command()
 def info() -> None:
     """Print versions, backends and threads."""
+    import importlib.metadata
+    import platform
+
     from dualmech import reference
     from dualmech.crosscheck.command import report
 

@@ -1,4 +1,4 @@
-"""The command ``simulate``: from records to noisy tables that agree with each other, one CSV file per table."""
+"""From records to noisy tables that agree with each other, one CSV file per table."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import typer
+from rich.console import Console
 
 from dualmech import files
 from dualmech.crosscheck.command import answers, table_inputs
@@ -35,25 +36,8 @@ Mechanism: TypeAlias = SplitMechanism | BlockMechanism
 Asked: TypeAlias = MarginalWorkload | TableWorkload | UnionWorkload
 
 
-def simulate(
-    data: Annotated[
-        str, typer.Argument(metavar="RECORDS", help="CSV file of codes from 0, with a header of attributes.")
-    ],
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="MECHANISM",
-            help="File of a marginal mechanism, or of a solution of tables, of their attributes.",
-        ),
-    ],
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for the noisy tables.")
-    ],
-    rng: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
-) -> None:
-    """Count records in one pass, add a mechanism's noise, and write consistent tables. For study, not for release."""
-    from dualmech.crosscheck.command import report
-
+def simulate(out: Console, data: str, source: str, output: str, rng: int) -> None:
+    """Write the noisy tables of the records in a file, by the mechanism in another, into a new folder."""
     mechanism, workload = read_mechanism(source)
     with files.atomic_folder(output) as folder:
         # Before the records are read: a table that is not answered is refused here.
@@ -68,7 +52,6 @@ def simulate(
             _write(folder / name, (*sides, "estimate"), rows)
         _write(folder / INDEX, ("file", "table", "variance"), zip(listed, labels, variances, strict=True))
     typer.echo(WARNING, err=True)
-    out = report.console()
     out.print(f"written: {len(listed)} noisy tables and {INDEX} in {output}", markup=False, soft_wrap=True)
     out.print(f"{answers.privacy_text(mechanism, REPORTED_DELTA)[:-1]}, if the noise were exact.")
 
