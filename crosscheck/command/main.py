@@ -18,6 +18,7 @@ from dualmech.crosscheck.command import commands
 from dualmech.crosscheck.command.options import UsageError
 from dualmech.crosscheck.papers import sheets
 from dualmech.errors import DualmechError
+from dualmech.watching import passing
 
 if TYPE_CHECKING:
     from dualmech.crosscheck.agreement import Agreement
@@ -79,9 +80,10 @@ def crosscheck(
     from dualmech.crosscheck.command import report
     from dualmech.crosscheck.papers import plots
 
-    chosen = sheets.select_sheets(tables or [])
-    if data is not None:
-        chosen = sheets.with_data(chosen, data)
+    with passing("loading"):
+        chosen = sheets.select_sheets(tables or [])
+        if data is not None:
+            chosen = sheets.with_data(chosen, data)
     if output is not None:
         if not any(sheet.picture for sheet in chosen.values()):
             raise UsageError("--output takes the pictures of figures; no figure was named")
@@ -101,14 +103,9 @@ def crosscheck(
 
 def _with_progress(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) -> Iterator[sheets.Computed]:
     """Yield rows as they are computed, with a line of progress in between, and note how each came out."""
-    from dualmech.crosscheck.command import report
-    from dualmech.progress import Progress
-
     done, widest = 0, 0.0
     while True:
-        with report.progress("rows") as tell:
-            if done:
-                tell(Progress(done, 0.0, 0.0, widest, 0.0))
+        with passing(f"{done} rows, gap {widest:.1e}" if done else "the first row"):
             row = next(rows, None)
         if row is None:
             return

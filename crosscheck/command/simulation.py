@@ -11,9 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import typer
-from rich.console import Console
-
 from dualmech import files
 from dualmech.crosscheck.command import answers, table_inputs
 from dualmech.crosscheck.command.request import REPORTED_DELTA
@@ -36,8 +33,8 @@ Mechanism: TypeAlias = SplitMechanism | BlockMechanism
 Asked: TypeAlias = MarginalWorkload | TableWorkload | UnionWorkload
 
 
-def simulate(out: Console, data: str, source: str, output: str, rng: int) -> None:
-    """Write the noisy tables of the records in a file, by the mechanism in another, into a new folder."""
+def simulate(data: str, source: str, output: str, rng: int) -> list[str]:
+    """Write the noisy tables of the records in a file, by the mechanism in another; return what there is to say."""
     mechanism, workload = read_mechanism(source)
     with files.atomic_folder(output) as folder:
         # Before the records are read: a table that is not answered is refused here.
@@ -51,9 +48,10 @@ def simulate(out: Console, data: str, source: str, output: str, rng: int) -> Non
             rows = ((*cell, estimate) for cell, estimate in zip(cells, estimates, strict=True))
             _write(folder / name, (*sides, "estimate"), rows)
         _write(folder / INDEX, ("file", "table", "variance"), zip(listed, labels, variances, strict=True))
-    typer.echo(WARNING, err=True)
-    out.print(f"written: {len(listed)} noisy tables and {INDEX} in {output}", markup=False, soft_wrap=True)
-    out.print(f"{answers.privacy_text(mechanism, REPORTED_DELTA)[:-1]}, if the noise were exact.")
+    return [
+        f"written: {len(listed)} noisy tables and {INDEX} in {output}",
+        f"{answers.privacy_text(mechanism, REPORTED_DELTA)[:-1]}, if the noise were exact.",
+    ]
 
 
 def read_mechanism(path: str) -> tuple[Mechanism, Asked]:

@@ -77,10 +77,7 @@ def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> So
     begin: Columns | None = None
     history: tuple[Progress, ...] = ()
     for _ in range(ATTEMPTS):
-        left = limits.time_limit
-        if left is not None:
-            left = max(left - (time.perf_counter() - started), 1e-3)
-        outcome = columns.generate(frame, replace(limits, tol=aim, time_limit=left), begin)
+        outcome = columns.generate(frame, replace(limits, tol=aim), begin)
         best, history = outcome.dual, (*history, *outcome.history)
         answer = answers.best(
             problem,
