@@ -95,7 +95,8 @@ def solve(
         Eigendecompositions, or steps of Newton's method on a soft max, after which to stop; the one under way
         is finished.
     time_limit : float, optional
-        Seconds after which the best answer so far is returned.
+        Seconds after which the best answer so far is returned; all parts of a run share them, and a step that is
+        likely to take longer is not begun.
     callback : callable, optional
         Receives a `Progress` after each step.
     verbose : bool, default False

@@ -144,7 +144,8 @@ def solve(problem: Any, *, verbose: bool = False, **options: Any) -> Solution:
         Gap to prove, relative to the lower bound: by default 1e-5 with CLARABEL, 1e-3 with SCS, 1e-4 with
         others. CLARABEL's and SCS's own tolerances follow from it.
     time_limit : float, optional
-        Seconds for the backend (CLARABEL and SCS).
+        Seconds for all parts and attempts, CVXPY's compiling included (CLARABEL and SCS, which look at the clock
+        between two iterations).
     orbits : iterable of (d,) arrays, or Orbits, optional
         Symmetries, as for `formulate`: `FitnessForUse` and `PrivacyFirst` alone.
     verbose : bool, default False

@@ -65,7 +65,7 @@ def solve(
         point,
         dual,
         tol=request.tol,
-        otherwise=Status.STALLED,
+        otherwise=Status.STEPS_EXHAUSTED if request.deadline.passed else Status.STALLED,
         message=LOOSE,
         iterations=steps + found,
         seconds=time.perf_counter() - request.began,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -133,7 +134,7 @@ def run(
         if len(history) - last_gain >= patience:
             reason = Status.STALLED
             break
-        if iteration >= limits.max_iterations or limits.deadline.passed:
+        if iteration >= limits.max_iterations or _out_of_time(limits.deadline, history):
             reason = Status.STEPS_EXHAUSTED
             break
         try:
@@ -142,3 +143,11 @@ def run(
             reason = Status.STALLED
             break
     return Outcome(primal, dual, reason, iteration, time.perf_counter() - begun, tuple(history))
+
+
+def _out_of_time(deadline: Deadline, history: list[Progress]) -> bool:
+    """Whether there is no time for another step like the last one, and for the judge, who takes a short one."""
+    if (left := deadline.left) is None:
+        return False
+    steps = [later.seconds - earlier.seconds for earlier, later in itertools.pairwise(history)] or [0.0]
+    return left <= steps[-1] + min(steps)

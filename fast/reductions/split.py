@@ -53,7 +53,7 @@ def solve(
         point,
         dual,
         tol=limits.tol,
-        otherwise=Status.STALLED,
+        otherwise=Status.STEPS_EXHAUSTED if limits.deadline.passed else Status.STALLED,
         message=LOOSE,
         iterations=steps,
         seconds=time.perf_counter() - began,
