@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
+from dualmech import validate
 from dualmech.validate import Array
 
 
@@ -49,6 +52,46 @@ class Progress:
 
 
 Callback = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When the time of a run is up; all of its parts share it, the setting up included.
+
+    Examples
+    --------
+    >>> Deadline().passed, Deadline.of(None).left, Deadline.of(1e-9).passed
+    (False, None, True)
+    """
+
+    began: float = 0.0
+    seconds: float = math.inf
+
+    @classmethod
+    def of(cls, time_limit: float | None) -> Deadline:
+        """Return the deadline of a user's limit, counted from now; refuse one that is not positive."""
+        if time_limit is None:
+            return cls()
+        return cls(time.perf_counter(), validate.positive_number(time_limit=time_limit))
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that are left, 0 where none are; None where time is not limited."""
+        if math.isinf(self.seconds):
+            return None
+        return max(self.began + self.seconds - time.perf_counter(), 0.0)
+
+    @property
+    def passed(self) -> bool:
+        """Whether time is up."""
+        return self.left == 0.0
+
+    def after(self, share: float) -> Deadline:
+        """Return the moment at which a share of the whole time is over."""
+        return Deadline(self.began, share * self.seconds)
+
+
+NEVER = Deadline()  # of a run whose time is not limited
 
 
 class History(tuple[Progress, ...]):

@@ -1,9 +1,9 @@
 """dualmech.crosscheck: both layers before the judge, beside the papers. This folder imports under that name.
 
-It also holds the ``dualmech`` command (`dualmech.crosscheck.command.main`) and the benchmarks.
+It also holds the ``dualmech`` command (`dualmech.crosscheck.command.main`) and the benchmarks. Names are loaded when
+they are first used; `crosscheck/__init__.pyi` lists them.
 """
 
-from dualmech.crosscheck.agreement import Agreement, Comparison, compare
-from dualmech.crosscheck.judging import Judgement, covariance_of_strategy, judge
+import lazy_loader
 
-__all__ = ["Agreement", "Comparison", "Judgement", "compare", "covariance_of_strategy", "judge"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

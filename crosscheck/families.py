@@ -1,27 +1,21 @@
 """Families of problems: what the command line asks of each, in one record per family.
 
 To add one, write its problem and its two solvers, and a record here; the conformance suite runs every record through
-all that a user can do with a problem.
+all that a user can do with a problem. Problems are known by the names of their classes, so that nothing is loaded
+until one is at hand: the help of a command shows every family.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from dualmech.errors import InputTypeError
-from dualmech.problems.common import CommonMechanism
-from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.local.estimate import NonnegativeEstimate
-from dualmech.problems.local.projection import LocalProjection
-from dualmech.problems.local.strategy import LocalStrategy
-from dualmech.problems.reuse import ReuseFitness
-from dualmech.problems.softmax import SoftmaxFitness
-from dualmech.problems.variance import TotalVariance
-from dualmech.problems.weighting import QueryWeighting
+
+if TYPE_CHECKING:
+    from dualmech.problems.softmax import SoftmaxFitness
+    from dualmech.problems.weighting import QueryWeighting
 
 Measure = Callable[[Any], str]
 
@@ -31,7 +25,7 @@ class Family:
     """A family of problems, as the command line and reports speak of it."""
 
     name: str  # what ``--problem`` calls it
-    problems: tuple[type, ...]  # those that belong to it
+    problems: tuple[str, ...]  # the classes that belong to it
     measure: Measure  # says what the objective of one of them is
     program: str  # program, dual: what is asked, and what proves an answer, in the words of a paper
     dual: str
@@ -42,11 +36,11 @@ class Family:
 
 
 def _fitness_measure(problem: Any) -> str:
-    return "factor on the targets" if isinstance(problem, PrivacyFirst) else "squared privacy cost"
+    return "factor on the targets" if type(problem).__name__ == "PrivacyFirst" else "squared privacy cost"
 
 
 def _variance_measure(problem: Any) -> str:
-    plain = not isinstance(problem.weights, tuple) and np.all(problem.weights == 1)
+    plain = not isinstance(problem.weights, tuple) and (problem.weights == 1).all()
     return "total variance" if plain else "weighted total variance"
 
 
@@ -63,7 +57,7 @@ _COVARIANCE = ("covariance", "strategy")
 FAMILIES = (
     Family(
         "fitness",
-        (FitnessForUse, PrivacyFirst),
+        ("FitnessForUse", "PrivacyFirst"),
         _fitness_measure,
         "minimise α over noise with (B u_i)' Σ⁻¹ (B u_i) ≤ α for all neighbours and v_j Σ v_j' ≤ c_j for all queries",
         "maximise ‖diag(√μ) W U diag(√λ)‖_*² over λ, μ ≥ 0 with Σ λ_i ≤ 1, Σ μ_j c_j ≤ 1",
@@ -72,7 +66,7 @@ FAMILIES = (
     ),
     Family(
         "variance",
-        (TotalVariance,),
+        ("TotalVariance",),
         _variance_measure,
         "minimise Σ w_j v_j Σ v_j' over noise with (B u_i)' Σ⁻¹ (B u_i) ≤ 1 for all neighbours",
         "maximise ‖diag(√w) W U diag(√λ)‖_*² over λ ≥ 0 with Σ λ_i ≤ 1",
@@ -82,7 +76,7 @@ FAMILIES = (
     ),
     Family(
         "weighting",
-        (QueryWeighting,),
+        ("QueryWeighting",),
         _weighting_measure,
         "minimise Σ c_i / u_i over weights u > 0 of the design queries with N'u ≤ 1, N their squared entries",
         "maximise (Σ √(c_i (N y)_i))² over y ≥ 0 with Σ y_i ≤ 1",
@@ -93,7 +87,7 @@ FAMILIES = (
     ),
     Family(
         "softmax",
-        (SoftmaxFitness,),
+        ("SoftmaxFitness",),
         _softmax_measure,
         "minimise (1/t1) log Σ exp(t1 · costs) + (1/t2) log Σ exp(t2 · variances over targets) over noise",
         "maximise 2 ‖diag(√(μ/c + w)) W U diag(√λ)‖_* + H(λ)/t1 + H(μ)/t2 over shares λ, μ",
@@ -103,21 +97,21 @@ FAMILIES = (
     ),
     Family(
         "common",
-        (CommonMechanism,),
+        ("CommonMechanism",),
         lambda problem: "trace of the common covariance",
         "minimise tr Σ over Σ ⪰ P_i, the covariance with which mechanism i answers what all have in common",
         "maximise Σ tr(P_i Y_i) over Y_i ⪰ 0 with Σ Y_i = I",
     ),
     Family(
         "reuse",
-        (ReuseFitness,),
+        ("ReuseFitness",),
         lambda problem: "squared privacy cost with the release",
         "minimise α over noise that meets the targets and keeps what is released, K Σ K' ⪯ I",
         "maximise a trace norm over weights λ on neighbours, μ on queries and Ω ⪰ 0 on the release",
     ),
     Family(
         "local",
-        (LocalStrategy,),
+        ("LocalStrategy",),
         lambda problem: f"variance of the {problem.criterion} user",
         "minimise tr(W G⁺ W') over ε-LDP strategies Q, G = Q' diag(Q1)⁻¹ Q",
         "maximise (tr W Z)² / 1'y subject to ‖Z'p_S‖² ≤ y'p_S for all extremal patterns p_S",
@@ -125,7 +119,7 @@ FAMILIES = (
     ),
     Family(
         "projection",
-        (LocalProjection,),
+        ("LocalProjection",),
         lambda problem: "half the squared distance",
         "minimise ½ ‖Q - R‖² over ε-LDP strategies Q",
         "maximise the Lagrangian over multipliers of the columns' sums and of the ratios",
@@ -133,7 +127,7 @@ FAMILIES = (
     ),
     Family(
         "estimate",
-        (NonnegativeEstimate,),
+        ("NonnegativeEstimate",),
         lambda problem: "half the squared distance",
         "minimise ½ ‖W x - y‖² over x ≥ 0, with the total if it is known",
         "maximise the Lagrangian at the residual W x - y",
@@ -149,7 +143,8 @@ def family_of(problem: Any) -> Family:
 
     Raises `InputTypeError` for no problem of the library.
     """
+    kinds = {kind.__name__ for kind in type(problem).__mro__}
     for family in FAMILIES:
-        if isinstance(problem, family.problems):
+        if not kinds.isdisjoint(family.problems):
             return family
     raise InputTypeError(f"problem must be one of the library's, got {type(problem).__name__}")

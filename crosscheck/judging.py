@@ -20,6 +20,7 @@ from dualmech.problems.loewner import Maximality
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
+from dualmech.progress import Callback
 from dualmech.validate import Array
 
 OfCovariance: TypeAlias = FitnessForUse | PrivacyFirst | TotalVariance | SoftmaxFitness | ReuseFitness
@@ -49,7 +50,9 @@ class Judgement(Certificate):
     maximality: Maximality | None = None
 
 
-def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Judgement:
+def judge(
+    problem: Any, primal: Any, tol: float = BOUND_TOLERANCE, *, callback: Callback | None = None
+) -> Judgement:
     """Judge an answer of any origin to a problem, with a bound that the judge finds for itself.
 
     Raises `InvalidInputError` or `InputTypeError` for what the problem cannot take for an answer.
@@ -65,6 +68,8 @@ def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Judgement:
         in common; for local privacy the strategy Q, with whose best reconstruction it is judged.
     tol : float
         Gap to which the bound is solved; the certified gap is valid whatever was reached.
+    callback : callable, optional
+        Receives a `Progress` after each step towards the bound.
 
     Examples
     --------
@@ -85,7 +90,7 @@ def judge(problem: Any, primal: Any, tol: float = BOUND_TOLERANCE) -> Judgement:
     given = posed.as_primal(primal)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
-        dual = fast.solve(posed, tol=tol).dual
+        dual = fast.solve(posed, tol=tol, callback=callback).dual
     with np.errstate(all="ignore"):
         verdict = posed.certify(given, dual)
         scaled = posed.certify(posed.feasible(given), dual)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from dataclasses import replace
 from typing import Any, Never, TypeAlias, Unpack, overload
 
 from dualmech.errors import InputTypeError, InvalidInputError
@@ -34,6 +35,7 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.progress import Callback
 from dualmech.solution import Solution, require_solution, warn_if_uncertified
+from dualmech.watching import verbosely
 
 __all__ = ["EigenDesign", "SoftmaxOptions", "chain", "eigen_design", "eigen_weights", "refine", "solve"]
 
@@ -85,6 +87,7 @@ def solve(
     max_iterations: int | None = None,
     time_limit: float | None = None,
     callback: Callback | None = None,
+    verbose: bool = False,
     **options: Any,
 ) -> Solution:
     """Solve a problem with the library's own solver and let the problem judge the answer.
@@ -123,9 +126,12 @@ def solve(
         Eigendecompositions, or steps of Newton's method on a soft max, after which to stop; the one under way
         is finished.
     time_limit : float, optional
-        Seconds after which the best answer so far is returned.
+        Seconds after which the best answer so far is returned; all parts of a run share them, and a step that is
+        likely to take longer is not begun.
     callback : callable, optional
         Receives a `Progress` after each step.
+    verbose : bool, default False
+        Whether to show the news in a line on standard error.
 
     Returns
     -------
@@ -153,7 +159,9 @@ def solve(
         )
     _check_options(problem, solver, options)
     limits = Limits.validated(tol, max_iterations, time_limit, callback)
-    return warn_if_uncertified(solver(problem, limits, **options))
+    with verbosely(verbose, type(problem).__name__, callback) as tell:
+        answer = solver(problem, replace(limits, callback=tell), **options)
+    return warn_if_uncertified(answer)
 
 
 def _check_options(problem: Any, solver: Any, options: dict[str, Any]) -> None:
@@ -164,7 +172,7 @@ def _check_options(problem: Any, solver: Any, options: dict[str, Any]) -> None:
         if name not in own:
             useful = OPTIONS.get(_geometry(problem), own)
             taken = [each for each in own if each in useful]
-            known = ("tol", *taken, "max_iterations", "time_limit", "callback")
+            known = ("tol", *taken, "max_iterations", "time_limit", "callback", "verbose")
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InputTypeError(

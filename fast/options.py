@@ -20,6 +20,7 @@ class MethodOptions(TypedDict, total=False):
     max_iterations: int | None
     time_limit: float | None
     callback: Callback | None
+    verbose: bool
     method: str
 
 

@@ -7,9 +7,11 @@ inherits what is left.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 
-from dualmech import validate
 from dualmech.fast.engine import loop, newton, threads
 from dualmech.fast.engine.ascent import Ascent
 from dualmech.fast.engine.fidelity import FidelityProgram, Spectrum, decompose
@@ -19,7 +21,9 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.refinement import Refinement, accuracy_first
 from dualmech.problems.refinement import refine as refine_by_stages
 from dualmech.problems.stages import RefinementStage
+from dualmech.progress import Callback
 from dualmech.validate import Array
+from dualmech.watching import verbosely
 
 STAGE_GAP = 1e-13  # gap to which a stage is solved, in doubles about the least that can be asked
 
@@ -27,8 +31,17 @@ MOST_STEPS, PATIENCE = 400, 100
 """Decompositions that a stage may take, and steps without a smaller gap: far along the path the weights still
 improve while the covariance waits for a step that ends in its middle."""
 
+LIMITS = loop.Limits(STAGE_GAP, MOST_STEPS)  # of a stage whose run has no limits of its own
 
-def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refinement:
+
+def refine(
+    problem: FitnessForUse | PrivacyFirst,
+    *,
+    tol: float = 1e-9,
+    time_limit: float | None = None,
+    callback: Callback | None = None,
+    verbose: bool = False,
+) -> Refinement:
     """Return the one optimal covariance that is least in the refined privacy ordering.
 
     Among all optimal covariances, the one whose privacy profile, sorted in decreasing order, comes first in
@@ -37,7 +50,10 @@ def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refin
     Returns `Refinement`: with the covariance, its profile, and a certified `Solution` for every stage.
 
     - `problem`: what is asked;
-    - `tol`: gap to prove in every stage.
+    - `tol`: gap to prove in every stage;
+    - `time_limit`: seconds after which what was found so far is returned, the stage it is in unproven;
+    - `callback`: receives a `Progress` after each step of each stage;
+    - `verbose`: whether to show the news in a line on standard error.
 
     Examples
     --------
@@ -50,33 +66,49 @@ def refine(problem: FitnessForUse | PrivacyFirst, *, tol: float = 1e-9) -> Refin
     >>> answer.profile.round(6), len(answer.stages), answer.certified
     (array([1.333333, 1.333333, 0.25    ]), 2, True)
     """
-    tol, geometry = validate.positive_number(tol=tol), accuracy_first(problem).geometry
-    reduction = Reduction.of(geometry, problem.targets)
-    directions = np.eye(geometry.rank) if reduction.lift is None else reduction.lift
-    with threads.threads_for_rank(geometry.rank), np.errstate(all="ignore"):
-        return refine_by_stages(problem, directions, solve_stage, tol=tol, solver="fast:refine")
+    geometry, limits = (
+        accuracy_first(problem).geometry,
+        loop.Limits.validated(tol, MOST_STEPS, time_limit, callback),
+    )
+    with (
+        verbosely(verbose, "refinement", callback) as tell,
+        threads.threads_for_rank(geometry.rank),
+        np.errstate(all="ignore"),
+    ):
+        reduction = Reduction.of(geometry, problem.targets)
+        directions = np.eye(geometry.rank) if reduction.lift is None else reduction.lift
+        within = replace(limits, tol=STAGE_GAP, callback=tell)
+        return refine_by_stages(
+            problem,
+            directions,
+            partial(solve_stage, limits=within),
+            tol=limits.tol,
+            solver="fast:refine",
+            deadline=limits.deadline,
+        )
 
 
-def solve_stage(stage: RefinementStage) -> tuple[Array, FitnessDual, int]:
+def solve_stage(stage: RefinementStage, limits: loop.Limits = LIMITS) -> tuple[Array, FitnessDual, int]:
     """Return an optimal M of a stage, the weights that prove it, and the decompositions it took."""
     queries = stage.rows[stage.queries] / np.sqrt(stage.slack[stage.queries])[:, None]
     moves = np.ascontiguousarray(stage.moves[:, stage.neighbours])
     program = FidelityProgram(queries, moves, offsets=stage.costs[stage.neighbours])
-    outcome = _run(program, careful=False)
-    if outcome.reason is not None:
-        outcome = min(outcome, _run(program, careful=True), key=lambda each: each.history[-1].gap)
+    outcome = _run(program, limits, careful=False)
+    if outcome.reason is not None and not limits.deadline.passed:
+        outcome = min(outcome, _run(program, limits, careful=True), key=lambda each: each.history[-1].gap)
     spectrum, weights = outcome.primal.spectrum, outcome.dual.spectrum.weights
     count = len(stage.neighbours)
     dual = stage.spread(weights[:count] / weights[:count].sum(), weights[count:] / weights[count:].sum())
     return spectrum.covariance() / spectrum.gains[count:].max(), dual, outcome.iterations
 
 
-def _run(program: FidelityProgram, careful: bool) -> loop.Outcome[Ascent[newton.NewtonState]]:
+def _run(
+    program: FidelityProgram, limits: loop.Limits, careful: bool
+) -> loop.Outcome[Ascent[newton.NewtonState]]:
     def step(state: Ascent[newton.NewtonState]) -> Ascent[newton.NewtonState]:
         return state.after(newton.step(program, state.at, STAGE_GAP, careful))
 
     begin = newton.start(_uniform_spectrum(program))
-    limits = loop.Limits(STAGE_GAP, MOST_STEPS)
     return loop.run(Ascent(begin, begin.decompositions), step, limits, margin=1.0, patience=PATIENCE)
 
 

@@ -25,11 +25,13 @@ from dualmech.problems.weighting import QueryWeighting
 from dualmech.reference import common, geometries, refinement, reuse, softmax, weighting
 from dualmech.reference.chain import chain
 from dualmech.reference.engine import backends
+from dualmech.reference.engine.attempts import Statement
 from dualmech.reference.local import estimate, projection, strategy
 from dualmech.reference.local.bound import lower_bound
 from dualmech.reference.local.reconstruction import reconstruct
 from dualmech.reference.refinement import refine
 from dualmech.solution import Solution, warn_if_uncertified
+from dualmech.watching import verbosely
 
 __all__ = ["backends", "chain", "formulate", "lower_bound", "reconstruct", "refine", "solve"]
 
@@ -119,7 +121,7 @@ def formulate(problem: Any, formulation: str | None = None, **options: Any) -> c
     return program
 
 
-def solve(problem: Problem[Dual, Made], **options: Any) -> Solution[Dual, Made]:
+def solve(problem: Problem[Dual, Made], *, verbose: bool = False, **options: Any) -> Solution[Dual, Made]:
     """Solve a problem with a backend of CVXPY and let the problem judge the answer.
 
     The program of `formulate` is solved in units of order one (targets 1, a balanced basis). The covariance
@@ -143,9 +145,12 @@ def solve(problem: Problem[Dual, Made], **options: Any) -> Solution[Dual, Made]:
         Gap to prove, relative to the lower bound: by default 1e-5 with CLARABEL, 1e-3 with SCS, 1e-4 with
         others. CLARABEL's and SCS's own tolerances follow from it.
     time_limit : float, optional
-        Seconds for the backend (CLARABEL and SCS).
+        Seconds for all parts and attempts, CVXPY's compiling included (CLARABEL and SCS, which look at the clock
+        between two iterations).
     orbits : iterable of (d,) arrays, or Orbits, optional
         Symmetries, as for `formulate`: `FitnessForUse` and `PrivacyFirst` alone.
+    verbose : bool, default False
+        Whether to show what runs, and its seconds, in a line on standard error; backends give no news of steps.
     **options
         Passed to the backend as they are, over what `tol` chose.
 
@@ -166,7 +171,28 @@ def solve(problem: Problem[Dual, Made], **options: Any) -> Solution[Dual, Made]:
     stated = STATEMENTS.get(type(problem))
     if stated is None or stated[1] is None:
         raise _unknown(problem, "solves")
-    return warn_if_uncertified(stated[1](problem, **options))
+    with verbosely(verbose, program_name(problem, **options)):
+        answer = stated[1](problem, **options)
+    return warn_if_uncertified(answer)
+
+
+def program_name(problem: Any, *, backend: str = "CLARABEL", formulation: str | None = None, **_: Any) -> str:
+    """Return what `solve` would run: the backend, and the formulation where there is one program.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import reference
+    >>> reference.program_name(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
+    'CLARABEL: schur'
+    """
+    _, solver = STATEMENTS.get(type(problem), (None, None))
+    statement = (
+        geometries.statement(problem) if solver is geometries.solve else getattr(solver, "__self__", None)
+    )
+    if isinstance(statement, Statement):
+        return f"{backend}: {statement.formulation_name(problem, formulation)}"
+    return str(backend)
 
 
 def _unknown(problem: Any, verb: str) -> InputTypeError:

@@ -22,11 +22,10 @@ UNSTATED = {
 
 def formulate(problem: Any, **options: Any) -> cp.Problem:
     """State the problem over its own arrays; see `dualmech.reference.formulate`."""
-    name = problem.geometry.name
     check_orbits(problem.geometry, options.get("orbits"))
-    if name in UNSTATED:
-        raise InvalidInputError(UNSTATED[name])
-    return _statement(problem).formulate(problem, **options)
+    if (stated := statement(problem)) is None:
+        raise InvalidInputError(UNSTATED[problem.geometry.name])
+    return stated.formulate(problem, **options)
 
 
 def solve(problem: Any, **options: Any) -> Solution:
@@ -36,13 +35,16 @@ def solve(problem: Any, **options: Any) -> Solution:
     if name != "dense" and isinstance(problem, PrivacyFirst):
         answer = solve(problem.accuracy_first, **options)
         return transfer(answer, problem, problem.feasible(answer.primal), answer.dual)
-    if name not in UNSTATED:
-        return _statement(problem).solve(problem, **options)
+    if (stated := statement(problem)) is not None:
+        return stated.solve(problem, **options)
     options.pop("orbits", None)
     return (products if name == "product" else split).solve(problem, solve, **options)
 
 
-def _statement(problem: Any) -> Statement:
+def statement(problem: Any) -> Statement | None:
+    """Return the statement of a problem, None where it has no program of its own."""
+    if problem.geometry.name in UNSTATED:
+        return None
     if problem.geometry.name == "blocks":
         return blocks.STATEMENT
     return variance.STATEMENT if isinstance(problem, TotalVariance) else fitness.STATEMENT

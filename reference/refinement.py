@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import cvxpy as cp
@@ -19,6 +20,7 @@ from dualmech.reference import statements
 from dualmech.reference.engine import attempts, backends
 from dualmech.reference.engine.scaling import Scaled, make_definite, shares
 from dualmech.validate import Array
+from dualmech.watching import verbosely
 
 STAGE_TOLERANCES = {"CLARABEL": 1e-10, "SCS": 1e-8}
 """Gap that a backend is asked for in a stage: what the next stage inherits."""
@@ -35,6 +37,8 @@ def refine(
     *,
     backend: str = "CLARABEL",
     tol: float | None = None,
+    time_limit: float | None = None,
+    verbose: bool = False,
     **options: Any,
 ) -> Refinement:
     """Return the one optimal covariance that is least in the refined privacy ordering, stage by stage.
@@ -54,6 +58,10 @@ def refine(
         An installed CVXPY backend that can do semidefinite cones.
     tol : float, optional
         Gap to prove in every stage: by default 1e-6 with CLARABEL. Stages are solved more accurately than that.
+    time_limit : float, optional
+        Seconds after which what was found so far is returned, the stage it is in unproven (CLARABEL and SCS).
+    verbose : bool, default False
+        Whether to show what runs, and its seconds, in a line on standard error.
     **options
         Passed to the backend as they are.
 
@@ -72,11 +80,17 @@ def refine(
     tol = validate.positive_number(tol=tol)
     accuracy = min(tol, STAGE_TOLERANCES.get(name, OTHER_STAGE_TOLERANCE))
 
-    def solve(stage: RefinementStage) -> tuple[Array, FitnessDual, int]:
-        return _solve(stage, name, accuracy, options)
-
-    directions = Scaled.of(accuracy_first(problem)).lift
-    return refine_by_stages(problem, directions, solve, tol=tol, solver=f"reference:{name}:refine")
+    request = attempts.BackendRequest.of(name, backends.SEMIDEFINITE, accuracy, time_limit, options)
+    with verbosely(verbose, f"{name}: refinement"):
+        directions = Scaled.of(accuracy_first(problem)).lift
+        return refine_by_stages(
+            problem,
+            directions,
+            partial(_solve, request=request),
+            tol=tol,
+            solver=f"reference:{name}:refine",
+            deadline=request.deadline,
+        )
 
 
 def _write(stage: RefinementStage, formulation: str) -> cp.Problem:
@@ -94,17 +108,17 @@ def _stage_program(offsets: Array, slack: Array, moves: Array, rows: Array) -> c
     return statements.schur(aim, moves, rows)
 
 
-def _solve(
-    stage: RefinementStage, backend: str, accuracy: float, options: dict[str, Any]
-) -> tuple[Array, FitnessDual, int]:
+def _solve(stage: RefinementStage, request: attempts.BackendRequest) -> tuple[Array, FitnessDual, int]:
     """Solve a stage, and again in coordinates in which the answer is the identity, while that proves more."""
     answers: list[tuple[Array, FitnessDual]] = []
     gaps: list[float] = []
     iterations = 0
     factor: Array = np.eye(stage.open.shape[1])
     for _ in range(PASSES):
+        if answers and request.deadline.passed:
+            break
         try:
-            inner, dual, count = _solve_once(stage, factor, backend, accuracy, options)
+            inner, dual, count = _solve_once(stage, factor, request)
         except BackendError:
             if not answers:
                 raise
@@ -117,7 +131,7 @@ def _solve(
 
 
 def _solve_once(
-    stage: RefinementStage, factor: Array, backend: str, accuracy: float, options: dict[str, Any]
+    stage: RefinementStage, factor: Array, request: attempts.BackendRequest
 ) -> tuple[Array, FitnessDual, int]:
     """Run a backend on a stage in coordinates in which ``factor factor'`` is I, costs and variances of it near 1."""
     offsets, slack = stage.costs[stage.neighbours], stage.slack[stage.queries]
@@ -127,10 +141,14 @@ def _solve_once(
     unit = float((np.einsum("ki,ki->i", moves, moves) * variance + offsets).max())
     inner_moves, inner_rows = moves * np.sqrt(variance / unit), rows / np.sqrt(variance)
     program = _stage_program(offsets / unit, np.ones(len(rows)), inner_moves, inner_rows)
-    outcome = backends.run(program, backend, tol=accuracy, options=options)
+    outcome = backends.run(
+        program, request.backend, tol=request.tol, deadline=request.deadline, options=request.options
+    )
     noise = program.var_dict["Sigma"].value
     if noise is None or not np.all(np.isfinite(noise)):
-        raise BackendError(f"the backend {backend} returned no covariance to judge (status {program.status})")
+        raise BackendError(
+            f"the backend {request.backend} returned no covariance to judge (status {program.status})"
+        )
     noise = make_definite(np.asarray(noise, dtype=np.float64))
     noise = (
         factor @ (noise / np.einsum("jk,jk->j", inner_rows @ noise, inner_rows).max()) @ factor.T / variance

@@ -40,7 +40,7 @@ def solve(
 
     def solve_attribute(own: Any) -> Solution:
         nonlocal steps
-        answer = solver(own, backend=backend, time_limit=time_limit, **options)
+        answer = solver(own, backend=backend, time_limit=request.time_left, **options)
         steps += answer.iterations
         return answer
 
@@ -51,22 +51,21 @@ def solve(
         total = float((costs / unit).sum())
         program = levels(costs / unit / total, sensitivities.multiply(unit[:, None]).tocsr())
         outcome = backends.run(
-            program, request.backend, tol=request.tol, time_limit=time_limit, options=options
+            program, request.backend, tol=request.tol, deadline=request.deadline, options=options
         )
         found = np.asarray(program.var_dict["x"].value, dtype=np.float64)
         weights = shares(attempts.multipliers(program, "limits"))
         return np.maximum(found, 1e-12 * np.max(found)) * unit, weights, outcome.iterations
 
-    def out_of_time() -> bool:
-        return time_limit is not None and time.perf_counter() - request.began > time_limit
-
-    point, dual, found = best_split(problem, request.tol, solve_attribute, solve_levels, out_of_time)
+    point, dual, found = best_split(
+        problem, request.tol, solve_attribute, solve_levels, lambda: request.deadline.passed
+    )
     return judged_solution(
         problem,
         point,
         dual,
         tol=request.tol,
-        otherwise=Status.STALLED,
+        otherwise=Status.STEPS_EXHAUSTED if request.deadline.passed else Status.STALLED,
         message=LOOSE,
         iterations=steps + found,
         seconds=time.perf_counter() - request.began,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import struct
 import tokenize
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError, InvalidInputError
+from dualmech.files.temporary import temporary_beside
 
 FilePath = str | PathLike[str]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -38,8 +38,8 @@ def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
     """Open a binary file that replaces `path` when the block ends without an error, and is deleted otherwise.
 
     The bytes go to a temporary file in the same folder, reach the disk, and are renamed. An exception, or
-    an interruption from the keyboard, leaves `path` as it was and nothing beside it. A link is followed; an
-    existing file keeps its permissions.
+    an interruption from the keyboard, leaves `path` as it was and nothing beside it; what a killed process left, the
+    next one that writes there removes. A link is followed; an existing file keeps its permissions.
     Raises `FileFormatError` where the path cannot be written (see `check_writable`), or writing failed.
 
     Examples
@@ -53,9 +53,7 @@ def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
     ['note']
     """
     target = _target(path)
-    # The name is known before the file exists, so that no moment of interruption can leave one behind.
-    temporary = target.with_name(f".dualmech-{secrets.token_hex(8)}.tmp")
-    try:
+    with _failures_naming(path), temporary_beside(target) as temporary:
         with open(temporary, "xb") as handle:
             yield handle
             handle.flush()
@@ -63,11 +61,6 @@ def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
         if target.exists():
             shutil.copymode(target, temporary)
         os.replace(temporary, target)
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 @contextlib.contextmanager
@@ -91,15 +84,10 @@ def atomic_folder(path: FilePath) -> Iterator[Path]:
     if isinstance(path, str | PathLike) and os.path.lexists(path):
         raise FileFormatError(f"{path}: cannot be written: it exists already; name a new folder")
     target = _target(path)
-    temporary = target.with_name(f".dualmech-{secrets.token_hex(8)}.tmp")
-    try:
+    with _failures_naming(path), temporary_beside(target) as temporary:
         temporary.mkdir()
         yield temporary
         os.replace(temporary, target)
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def check_writable(path: FilePath) -> None:
@@ -115,15 +103,17 @@ def check_writable(path: FilePath) -> None:
     Traceback (most recent call last):
     dualmech.errors.FileFormatError: /no/such/folder/answer.npz: cannot be written: no folder /no/such/folder
     """
-    trial = _target(path).with_name(f".dualmech-{secrets.token_hex(8)}.tmp")
+    with _failures_naming(path), temporary_beside(_target(path)) as trial, open(trial, "xb"):
+        pass
+
+
+@contextlib.contextmanager
+def _failures_naming(path: FilePath) -> Iterator[None]:
+    """Turn a system call that failed while writing into one line that names the file."""
     try:
-        with open(trial, "xb"):
-            pass
+        yield
     except OSError as error:
         raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            trial.unlink()
 
 
 @contextlib.contextmanager

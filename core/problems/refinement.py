@@ -18,7 +18,7 @@ from dualmech.geometry.dense_forms import evaluate
 from dualmech.problems.faces import next_stage
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.stages import RefinementStage
-from dualmech.progress import Status
+from dualmech.progress import NEVER, Deadline, Status
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
@@ -76,7 +76,13 @@ class Refinement:
 
 
 def refine(
-    problem: FitnessForUse | PrivacyFirst, directions: Array, solve: StageSolver, *, tol: float, solver: str
+    problem: FitnessForUse | PrivacyFirst,
+    directions: Array,
+    solve: StageSolver,
+    *,
+    tol: float,
+    solver: str,
+    deadline: Deadline = NEVER,
 ) -> Refinement:
     """Solve stage after stage until nothing is open; the caller supplies the solver.
 
@@ -85,13 +91,14 @@ def refine(
       identity;
     - `solve`: solves one stage as accurately as it can: errors of a stage are inherited by the next;
     - `tol`: gap to prove in every stage;
-    - `solver`: name for the solutions.
+    - `solver`: name for the solutions;
+    - `deadline`: after which no stage is begun but the first; what is open then stays so, and counts as unproven.
     """
     began, whole = time.perf_counter(), accuracy_first(problem)
     stage = RefinementStage(whole, np.zeros((len(directions), 0)), directions)
     solved: list[tuple[RefinementStage, FitnessDual, int]] = []
     with np.errstate(all="ignore"):
-        while not stage.finished:
+        while not stage.finished and not (solved and deadline.passed):
             inner, dual, steps = solve(stage)
             solved.append((stage, dual, steps))
             point = stage.covariance(inner)
@@ -102,7 +109,8 @@ def refine(
                 break
             point = stage.covariance()
         covariance = whole.feasible(point)
-    judge = partial(judged_solution, tol=tol, otherwise=Status.STALLED, solver=solver)
+    reason = Status.STEPS_EXHAUSTED if deadline.passed else Status.STALLED
+    judge = partial(judged_solution, tol=tol, otherwise=reason, solver=solver)
     stages = tuple(judge(each, covariance, dual, iterations=steps) for each, dual, steps in solved)
     total, seconds = sum(steps for _, _, steps in solved), time.perf_counter() - began
     first = solved[0][1]

@@ -1,21 +1,24 @@
-"""The commands that pose a problem: ``solve``, ``judge`` and ``explain``."""
+"""The commands ``solve``, ``judge``, ``explain`` and ``simulate``: their options; the work is loaded when one runs."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualmech import fast, files
-from dualmech.crosscheck import judging
-from dualmech.crosscheck.command import inputs, options
-from dualmech.crosscheck.command.options import Layer
-from dualmech.crosscheck.command.request import Request, UsageError
+import dualmech as dm
+from dualmech.crosscheck.command import options
+from dualmech.crosscheck.command.options import Layer, UsageError
 from dualmech.errors import InvalidInputError, UncertifiedWarning
-from dualmech.problems.refinement import Refinement
-from dualmech.progress import Callback
-from dualmech.solution import Solution
+from dualmech.watching import passing
+
+if TYPE_CHECKING:
+    from dualmech.crosscheck.command.request import Request
+    from dualmech.solution import Solution
+    from dualmech.watching import Line
+
+    Solved = tuple[Solution, tuple[Solution, ...]]
 
 
 def solve(
@@ -54,8 +57,6 @@ def solve(
     ] = None,
 ) -> None:
     """Find the best noise for a workload and prove how good it is."""
-    from dualmech.crosscheck.command import report
-
     request = _request(context)
     request.refuse_foreign(refine=refine)
     if backend is not None and layer is Layer.FAST:
@@ -63,17 +64,15 @@ def solve(
     if output is not None:
         if not output.lower().endswith(".npz"):
             raise InvalidInputError(f"output must be a path that ends in .npz, got {output!r}")
-        files.check_writable(output)
-    posed = request.state("dense" if refine and request.geometry == "auto" else None)
-    with warnings.catch_warnings(), report.progress("steps") as callback:
+        dm.files.check_writable(output)
+    with warnings.catch_warnings(), passing("stating the problem") as line:
         warnings.simplefilter("ignore", UncertifiedWarning)
-        if refine:
-            found = _refine(posed, layer, backend, tol)
-            answer, stages = found.solution, found.stages
-        else:
-            answer, stages = _solve(posed, layer, backend, tol, callback), ()
-    if output is not None:
-        answer.save(output)
+        posed = request.state("dense" if refine and request.geometry == "auto" else None)
+        answer, stages = (_refine if refine else _solve)(posed, layer, backend, tol, line)
+        if output is not None:
+            line.say("writing")
+            answer.save(output)
+        from dualmech.crosscheck.command import report
     out = report.console()
     report.solution_report(out, answer, request.terms)
     report.stage_lines(out, answer, stages)
@@ -118,7 +117,8 @@ def judge(
     ] = 1e-6,
 ) -> None:
     """Say how far a given answer is from the optimum."""
-    from dualmech.crosscheck.command import report
+    from dualmech.crosscheck import judging
+    from dualmech.crosscheck.command import inputs, report
 
     request = _request(context)
     if problem != "fitness" and (rho is not None or epsilon is not None):
@@ -134,13 +134,15 @@ def judge(
         wanted = "--query-weights FILE" if problem == "weighting" else either
         raise UsageError(f"give {wanted}: the answer to judge")
     path = str(given[kinds[0]])
-    request = request.under(inputs.read_own_neighbours(path), path)
-    answer = inputs.read_mechanism(path) if kinds[0] == "covariance" else None
-    on_cells = answer is None and request.geometry == "auto"
-    posed = request.state("dense" if on_cells else None)
-    if answer is None:
-        answer = inputs.read_answer(posed, kinds[0], path)
-    verdict = judging.judge(posed, answer)
+    with passing("reading") as line:
+        request = request.under(inputs.read_own_neighbours(path), path)
+        answer = inputs.read_mechanism(path) if kinds[0] == "covariance" else None
+        on_cells = answer is None and request.geometry == "auto"
+        posed = request.state("dense" if on_cells else None)
+        if answer is None:
+            answer = inputs.read_answer(posed, kinds[0], path)
+        line.say("finding the judge's bound")
+        verdict = judging.judge(posed, answer, callback=line)
     report.verdict_report(report.console(), posed, verdict, request.terms)
     raise typer.Exit(0 if verdict.certifies(tol) else 3)
 
@@ -161,35 +163,70 @@ def explain(
     geometry: options.Geometry = "auto",
 ) -> None:
     """Print the program, its dual, the optimal weights, the prices and the proof in words."""
-    from dualmech.crosscheck.command import explanation, report
+    with passing("reading"):
+        from dualmech.crosscheck.command import explanation, inputs, report
 
-    answer = inputs.read_solution(workload)
-    if answer is not None:
-        _leave(explanation.explain_answer(report.console(), answer))
-    _leave(explanation.explain(report.console(), _request(context).state()))
+        answer = inputs.read_solution(workload)
+        posed = _request(context).state() if answer is None else answer.problem
+    if answer is None:
+        answer = explanation.explain(report.console(), posed)
+    else:
+        explanation.explain_answer(report.console(), answer)
+    _leave(answer)
+
+
+def simulate(
+    data: Annotated[
+        str, typer.Argument(metavar="RECORDS", help="CSV file of codes from 0, with a header of attributes.")
+    ],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MECHANISM",
+            help="File of a marginal mechanism, or of a solution of tables, of their attributes.",
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for the noisy tables.")
+    ],
+    rng: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
+) -> None:
+    """Count records in one pass, add a mechanism's noise, and write consistent tables. For study, not for release."""
+    from dualmech.crosscheck.command import report, simulation
+
+    with passing("counting and measuring"):
+        done = simulation.simulate(data, source, output, rng)
+    typer.echo(simulation.WARNING, err=True)
+    out = report.console()
+    for line in done:
+        out.print(line, markup=False, soft_wrap=True)
 
 
 def _request(context: typer.Context) -> Request:
     """Return what a command's options pose, those of `Request` by the same name."""
+    from dualmech.crosscheck.command.request import Request
+
     return Request(**{name: context.params[name] for name in Request.__slots__ if name in context.params})
 
 
-def _solve(
-    problem: Any, layer: Layer, backend: str | None, tol: float | None, callback: Callback
-) -> Solution:
+def _solve(problem: Any, layer: Layer, backend: str | None, tol: float | None, line: Line) -> Solved:
     if layer is Layer.FAST:
-        return fast.solve(problem, tol=1e-6 if tol is None else tol, callback=callback)
-    from dualmech import reference
+        line.say("solving")
+        return dm.fast.solve(problem, tol=1e-6 if tol is None else tol, callback=line), ()
+    line.say("loading CVXPY")
+    chosen = backend or "CLARABEL"
+    line.say(dm.reference.program_name(problem, backend=chosen))
+    return dm.reference.solve(problem, backend=chosen, tol=tol), ()
 
-    return reference.solve(problem, backend=backend or "CLARABEL", tol=tol)
 
-
-def _refine(problem: Any, layer: Layer, backend: str | None, tol: float | None) -> Refinement:
+def _refine(problem: Any, layer: Layer, backend: str | None, tol: float | None, line: Line) -> Solved:
     if layer is Layer.FAST:
-        return fast.refine(problem, tol=1e-9 if tol is None else tol)
-    from dualmech import reference
-
-    return reference.refine(problem, backend=backend or "CLARABEL", tol=tol)
+        line.say("refining")
+        found = dm.fast.refine(problem, tol=1e-9 if tol is None else tol, callback=line)
+    else:
+        line.say(f"{backend or 'CLARABEL'}: refining")
+        found = dm.reference.refine(problem, backend=backend or "CLARABEL", tol=tol)
+    return found.solution, found.stages
 
 
 def _leave(*answers: Solution) -> None:

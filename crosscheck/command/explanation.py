@@ -28,6 +28,7 @@ from dualmech.geometry.product import Product
 from dualmech.geometry.split import Split
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
+from dualmech.watching import passing
 
 LISTED = 12  # most weights that are listed one by one
 WRITTEN_OUT = 6  # largest rank for which Σ is written out
@@ -36,9 +37,10 @@ CLOSE_ENOUGH = 1e-12  # gap at which a rational proof is looked for
 
 def explain(out: Console, problem: Any) -> Solution:
     """Print what is asked, what proves the answer, and why; return the solution that was explained."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), passing("solving") as line:
         warnings.simplefilter("ignore", UncertifiedWarning)
-        return explain_answer(out, fast.solve(problem))
+        answer = fast.solve(problem, callback=line)
+    return explain_answer(out, answer)
 
 
 def explain_answer(out: Console, answer: Solution) -> Solution:
@@ -49,7 +51,7 @@ def explain_answer(out: Console, answer: Solution) -> Solution:
         return answer
     exact = None
     if rationals.worth_trying(problem):
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), passing("looking for a proof in fractions"):
             warnings.simplefilter("ignore", UncertifiedWarning)
             exact = rationals.prove(fast.solve(problem, tol=CLOSE_ENOUGH, start=answer))
     _program(out, problem)

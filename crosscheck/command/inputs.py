@@ -57,7 +57,7 @@ def read_own_neighbours(path: str) -> Relation | Array | None:
     if schema not in (store.SCHEMA, block.SCHEMA, gaussian.SCHEMA):
         return None
     arrays = files.read_archive(path, {"neighbours", "problem"})
-    posed = {kind.__name__ for family in POSED for kind in family.problems}
+    posed = {kind for family in POSED for kind in family.problems}
     if schema == store.SCHEMA and str(arrays.get("problem")) not in posed:
         return None
     if (own := arrays.get("neighbours")) is None:

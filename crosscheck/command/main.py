@@ -6,21 +6,19 @@ disagree, 130 interrupted.
 
 from __future__ import annotations
 
-import importlib.metadata
 import io
 import os
-import platform
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech.crosscheck.command import commands, simulation
-from dualmech.crosscheck.command.request import UsageError
+from dualmech.crosscheck.command import commands
+from dualmech.crosscheck.command.options import UsageError
 from dualmech.crosscheck.papers import sheets
 from dualmech.errors import DualmechError
-from dualmech.progress import Progress
+from dualmech.watching import passing
 
 if TYPE_CHECKING:
     from dualmech.crosscheck.agreement import Agreement
@@ -35,6 +33,8 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        import importlib.metadata
+
         typer.echo(f"dualmech {importlib.metadata.version('dualmech')}")
         raise typer.Exit
 
@@ -48,7 +48,7 @@ def command(
     """Optimal mechanisms for private linear queries, with a certificate beside every number."""
 
 
-for posed in (commands.solve, commands.judge, commands.explain, simulation.simulate):
+for posed in (commands.solve, commands.judge, commands.explain, commands.simulate):
     app.command()(posed)
 
 
@@ -80,9 +80,10 @@ def crosscheck(
     from dualmech.crosscheck.command import report
     from dualmech.crosscheck.papers import plots
 
-    chosen = sheets.select_sheets(tables or [])
-    if data is not None:
-        chosen = sheets.with_data(chosen, data)
+    with passing("loading"):
+        chosen = sheets.select_sheets(tables or [])
+        if data is not None:
+            chosen = sheets.with_data(chosen, data)
     if output is not None:
         if not any(sheet.picture for sheet in chosen.values()):
             raise UsageError("--output takes the pictures of figures; no figure was named")
@@ -102,13 +103,9 @@ def crosscheck(
 
 def _with_progress(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) -> Iterator[sheets.Computed]:
     """Yield rows as they are computed, with a line of progress in between, and note how each came out."""
-    from dualmech.crosscheck.command import report
-
     done, widest = 0, 0.0
     while True:
-        with report.progress("rows") as tell:
-            if done:
-                tell(Progress(done, 0.0, 0.0, widest, 0.0))
+        with passing(f"{done} rows, gap {widest:.1e}" if done else "the first row"):
             row = next(rows, None)
         if row is None:
             return
@@ -120,6 +117,9 @@ def _with_progress(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) ->
 @app.command()
 def info() -> None:
     """Print versions, backends and threads."""
+    import importlib.metadata
+    import platform
+
     from dualmech import reference
     from dualmech.crosscheck.command import report
 

@@ -8,6 +8,11 @@ from typing import Annotated
 import typer
 
 from dualmech.crosscheck.families import POSED
+from dualmech.errors import DualmechError
+
+
+class UsageError(DualmechError):
+    """Options that do not go together, whatever their values."""
 
 
 class Layer(StrEnum):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress as progress_bar
-from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from dualmech.certificate import FEASIBLE
 from dualmech.crosscheck.command.answers import describe
@@ -29,7 +26,7 @@ from dualmech.crosscheck.judging import Judgement
 from dualmech.geometry.dense import Dense
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.progress import Callback, Progress, Status
+from dualmech.progress import Status
 from dualmech.solution import Solution
 
 WIDTH = 132  # columns to write where the output is no terminal
@@ -45,20 +42,6 @@ def console() -> Console:
         wide.width = WIDTH
     wide.width = max(wide.width, NARROWEST)
     return wide
-
-
-@contextlib.contextmanager
-def progress(unit: str) -> Iterator[Callback]:
-    """Show a line on standard error while something runs, where it is a terminal; yields the callback."""
-    error = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with progress_bar(*columns, console=error, transient=True, disable=not error.is_terminal) as bar:
-        task = bar.add_task("starting")
-
-        def tell(news: Progress) -> None:
-            bar.update(task, description=f"{news.iteration} {unit}, gap {news.gap:.1e}")
-
-        yield tell
 
 
 def solution_report(out: Console, solution: Solution, terms: Terms) -> None:

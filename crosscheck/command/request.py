@@ -7,10 +7,10 @@ from typing import Any
 
 from dualmech import accounting, validate
 from dualmech.crosscheck.command import inputs, table_inputs
-from dualmech.crosscheck.command.options import Privacy
+from dualmech.crosscheck.command.options import Privacy, UsageError
 from dualmech.crosscheck.command.wording import Terms, neighbours_name
 from dualmech.crosscheck.families import POSED
-from dualmech.errors import DualmechError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.neighbours import Relation
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.softmax import SoftmaxFitness
@@ -21,10 +21,6 @@ from dualmech.workloads.base import Workload, same_content
 
 REPORTED_DELTA = 1e-9  # δ at which ε is reported where none is named
 LARGE = 2**12  # most cells that a problem whose noise needs a matrix takes
-
-
-class UsageError(DualmechError):
-    """Options that do not go together, whatever their values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The command ``simulate``: from records to noisy tables that agree with each other, one CSV file per table."""
+"""From records to noisy tables that agree with each other, one CSV file per table."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
-
-import typer
+from typing import Any, TypeAlias
 
 from dualmech import files
 from dualmech.crosscheck.command import answers, table_inputs
@@ -35,25 +33,8 @@ Mechanism: TypeAlias = SplitMechanism | BlockMechanism
 Asked: TypeAlias = MarginalWorkload | TableWorkload | UnionWorkload
 
 
-def simulate(
-    data: Annotated[
-        str, typer.Argument(metavar="RECORDS", help="CSV file of codes from 0, with a header of attributes.")
-    ],
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="MECHANISM",
-            help="File of a marginal mechanism, or of a solution of tables, of their attributes.",
-        ),
-    ],
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for the noisy tables.")
-    ],
-    rng: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
-) -> None:
-    """Count records in one pass, add a mechanism's noise, and write consistent tables. For study, not for release."""
-    from dualmech.crosscheck.command import report
-
+def simulate(data: str, source: str, output: str, rng: int) -> list[str]:
+    """Write the noisy tables of the records in a file, by the mechanism in another; return what there is to say."""
     mechanism, workload = read_mechanism(source)
     with files.atomic_folder(output) as folder:
         # Before the records are read: a table that is not answered is refused here.
@@ -67,10 +48,10 @@ def simulate(
             rows = ((*cell, estimate) for cell, estimate in zip(cells, estimates, strict=True))
             _write(folder / name, (*sides, "estimate"), rows)
         _write(folder / INDEX, ("file", "table", "variance"), zip(listed, labels, variances, strict=True))
-    typer.echo(WARNING, err=True)
-    out = report.console()
-    out.print(f"written: {len(listed)} noisy tables and {INDEX} in {output}", markup=False, soft_wrap=True)
-    out.print(f"{answers.privacy_text(mechanism, REPORTED_DELTA)[:-1]}, if the noise were exact.")
+    return [
+        f"written: {len(listed)} noisy tables and {INDEX} in {output}",
+        f"{answers.privacy_text(mechanism, REPORTED_DELTA)[:-1]}, if the noise were exact.",
+    ]
 
 
 def read_mechanism(path: str) -> tuple[Mechanism, Asked]:

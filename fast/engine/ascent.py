@@ -127,11 +127,10 @@ def _better_solution(first: Solution, second: Solution) -> Solution:
 def remaining_limits(limits: loop.Limits, first: Solution) -> loop.Limits | None:
     """Return the limits of a second run, its progress numbered on from the first; None where nothing is left."""
     steps, tell = limits.max_iterations - first.iterations, limits.callback
-    seconds = None if limits.time_limit is None else limits.time_limit - first.seconds
-    if steps <= 0 or (seconds is not None and seconds <= 0):
+    if steps <= 0 or limits.deadline.passed:
         return None
     following = None if tell is None else (lambda news: tell(_continued_progress(news, first)))
-    return replace(limits, max_iterations=steps, time_limit=seconds, callback=following)
+    return replace(limits, max_iterations=steps, callback=following)
 
 
 def _continued_progress(news: Progress, first: Solution) -> Progress:

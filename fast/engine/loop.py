@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InputTypeError
-from dualmech.progress import Callback, Progress, Status
+from dualmech.progress import NEVER, Callback, Deadline, Progress, Status
 from dualmech.solution import Solution, judged_solution
 
 MOST_STEPS = 1000  # steps of a run whose user does not say how many
@@ -24,11 +25,11 @@ MARGIN = 0.5  # share of the tolerance that a solver aims at; the rest is for th
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """The limits of a run: the gap to prove, steps, seconds, and a callback for progress."""
+    """The limits of a run: the gap to prove, steps, the moment to end, and a callback for progress."""
 
     tol: float
     max_iterations: int = MOST_STEPS
-    time_limit: float | None = None
+    deadline: Deadline = NEVER
     callback: Callback | None = None
     steps_given: bool = False
 
@@ -40,13 +41,13 @@ class Limits:
         time_limit: float | None = None,
         callback: Callback | None = None,
     ) -> Limits:
-        """Return the limits of a user's options; refuse those that are not allowed."""
+        """Return the limits of a user's options, the time counted from now; refuse those that are not allowed."""
         if callback is not None and not callable(callback):
             raise InputTypeError(f"callback must be callable, got {type(callback).__name__}")
         return cls(
             validate.positive_number(tol=tol),
             MOST_STEPS if max_iterations is None else validate.size(max_iterations=max_iterations),
-            None if time_limit is None else validate.positive_number(time_limit=time_limit),
+            Deadline.of(time_limit),
             callback,
             max_iterations is not None,
         )
@@ -133,8 +134,7 @@ def run(
         if len(history) - last_gain >= patience:
             reason = Status.STALLED
             break
-        out_of_time = limits.time_limit is not None and history[-1].seconds >= limits.time_limit
-        if iteration >= limits.max_iterations or out_of_time:
+        if iteration >= limits.max_iterations or _out_of_time(limits.deadline, history):
             reason = Status.STEPS_EXHAUSTED
             break
         try:
@@ -143,3 +143,11 @@ def run(
             reason = Status.STALLED
             break
     return Outcome(primal, dual, reason, iteration, time.perf_counter() - begun, tuple(history))
+
+
+def _out_of_time(deadline: Deadline, history: list[Progress]) -> bool:
+    """Whether there is no time for another step like the last one, and for the judge, who takes a short one."""
+    if (left := deadline.left) is None:
+        return False
+    steps = [later.seconds - earlier.seconds for earlier, later in itertools.pairwise(history)] or [0.0]
+    return left <= steps[-1] + min(steps)

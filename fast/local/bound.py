@@ -19,6 +19,7 @@ import scipy.linalg
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalStrategy
+from dualmech.progress import NEVER, Deadline
 from dualmech.validate import Array
 
 GROWTH = 8.0  # factor on t from one centre to the next
@@ -70,20 +71,27 @@ class BoundProgram:
         return np.asarray(self.constant + (product + product.T) / 2)
 
 
-def improve_bound(problem: LocalStrategy, dual: LocalDual) -> LocalDual:
-    """Return dual weights with the same Z, and the least costs that multipliers prove for it."""
+def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = NEVER) -> LocalDual:
+    """Return dual weights with the same Z, and the least costs that multipliers prove for it, or that time allows."""
     prior = problem.prior if dual.prior is None else dual.prior
     unit = float(np.linalg.norm(dual.matrix))
     try:
-        costs, relaxation = least_relaxed_costs(dual.matrix / unit, len(prior) * prior, problem.epsilon)
+        costs, relaxation = least_relaxed_costs(
+            dual.matrix / unit, len(prior) * prior, problem.epsilon, deadline
+        )
     except np.linalg.LinAlgError:
         return replace(dual, relaxation=Relaxation.of(len(prior)))
     scaled = {each.name: getattr(relaxation, each.name) * unit**2 for each in fields(relaxation)}
     return replace(dual, costs=costs * unit**2, relaxation=Relaxation(**scaled))
 
 
-def least_relaxed_costs(matrix: Array, share: Array, epsilon: float) -> tuple[Array, Relaxation]:
-    """Return the least costs that the multipliers allow for a Z of norm 1, and the multipliers."""
+def least_relaxed_costs(
+    matrix: Array, share: Array, epsilon: float, deadline: Deadline = NEVER
+) -> tuple[Array, Relaxation]:
+    """Return the least costs that the multipliers allow for a Z of norm 1, and the multipliers.
+
+    Every point on the way is allowed; when time is up, the last one is returned.
+    """
     size = len(share)
     program = BoundProgram.of(matrix, share, epsilon)
     free = 2 * size
@@ -92,6 +100,8 @@ def least_relaxed_costs(matrix: Array, share: Array, epsilon: float) -> tuple[Ar
     price[:size] = 1.0
     weight = len(values) / float(values[:size].sum())
     for _ in range(STEPS):
+        if deadline.passed:
+            break
         change, decrement = _newton(program, values, weight * price, free)
         values = _line_search(program, values, weight * price, change, free)
         if decrement < NEAR:

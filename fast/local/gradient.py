@@ -123,9 +123,7 @@ class _Log:
     @property
     def full(self) -> bool:
         """Whether the steps or the time allowed have run out."""
-        limit, most = self.limits.time_limit, self.limits.max_iterations
-        late = limit is not None and time.perf_counter() - self.began >= limit
-        return late or len(self.history) >= most
+        return self.limits.deadline.passed or len(self.history) >= self.limits.max_iterations
 
     def add(self, objective: float) -> None:
         """Note a step."""

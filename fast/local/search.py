@@ -7,7 +7,6 @@ with a violated dual constraint are added. The answer is good; the bound is vali
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import partial
 
@@ -44,21 +43,15 @@ def search(
 
     Where it is 0, the gap is to what local search suggests as a bound, which proves nothing.
     """
-    began = time.perf_counter()
-    share = replace(
-        limits, callback=None, time_limit=None if limits.time_limit is None else SHORT * limits.time_limit
-    )
+    share = replace(limits, callback=None, deadline=limits.deadline.after(SHORT))
     sets = first_sets(gradient.descend(problem, share, rng)[0], problem.epsilon)
     weights = np.full(len(sets), len(frame.share) / len(sets))
     weights = points.balance_columns(weights, patterns.rows(sets, problem.epsilon))
-    left = limits.time_limit
-    if left is not None:
-        left = max(left - (time.perf_counter() - began), 1e-3)
     known = bound / frame.unit**2
     return loop.run(
         _solve_and_search(frame, known, rng, points.start(frame, sets, weights), COARSE, np.inf, 0),
         partial(_step, frame, known, rng),
-        replace(limits, time_limit=left),
+        limits,
         margin=1.0,
     )
 

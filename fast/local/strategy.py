@@ -27,6 +27,8 @@ LARGEST_EXACT = 24  # user types up to which ``exact`` may be asked for
 MARGIN, ATTEMPTS = 0.5, 4
 """Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""
 
+SEARCHING = 0.5  # share of the time for the patterns, where the rest is for a bound on all of them
+
 SEARCHED = "Patterns were searched for, not priced all: the strategy is the best one found, and the bound may be loose."
 
 
@@ -77,10 +79,7 @@ def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> So
     begin: Columns | None = None
     history: tuple[Progress, ...] = ()
     for _ in range(ATTEMPTS):
-        left = limits.time_limit
-        if left is not None:
-            left = max(left - (time.perf_counter() - started), 1e-3)
-        outcome = columns.generate(frame, replace(limits, tol=aim, time_limit=left), begin)
+        outcome = columns.generate(frame, replace(limits, tol=aim), begin)
         best, history = outcome.dual, (*history, *outcome.history)
         answer = answers.best(
             problem,
@@ -108,13 +107,15 @@ def _by_search(
     began = time.perf_counter()
     few = problem.user_types <= patterns.EXACT
     bound = 0.0 if few else strategies.trace_bound(problem.root, problem.epsilon)
-    outcome = search.search(problem, frame, replace(limits, tol=MARGIN * limits.tol), rng, bound)
+    searching = limits.deadline if few else limits.deadline.after(SEARCHING)
+    within = replace(limits, tol=MARGIN * limits.tol, deadline=searching)
+    outcome = search.search(problem, frame, within, rng, bound)
     last = outcome.dual if few else outcome.primal
     dual = answers.dual(frame, last.point, last.view)
     return answers.best(
         problem,
         answers.strategies(problem, frame, outcome.primal.point),
-        dual if few else local_bound.improve_bound(problem, dual),
+        dual if few else local_bound.improve_bound(problem, dual, limits.deadline),
         tol=limits.tol,
         otherwise=outcome.reason or Status.STALLED,
         message=SEARCHED,

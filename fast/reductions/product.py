@@ -29,9 +29,6 @@ def solve(
         if factor in known:
             continue
         own = replace(limits, tol=share_of(problem, limits.tol))
-        if limits.time_limit is not None:
-            left = limits.time_limit - (time.perf_counter() - began)
-            own = replace(own, time_limit=max(left, 1e-3))
         known[factor] = solver(factor.geometry, factor, own, method=method)
     answers = [known[factor] for factor in factors]
     answer = combine_factors(problem, answers, type(answers[0].dual), limits.tol)

@@ -40,18 +40,20 @@ def solve(
         weights = np.maximum(outcome.dual.dual, 0.0)
         return outcome.primal.answer * program.units, weights / weights.sum(), outcome.iterations
 
-    def out_of_time() -> bool:
-        return limits.time_limit is not None and time.perf_counter() - began > limits.time_limit
-
+    alone = replace(limits, tol=ALONE)
     point, dual, steps = best_split(
-        problem, limits.tol, lambda own: dense.solve(own, loop.Limits(ALONE)), solve_levels, out_of_time
+        problem,
+        limits.tol,
+        lambda own: dense.solve(own, alone),
+        solve_levels,
+        lambda: limits.deadline.passed,
     )
     return judged_solution(
         problem,
         point,
         dual,
         tol=limits.tol,
-        otherwise=Status.STALLED,
+        otherwise=Status.STEPS_EXHAUSTED if limits.deadline.passed else Status.STALLED,
         message=LOOSE,
         iterations=steps,
         seconds=time.perf_counter() - began,

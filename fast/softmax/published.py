@@ -176,7 +176,7 @@ def _optimise(
             if found is None:
                 return Ending(point, Status.NON_FINITE, "", iteration, seconds, tuple(history))
         point = found
-        if limits.time_limit is not None and seconds >= limits.time_limit:
+        if limits.deadline.passed:
             break
     return Ending(point, Status.STEPS_EXHAUSTED, "", iteration, seconds, tuple(history))
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
-from dualmech.progress import Status
+from dualmech.progress import Deadline, Status
 from dualmech.reference.engine import backends
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
@@ -32,11 +32,11 @@ Step = tuple[float, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackendRequest:
-    """A backend, the gap to prove with it, the seconds it may take, and its own options."""
+    """A backend, the gap to prove with it, when it must end, and its own options."""
 
     backend: str
     tol: float
-    time_limit: float | None
+    deadline: Deadline
     options: dict[str, Any]
     began: float
 
@@ -52,9 +52,16 @@ class BackendRequest:
         """Check what was asked; the time counts from here."""
         name = backends.backend_name(backend, cones)
         tol = backends.tolerance(name) if tol is None else validate.positive_number(tol=tol)
+        deadline = Deadline.of(time_limit)
         if time_limit is not None:
-            time_limit = validate.positive_number(time_limit=time_limit)
-        return cls(name, tol, time_limit, options, time.perf_counter())
+            backends.check_time_limit(name)
+        return cls(name, tol, deadline, options, time.perf_counter())
+
+    @property
+    def time_left(self) -> float | None:
+        """The limit on seconds of a part that begins now."""
+        left = self.deadline.left
+        return None if left is None else max(left, backends.SHORTEST)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +128,7 @@ class Statement:
 
     def formulate(self, problem: Any, formulation: str | None = None, **options: Any) -> cp.Problem:
         """State the problem over its own arrays; see `dualmech.reference.formulate`."""
-        return self.write(problem, self._formulation_name(problem, formulation), **self._with_orbits(options))
+        return self.write(problem, self.formulation_name(problem, formulation), **self._with_orbits(options))
 
     def solve(
         self,
@@ -136,7 +143,7 @@ class Statement:
     ) -> Solution:
         """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
         assert self.read is not None
-        name = self._formulation_name(problem, formulation)
+        name = self.formulation_name(problem, formulation)
         own = self._with_orbits({} if orbits is None else {"orbits": orbits})
         request = BackendRequest.of(backend, self.cones(problem)[name], tol, time_limit, options)
         found = self.read(problem, name, request, **own)
@@ -145,7 +152,8 @@ class Statement:
         answer = solve(found, request)
         return replace(answer, solver=f"{answer.solver}:{name}")
 
-    def _formulation_name(self, problem: Any, formulation: str | None) -> str:
+    def formulation_name(self, problem: Any, formulation: str | None = None) -> str:
+        """Return the name of a formulation, the default where none is named; refuse one that there is not."""
         known = self.cones(problem)
         return (
             next(iter(known)) if formulation is None else validate.choice([*known], formulation=formulation)
@@ -165,7 +173,7 @@ def solve(reading: Readout, request: BackendRequest) -> Solution:
     if steps is None:
         steps = _accuracies(tol, fixed=not backends.accuracy(name, tol).keys() - options.keys())
     run = partial(backends.run, reading.program, name, options=options)
-    answer = _best(steps, run, partial(_read, reading, name, tol), tol, request.time_limit)
+    answer = _best(steps, run, partial(_read, reading, name, tol), tol, request.deadline)
     return judged_solution(
         reading.scaled.problem,
         answer.primal,
@@ -230,21 +238,19 @@ def _best(
     run: Callable[..., backends.BackendRun],
     read: Callable[[backends.BackendRun], Answer],
     tol: float,
-    time_limit: float | None,
+    deadline: Deadline,
 ) -> Answer:
     """Take one step after another until the judge grants the tolerance, and return the best answer.
 
-    CVXPY compiles once, and a backend that can starts where it ended. A later step that fails is ignored.
+    CVXPY compiles once, and a backend that can starts where it ended. A later step that fails is ignored. All share
+    the time, the first of them even where none is left.
     """
     answers: list[Answer] = []
-    began, left = time.perf_counter(), time_limit
     for accuracy, note in steps:
-        if answers and time_limit is not None:
-            left = time_limit - (time.perf_counter() - began)
-            if left <= 0:
-                break
+        if answers and deadline.passed:
+            break
         try:
-            answer = read(run(tol=accuracy, time_limit=left))
+            answer = read(run(tol=accuracy, deadline=deadline))
         except BackendError:
             if not answers:
                 raise
@@ -255,7 +261,7 @@ def _best(
             break
     best = min(answers, key=lambda answer: answer.gap)
     iterations = sum(answer.outcome.iterations for answer in answers)
-    exhausted = answers[-1].outcome.exhausted or (left is not None and left <= 0)
+    exhausted = answers[-1].outcome.exhausted or deadline.passed
     return replace(best, outcome=replace(best.outcome, iterations=iterations, exhausted=exhausted))
 
 

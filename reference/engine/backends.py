@@ -15,6 +15,7 @@ import numpy as np
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 
 from dualmech.errors import BackendError, InputTypeError
+from dualmech.progress import NEVER, Deadline
 
 SEMIDEFINITE = frozenset({"PSD"})  # the cone that every statement of fitness for use needs
 
@@ -28,6 +29,8 @@ TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs"}
 
 DISTRIBUTIONS = {"COPT": "coptpy", "SDPA": "sdpa-python"}
 """Packages that are not named as the backend that they bring."""
+
+SHORTEST = 1e-9  # seconds that a backend is given where none are left: 0 would not limit it
 
 SCS_INTERRUPTED = -5  # the status by which SCS reports that Ctrl-C ended it
 
@@ -100,7 +103,7 @@ def run(
     backend: str,
     *,
     tol: float,
-    time_limit: float | None = None,
+    deadline: Deadline = NEVER,
     options: Mapping[str, Any] | None = None,
 ) -> BackendRun:
     """Solve a program, whatever the outcome; the answer is left in its variables.
@@ -111,17 +114,19 @@ def run(
     - `program`: what to solve;
     - `backend`: a name that `backend_name` returned;
     - `tol`: gap that the judge is to prove;
-    - `time_limit`: seconds, for the backends that have such a limit;
+    - `deadline`: when to end, for the backends that have a limit on seconds; what CVXPY takes to compile counts;
     - `options`: the backend's own options; they overrule those that `tol` chose.
     """
-    settings = {**accuracy(backend, tol), **_limit(backend, time_limit), **(options or {})}
     began = time.perf_counter()
     # CVXPY evaluates the objective where the backend ended, be it outside the domain of a logarithm.
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         # An inaccurate ending becomes the solution's status, and the judge says how inaccurate it is.
         warnings.filterwarnings("ignore", message="Solution may be inaccurate")
         try:
+            settings = {**accuracy(backend, tol), **_limit(program, backend, deadline), **(options or {})}
             program.solve(solver=backend, verbose=False, warm_start=True, **settings)
+        except BackendError:
+            raise
         except Exception as error:
             if _was_interrupted(error):
                 raise KeyboardInterrupt from error
@@ -132,14 +137,21 @@ def run(
     return BackendRun(status, limited, int(count or 0), time.perf_counter() - began)
 
 
-def _limit(backend: str, seconds: float | None) -> dict[str, float]:
-    if seconds is None:
+def _limit(program: cp.Problem, backend: str, deadline: Deadline) -> dict[str, float]:
+    """Return the option that ends a backend in time, counted once CVXPY has compiled the program and kept it."""
+    if deadline.left is None:
         return {}
+    check_time_limit(backend)
+    program.get_problem_data(backend)
+    return {TIME_LIMITS[backend]: max(deadline.left or 0.0, SHORTEST)}
+
+
+def check_time_limit(backend: str) -> None:
+    """Raise `BackendError` for a backend that has no limit on seconds."""
     if backend not in TIME_LIMITS:
         raise BackendError(
             f"time_limit is known for {_join_names(TIME_LIMITS)}, not for {backend}; pass that backend's own option"
         )
-    return {TIME_LIMITS[backend]: seconds}
 
 
 def _cones(name: str) -> set[str]:

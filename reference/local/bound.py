@@ -67,7 +67,9 @@ def lower_bound(
     request = attempts.BackendRequest.of(backend, backends.SEMIDEFINITE, tol, time_limit, options)
     scaled = StrategyUnits.of(average, np.zeros((0, average.user_types)))
     program = relaxation(scaled.root @ scaled.basis, scaled.basis, scaled.share, average.epsilon)
-    outcome = backends.run(program, request.backend, tol=request.tol, time_limit=time_limit, options=options)
+    outcome = backends.run(
+        program, request.backend, tol=request.tol, deadline=request.deadline, options=options
+    )
     known = {constraint.label: constraint.dual_value for constraint in program.constraints}
     if any(value is None for value in known.values()):
         raise BackendError(

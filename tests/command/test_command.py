@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import io
-import os
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -442,27 +440,6 @@ def test_a_terminal_without_greek_letters_gets_question_marks(monkeypatch: pytes
     stream = io.TextIOWrapper(written, encoding="ascii")
     assert main_writes_to(stream, monkeypatch, "explain", "prefix:2") == 0
     assert b"exactly 4/3" in written.getvalue() and b"?" in written.getvalue()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_an_interrupt_leaves_no_file_and_status_130(tmp_path: Path) -> None:
-    """Interrupt from inside the solve, at a known moment, as Ctrl-C would."""
-    code = (
-        "import signal, sys\n"
-        "from dualmech.fast.engine import newton, fixed_point\n"
-        "def interrupted(*arguments):\n"
-        "    signal.raise_signal(signal.SIGINT)\n"
-        "newton.step = fixed_point.step = interrupted\n"
-        "from dualmech.crosscheck.command.main import main\n"
-        "sys.argv = ['dualmech', 'solve', 'prefix:8', '-o', 'out.npz']\n"
-        "main()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode in (130, -signal.SIGINT)
-    assert not list(tmp_path.iterdir())
-    assert "Traceback" not in done.stderr
 
 
 class TestOutputThatCannotBeWritten:

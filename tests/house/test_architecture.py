@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import dualmech
+from dualmech import crosscheck
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {
@@ -138,6 +139,24 @@ def test_the_package_shows_public_names_and_no_modules_of_its_own_business() -> 
 def test_importing_the_package_loads_nothing_else() -> None:
     said = "import sys, dualmech; print(sorted(name for name in ('numpy', 'scipy', 'cvxpy') if name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", said], capture_output=True, text=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("line", ["--version", "--help", "solve --help", "crosscheck --help"])
+def test_help_loads_nothing_that_computes(line: str) -> None:
+    code = (
+        "import sys\n"
+        "from dualmech.crosscheck.command.main import app\n"
+        f"app({line.split()!r}, standalone_mode=False)\n"
+        "print('loaded:', [each for each in ('numpy', 'scipy', 'cvxpy') if each in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
+def test_what_crosscheck_offers_is_loaded_when_it_is_used() -> None:
+    offered = [name for name in dir(crosscheck) if not name.startswith("_")]
+    assert {"Agreement", "compare", "judge"} <= {*offered}
+    assert all(getattr(crosscheck, name) is not None for name in offered)
 
 
 def test_every_loaded_module_is_dualmechs_and_loaded_once() -> None:

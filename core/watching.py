@@ -1,0 +1,118 @@
+"""A line on standard error that says how far a run is: updated in place in a terminal, now and then elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dualmech.progress import Callback, Progress
+
+EVERY = 1.0  # seconds between two lines where nothing can be updated in place
+
+
+class Line:
+    """What is said of a run: in words, or as the news of a step, which it takes as a callback does."""
+
+    def __init__(self, show: Callable[[str], None], what: str, then: Callback | None = None) -> None:
+        self.what, self._show, self._then = what, show, then
+        show(what)
+
+    def say(self, what: str) -> None:
+        """Say what runs now."""
+        self.what = what
+        self._show(what)
+
+    def __call__(self, news: Progress) -> None:
+        """Say how far it is, and hand the news on."""
+        self._show(f"{self.what}: {news_text(news)}")
+        if self._then is not None:
+            self._then(news)
+
+
+def news_text(news: Progress) -> str:
+    """Return the news of a step in words: both sides, what is between them, and how many steps it took.
+
+    Examples
+    --------
+    >>> from dualmech.progress import Progress
+    >>> news_text(Progress(7, 4.4579, 4.4578, 2.2e-5, 0.1))
+    'step 7, objective 4.4579, bound 4.4578, gap 2.2e-05'
+    """
+    sides = f"objective {news.objective:.6g}, bound {news.lower_bound:.6g}"
+    return f"step {news.iteration}, {sides}, gap {news.gap:.1e}"
+
+
+def verbosely(verbose: bool, what: str, callback: Callback | None = None) -> Any:
+    """Return the context of a run that is watched if that was asked for; it yields the callback to run it with."""
+    return watching(what, callback) if verbose else contextlib.nullcontext(callback)
+
+
+def passing(what: str) -> contextlib.AbstractContextManager[Line]:
+    """Return the same for the command line: in a terminal alone, which keeps nothing of it."""
+    return watching(what, transient=True, always=False)
+
+
+@contextlib.contextmanager
+def watching(
+    what: str, callback: Callback | None = None, *, transient: bool = False, always: bool = True
+) -> Iterator[Line]:
+    """Show a line while the block runs, with what runs, its news and its seconds; yields what to tell them to.
+
+    - `what`: what runs;
+    - `callback`: what the news are handed on to;
+    - `transient`: whether a terminal keeps nothing of the line;
+    - `always`: whether lines are written where standard error is no terminal: one a second at most, and one at the
+      end.
+    """
+    from rich.console import Console
+
+    error = Console(stderr=True, highlight=False)
+    if error.is_terminal and not error.is_dumb_terminal:
+        with _in_place(error, transient) as show:
+            yield Line(show, what, callback)
+    elif always:
+        with _now_and_then(error) as show:
+            yield Line(show, what, callback)
+    else:
+        yield Line(lambda text: None, what, callback)
+
+
+@contextlib.contextmanager
+def _in_place(error: Console, transient: bool) -> Iterator[Callable[[str], None]]:
+    from rich.progress import Progress as Display
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
+    columns = (SpinnerColumn(finished_text=" "), text, TimeElapsedColumn())
+    # Output of others is left alone: what goes to a file must not appear here instead.
+    with Display(
+        *columns, console=error, transient=transient, redirect_stdout=False, redirect_stderr=False
+    ) as display:
+        task = display.add_task("", total=1)
+        yield lambda text: display.update(task, description=text)
+        display.update(task, completed=1)
+
+
+@contextlib.contextmanager
+def _now_and_then(error: Console) -> Iterator[Callable[[str], None]]:
+    began = time.perf_counter()
+    written, latest = began, ""
+
+    def write() -> None:
+        error.print(f"{latest}, {time.perf_counter() - began:.1f} s", markup=False, soft_wrap=True)
+
+    def show(text: str) -> None:
+        nonlocal written, latest
+        latest = text
+        if time.perf_counter() - written >= EVERY:
+            written = time.perf_counter()
+            write()
+
+    yield show
+    write()

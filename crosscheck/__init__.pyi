@@ -1,0 +1,8 @@
+"""What `dualmech.crosscheck` offers, each loaded when it is first used; `crosscheck/__init__.py` reads this list."""
+
+from .agreement import Agreement as Agreement
+from .agreement import Comparison as Comparison
+from .agreement import compare as compare
+from .judging import Judgement as Judgement
+from .judging import covariance_of_strategy as covariance_of_strategy
+from .judging import judge as judge

@@ -1,0 +1,105 @@
+"""Ctrl-C, and other ends that a run does not choose: one line, no trace, the status of a shell, and nothing left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+
+LINE = "dualmech: interrupted\n"
+READY = "sys.stderr.write('ready\\n'); sys.stderr.flush()\n"
+UNINTERRUPTIBLE = "sum(itertools.repeat(1))\n"  # a loop in C that never looks at signals, nor lets others run
+
+MOMENTS = {
+    "starting up": (
+        "class Finder:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'numpy':\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    ),
+    "solving": (
+        "from dualmech.fast.engine import newton, fixed_point\n"
+        "def interrupted(*arguments):\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "newton.step = fixed_point.step = interrupted\n"
+    ),
+    "writing": (
+        "import numpy as np\n"
+        "def interrupted(*arguments, **options):\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "np.lib.format.write_array = interrupted\n"
+    ),
+    "raised by a backend": (
+        "from dualmech.fast.engine import newton, fixed_point\n"
+        "def interrupted(*arguments):\n"
+        "    raise KeyboardInterrupt\n"
+        "newton.step = fixed_point.step = interrupted\n"
+    ),
+}
+
+
+def started(code: str, folder: Path) -> subprocess.Popen[str]:
+    """Start the command, as its script does, after some code of a test."""
+    whole = (
+        "import itertools, os, signal, sys, time\n"
+        f"{code}"
+        "from dualmech.crosscheck.command import entry\n"
+        "sys.argv = ['dualmech', 'solve', 'prefix:4', '-o', 'out.npz']\n"
+        "entry.main()\n"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", whole], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def in_place_of_the_command(code: str) -> str:
+    """Return code that makes other code the command's work."""
+    lines = "".join(f"        {line}\n" for line in code.splitlines())
+    return f"class Work:\n    def main():\n{lines}sys.modules['dualmech.crosscheck.command.main'] = Work\n"
+
+
+@pytest.mark.parametrize("moment", MOMENTS.values(), ids=[*MOMENTS])
+def test_an_interrupt_is_one_line_and_status_130_and_leaves_no_file(moment: str, tmp_path: Path) -> None:
+    process = started(moment, tmp_path)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", LINE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_never_looks_at_signals_is_killed(tmp_path: Path) -> None:
+    process = started(in_place_of_the_command(READY + UNINTERRUPTIBLE), tmp_path)
+    assert process.stderr is not None and process.stderr.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", LINE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_work_ends_with_the_process_that_was_started(tmp_path: Path) -> None:
+    process = started(in_place_of_the_command(READY + "time.sleep(600)\n"), tmp_path)
+    assert process.stderr is not None and process.stderr.readline() == "ready\n"
+    process.kill()
+    # Both hold the other end of the pipe: it closes once both are gone.
+    assert process.communicate(timeout=60) == ("", "")
+
+
+@pytest.mark.parametrize("end", [signal.SIGSEGV, signal.SIGTERM])
+def test_an_end_by_another_signal_is_passed_on(end: signal.Signals, tmp_path: Path) -> None:
+    process = started(in_place_of_the_command(f"os.kill(os.getpid(), {int(end)})\n"), tmp_path)
+    process.communicate(timeout=60)
+    assert process.returncode == -end
+
+
+def test_where_interrupts_are_ignored_they_stay_so(tmp_path: Path) -> None:
+    """As of a command that a shell runs in the background."""
+    work = in_place_of_the_command("signal.raise_signal(signal.SIGINT)\nsys.exit(7)\n")
+    process = started("signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + work, tmp_path)
+    process.communicate(timeout=60)
+    assert process.returncode == 7

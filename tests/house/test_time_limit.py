@@ -1,0 +1,101 @@
+"""A limit on seconds: one moment for all parts of a run, after which what was found is returned, judged."""
+
+from __future__ import annotations
+
+import itertools
+import types
+import warnings
+from typing import Any
+
+import cvxpy as cp
+import pytest
+
+import dualmech as dm
+from dualmech import fast, progress, reference
+from dualmech.crosscheck.conformance import ConformanceCase
+from dualmech.fast.engine import loop
+
+NO_TIME = 1e-9
+
+PRODUCT = dm.FitnessForUse(dm.workloads.kron(dm.workloads.prefix(4), dm.workloads.cdf(5)), targets=1.0)
+TABLES = dm.workloads.query_tables({"a": 5, "b": 3}, {"a": dm.workloads.prefix(5)}, ways=(1, 2))
+STAGED = dm.FitnessForUse(dm.Workload([[1, 0, 0], [1, 1, 0], [0, 0, 1]]), targets=[1, 1, 4])
+
+RUNS = {
+    "product": lambda layer: layer.solve(PRODUCT, time_limit=NO_TIME),
+    "split": lambda layer: layer.solve(
+        dm.FitnessForUse(TABLES, {1: 1.0, 2: 4.0}, geometry="split"), time_limit=NO_TIME
+    ),
+    "refinement": lambda layer: layer.refine(STAGED, time_limit=NO_TIME),
+}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time that goes on by a second whenever a deadline looks at it."""
+    ticks = itertools.count(1)
+    made = types.SimpleNamespace(perf_counter=lambda: float(next(ticks)))
+    monkeypatch.setattr(progress, "time", made)
+
+
+def quietly(run: Any, *arguments: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dm.UncertifiedWarning)
+        return run(*arguments)
+
+
+def test_every_family_returns_what_it_has(case: ConformanceCase) -> None:
+    answer = quietly(lambda: fast.solve(case.make(), time_limit=NO_TIME))
+    assert answer.certificate.feasible
+    assert answer.status in (dm.Status.STEPS_EXHAUSTED, dm.Status.CERTIFIED, dm.Status.ROUNDING)
+
+
+@pytest.mark.parametrize("layer", [fast, reference], ids=["fast", "reference"])
+@pytest.mark.parametrize("run", RUNS.values(), ids=[*RUNS])
+def test_all_parts_of_a_run_share_it(run: Any, layer: Any) -> None:
+    answer = quietly(run, layer)
+    solution = getattr(answer, "solution", answer)
+    assert solution.certificate.feasible and solution.mechanism.rho > 0
+    assert solution.status is dm.Status.STEPS_EXHAUSTED
+    assert solution.iterations <= 4  # each part has begun, and no more
+
+
+def test_a_refinement_that_ends_early_says_so() -> None:
+    answer = quietly(lambda: fast.refine(STAGED, time_limit=NO_TIME))
+    assert len(answer.stages) == 1 and not answer.certified
+
+
+def test_steps_end_when_time_is_up_and_no_sooner(clock: None) -> None:
+    steps: list[int] = []
+    for seconds in (3.0, 6.0, 1e6):
+        limits = loop.Limits.validated(1e-12, time_limit=seconds)
+        problem = dm.FitnessForUse(dm.workloads.prefix(16), targets=1.0)
+        steps.append(quietly(fast.SOLVERS[dm.FitnessForUse], problem, limits).iterations)
+    assert steps[0] < steps[1] < steps[2]
+
+
+def test_what_cvxpy_takes_to_compile_counts(clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+    solve = cp.Problem.solve
+
+    def noted(self: cp.Problem, *arguments: Any, **options: Any) -> Any:
+        given.append(options["time_limit"])
+        return solve(self, *arguments, **options)
+
+    monkeypatch.setattr(cp.Problem, "solve", noted)
+    reference.solve(STAGED, time_limit=1000.0)
+    assert 0 < given[0] < 1000
+
+
+def test_attempts_share_it(clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that does not satisfy the judge is asked for again, in the time that is left."""
+    given: list[float] = []
+    run = reference.backends.run
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        given.append(options["deadline"].left)
+        return run(*arguments, **options)
+
+    monkeypatch.setattr(reference.backends, "run", noted)
+    quietly(lambda: reference.solve(STAGED, tol=1e-15, time_limit=1000.0))
+    assert len(given) > 1 and given == sorted(given, reverse=True) and given[-1] < given[0]

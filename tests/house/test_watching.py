@@ -1,0 +1,152 @@
+"""The line that says how far a run is: what it says, where it is written, and what it leaves alone."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import dualmech as dm
+from dualmech import fast, reference, watching
+from dualmech.crosscheck.command import main as command
+from dualmech.progress import Deadline, Progress
+
+NEWS = Progress(7, 4.4579, 4.4578, 2.2e-5, 0.1)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@contextlib.contextmanager
+def terminal() -> Iterator[Terminal]:
+    """Make standard error a terminal."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TERM", "xterm")
+        patch.setenv("COLUMNS", "100")
+        patch.setattr(sys, "stderr", made := Terminal())
+        yield made
+
+
+def problem() -> dm.FitnessForUse:
+    return dm.FitnessForUse(dm.workloads.prefix(4), targets=1.0)
+
+
+RUNS: dict[str, Callable[..., Any]] = {
+    "fast": lambda **options: fast.solve(problem(), **options),
+    "refine": lambda **options: fast.refine(problem(), **options),
+    "reference": lambda **options: reference.solve(problem(), **options),
+    "refine through CVXPY": lambda **options: reference.refine(problem(), **options),
+}
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=[*RUNS])
+def test_nothing_is_written_unless_asked_and_one_line_where_it_is(
+    run: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "EVERY", 1e9)
+    run()
+    assert capsys.readouterr() == ("", "")
+    run(verbose=True)
+    out, err = capsys.readouterr()
+    assert out == "" and len(err.splitlines()) == 1 and err.endswith(" s\n")
+
+
+@pytest.mark.parametrize("name", ["fast", "refine"])
+def test_the_last_line_has_both_sides_and_the_gap(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[Progress] = []
+    RUNS[name](verbose=True, callback=told.append)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert watching.news_text(told[-1]) in last
+
+
+def test_a_terminal_sees_one_line_updated_in_place() -> None:
+    with terminal() as shown:
+        fast.solve(problem(), verbose=True)
+    seen = shown.getvalue()
+    assert seen.count("\n") == 1 and "\x1b[2K" in seen
+    assert "objective" in seen and "gap" in seen
+
+
+def test_the_backend_and_its_formulation_are_named() -> None:
+    with terminal() as shown:
+        reference.solve(problem(), verbose=True)
+    assert "CLARABEL: schur" in shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        (dm.TotalVariance(dm.workloads.prefix(2)), "SCS: gram"),
+        (dm.PrivacyFirst(dm.workloads.prefix(2), 1.0, 2.0), "SCS: schur"),
+        (dm.PrivacyFirst(dm.workloads.marginals([2, 2], ways=(1,)), 1.0, 2.0), "SCS: schur"),
+        (dm.QueryWeighting(dm.workloads.prefix(2), [[1, 0], [0, 1]]), "SCS: inv_pos"),
+        (dm.FitnessForUse(dm.workloads.kron(dm.workloads.prefix(2), dm.workloads.prefix(2)), 1.0), "SCS"),
+    ],
+)
+def test_every_problem_has_a_program_name(asked: Any, name: str) -> None:
+    assert reference.program_name(asked, backend="SCS") == name
+
+
+def test_elsewhere_lines_come_once_in_a_while(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for every, lines in ((1e9, 1), (0.0, 4)):
+        monkeypatch.setattr(watching, "EVERY", every)
+        with watching.watching("run") as line:
+            line(NEWS)
+            line(NEWS)
+        assert len(capsys.readouterr().err.splitlines()) == lines
+
+
+def test_an_error_ends_the_line_and_is_raised() -> None:
+    with terminal() as shown, pytest.raises(ZeroDivisionError), watching.passing("run"):
+        raise ZeroDivisionError
+    assert shown.getvalue().endswith("\x1b[2K")  # nothing of it is kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["solve", "prefix:4"], ["stating the problem", "solving"]),
+        (["solve", "prefix:4", "--layer", "reference"], ["CLARABEL: schur"]),
+        (["solve", "prefix:4", "--refine"], ["refining"]),
+        (["explain", "prefix:2"], ["solving", "fractions"]),
+        (["crosscheck", "--quick"], ["loading", "the first row", "rows, gap"]),
+    ],
+)
+def test_a_command_says_what_it_does_on_standard_error_alone(
+    arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[str] = []
+
+    class Noted(watching.Line):
+        def __init__(self, show: Callable[[str], None], *given: Any) -> None:
+            def note(text: str) -> None:
+                shown.append(text)
+                show(text)
+
+            super().__init__(note, *given)
+
+    with terminal() as kept, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watching, "Line", Noted)
+        command.app(arguments, standalone_mode=False)
+    assert all(any(each in text for text in shown) for each in words)
+    assert kept.getvalue().endswith("\x1b[2K")
+    assert "\x1b[2K" not in capsys.readouterr().out
+
+
+class TestDeadline:
+    def test_time_without_a_limit_never_runs_out(self) -> None:
+        assert Deadline.of(None).left is None and not Deadline.of(None).passed
+        assert not Deadline.of(None).after(0.5).passed
+
+    def test_a_share_of_the_time_ends_before_the_whole(self) -> None:
+        whole = Deadline.of(1e3)
+        half, rest = whole.after(0.5).left, whole.left
+        assert half is not None and rest is not None and 0 < half <= rest / 2 + 1 < rest
