@@ -50,7 +50,9 @@ class BasedPoint:
                 given = len(own) if isinstance(own, tuple) else type(own).__name__
                 raise InvalidInputError(f"{name} must be {len(blocks)} items, got {given}")
         found = zip(blocks, self.covariances, self.bases, strict=True)
-        return BlockPoint(self.levels, tuple(block.covariance_from_basis(own, basis) for block, own, basis in found))
+        return BlockPoint(
+            self.levels, tuple(block.covariance_from_basis(own, basis) for block, own, basis in found)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -108,7 +108,7 @@ class TestRefused:
         [
             ("line 2 must name a table such as 'P12', or its ways, got 'P13'", "P12,4\nP13,4\n"),
             ("line 3 names 'P12' a second time", "table,target\nP12,4\nP12,4\n"),
-            ("line 2 must be a name and a number", "P12,4\nP12 by age,x\n"),
+            ("line 2: must be a name and a number", "P12,4\nP12 by age,x\n"),
             ("by its name, its attributes or its ways; 'P12' is not", "P12 by age,4\n"),
             ("must be positive", "P12,-4\n"),
         ],

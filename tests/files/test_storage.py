@@ -288,7 +288,11 @@ class TestComposed:
             ("union", {"dual.query_weights": np.ones((2, 2))}, "query_weights must have 1 dimension"),
             ("product", {"workload.factors": [0, 0, 7]}, "needs 'workload.factors#7'"),
             ("product", {"targets.tuple": 2}, "targets.tuple must be their number, 3"),
-            ("product", {"targets": [0, 0], "targets.tuple": 2}, "by factor must be 3, one per factor, got 2"),
+            (
+                "product",
+                {"targets": [0, 0], "targets.tuple": 2},
+                "by factor must be 3, one per factor, got 2",
+            ),
             ("product", {"primal": [0, 0], "primal.tuple": 2}, "primal must have 3 items"),
             ("product", {"bases": [0, 0], "bases.tuple": 2}, "bases must be 3 items, got 2"),
             ("product", {"bases#0": np.eye(3)}, "basis must"),
