@@ -56,6 +56,7 @@ class Relation:
         if name not in ("add-remove", "replace") or not counted:
             raise InvalidInputError(
                 f"neighbours must be add-remove, replace, add-remove:RECORDS, replace:RECORDS or a matrix, got {text!r}"
+                f"{validate.did_you_mean(name, ('add-remove', 'replace'))}"
             )
         return cls(name == "replace", validate.size(members=int(members or 1)))
 

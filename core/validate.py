@@ -6,7 +6,7 @@ name it. Nothing is repaired in silence: data are converted to read-only float64
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -107,8 +107,24 @@ def choice(known: Sequence[str], /, **named: object) -> str:
     """Return one of the known texts."""
     name, value = _one(named)
     if not isinstance(value, str) or value not in known:
-        raise InvalidInputError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        raise InvalidInputError(
+            f"{name} must be one of {', '.join(known)}, got {value!r}{did_you_mean(value, known)}"
+        )
     return value
+
+
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """Return the end of a message that names the known text which is nearest to one that is not known, if any is near.
+
+    Examples
+    --------
+    >>> did_you_mean("prefx", ["prefix", "total"]), did_you_mean("mine", ["prefix", "total"])
+    (' (did you mean prefix?)', '')
+    """
+    import difflib
+
+    near = difflib.get_close_matches(given, [*known], n=1, cutoff=0.7) if isinstance(given, str) else []
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def size(**named: object) -> int:

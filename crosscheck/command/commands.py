@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dualmech import fast, files
+from dualmech.certificate import Certificate
 from dualmech.crosscheck import judging
 from dualmech.crosscheck.command import inputs, options
 from dualmech.crosscheck.command.options import Layer
@@ -77,7 +78,7 @@ def solve(
     out = report.console()
     report.solution_report(out, answer, request.terms)
     report.stage_lines(out, answer, stages)
-    _leave(answer, *stages)
+    _leave(*((each.certificate, each.tol) for each in (answer, *stages)))
 
 
 def judge(
@@ -142,7 +143,7 @@ def judge(
         answer = inputs.read_answer(posed, kinds[0], path)
     verdict = judging.judge(posed, answer)
     report.verdict_report(report.console(), posed, verdict, request.terms)
-    raise typer.Exit(0 if verdict.certifies(tol) else 3)
+    _leave((verdict, tol))
 
 
 def explain(
@@ -165,8 +166,10 @@ def explain(
 
     answer = inputs.read_solution(workload)
     if answer is not None:
-        _leave(explanation.explain_answer(report.console(), answer))
-    _leave(explanation.explain(report.console(), _request(context).state()))
+        found = explanation.explain_answer(report.console(), answer)
+    else:
+        found = explanation.explain(report.console(), _request(context).state())
+    _leave((found.certificate, found.tol))
 
 
 def _request(context: typer.Context) -> Request:
@@ -192,5 +195,12 @@ def _refine(problem: Any, layer: Layer, backend: str | None, tol: float | None) 
     return reference.refine(problem, backend=backend or "CLARABEL", tol=tol)
 
 
-def _leave(*answers: Solution) -> None:
-    raise typer.Exit(0 if all(each.certificate.certifies(each.tol) for each in answers) else 3)
+def _leave(*judged: tuple[Certificate, float]) -> None:
+    """Leave with status 0 if every certificate is within its tolerance, else with 3 and a line that says why."""
+    from dualmech.crosscheck.command import report
+
+    for certificate, tol in judged:
+        if not certificate.certifies(tol):
+            typer.echo(f"dualmech: {report.uncertified_line(certificate, tol)}", err=True)
+            raise typer.Exit(3)
+    raise typer.Exit(0)

@@ -33,6 +33,12 @@ app = typer.Typer(
 )
 
 
+WIDE = (
+    "dualmech: status 3, not certified: in rows marked wide an interval is wider than promised, so that it proves "
+    "little; name the table alone, or leave out the largest rows with --quick"
+)
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"dualmech {importlib.metadata.version('dualmech')}")
@@ -97,7 +103,10 @@ def crosscheck(
                 out.print(f"written: {path}", markup=False, soft_wrap=True)
     if Agreement.DISAGREE in outcomes:
         raise typer.Exit(4)
-    raise typer.Exit(3 if Agreement.WIDE in outcomes else 0)
+    if Agreement.WIDE in outcomes:
+        typer.echo(WIDE, err=True)
+        raise typer.Exit(3)
+    raise typer.Exit(0)
 
 
 def _with_progress(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) -> Iterator[sheets.Computed]:

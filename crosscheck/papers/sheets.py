@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dualmech.crosscheck.papers import common, eigen, fitness, local, scale
 from dualmech.errors import InvalidInputError
+from dualmech.validate import did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,7 +97,9 @@ def select_sheets(names: Sequence[str]) -> dict[str, Sheet]:
         elif name in SHEETS:
             members = [name]
         else:
-            raise InvalidInputError(f"unknown table {name!r}; known are {', '.join([*SHEETS, *whole])}")
+            known = [*SHEETS, *whole]
+            meant = did_you_mean(name, known)
+            raise InvalidInputError(f"unknown table {name!r}{meant}; known are {', '.join(known)}")
         wanted |= {each: SHEETS[each] for each in members}
     return wanted
 
