@@ -97,9 +97,10 @@ def crosscheck(
     outcomes: set[Agreement] = set()
     batches = sheets.compute(list(chosen.values()), quick, jobs)
     for (name, sheet), rows in zip(chosen.items(), batches, strict=True):
-        sheet.show(out, f"{name}: {sheet.source}", _with_progress(rows, outcomes))
+        shown: list[sheets.Computed] = []
+        sheet.show(out, f"{name}: {sheet.source}", _with_progress(rows, outcomes, shown))
         if output is not None and sheet.picture:
-            for path in plots.save_picture(name.replace("/", "-"), output, sheet.picture):
+            for path in plots.save_picture(name.replace("/", "-"), output, sheet.picture, shown):
                 out.print(f"written: {path}", markup=False, soft_wrap=True)
     if Agreement.DISAGREE in outcomes:
         raise typer.Exit(4)
@@ -109,8 +110,10 @@ def crosscheck(
     raise typer.Exit(0)
 
 
-def _with_progress(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) -> Iterator[sheets.Computed]:
-    """Yield rows as they are computed, with a line of progress in between, and note how each came out."""
+def _with_progress(
+    rows: Iterator[sheets.Computed], outcomes: set[Agreement], shown: list[sheets.Computed]
+) -> Iterator[sheets.Computed]:
+    """Yield rows as they are computed, with a line of progress in between, and note them and how each came out."""
     from dualmech.crosscheck.command import report
 
     done, widest = 0, 0.0
@@ -123,6 +126,7 @@ def _with_progress(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) ->
             return
         done, widest = done + 1, max(widest, row.gap)
         outcomes.add(row.outcome)
+        shown.append(row)
         yield row
 
 

@@ -33,19 +33,12 @@ from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Callback, Progress, Status
 from dualmech.solution import Solution, gap_words
 
-WIDTH = 132  # columns to write where the output is no terminal
-NARROWEST = 108  # columns below which tables would lose columns of their own
-
 _SINGULAR = "the covariance is singular where neighbours differ"
 
 
 def console() -> Console:
-    """Return a console for standard output, wide enough for every table; a narrow terminal wraps its lines."""
-    wide = Console(highlight=False, soft_wrap=False)
-    if not sys.stdout.isatty():
-        wide.width = WIDTH
-    wide.width = max(wide.width, NARROWEST)
-    return wide
+    """Return a console for standard output: tables fit its width, or COLUMNS; lines are broken on a terminal alone."""
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,12 @@ SMALL = "sex_by_age:0,0"
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160"})
 
 
 def rows(result: Result) -> dict[str, list[str]]:
-    found = ([cell.strip() for cell in line.split("│")] for line in result.output.splitlines())
-    return {row[1]: row[2:] for row in found if len(row) > 4}
+    found = (re.split(" {2,}", line.strip()) for line in result.output.splitlines())
+    return {row[0]: row[1:] for row in found if len(row) > 4 and row[0] != "table"}
 
 
 class TestCircles:

@@ -43,11 +43,11 @@ class TestCertificate:
             try:
                 judged = dm.Certificate.of(*entries)
             except dm.CertificateError:
-                assert given[0] == 0 and given[1] == 1.0  # a value of 0 below a bound of 1
+                assert entries[0] == 0 and entries[1] == 1.0  # a value of 0 below a bound of 1
                 continue
-            assert not any(math.isnan(each) for each in dataclasses.astuple(judged)), given
+            assert not any(math.isnan(each) for each in dataclasses.astuple(judged)), entries
             if judged.certifies(0.5):
-                assert given == (1.0, 1.0, 0.0, 0.0), given
+                assert entries == (1.0, 1.0, 0.0, 0.0), entries
 
     @pytest.mark.parametrize("tol", [NAN, -1.0])
     def test_no_tolerance_that_is_not_positive_is_met(self, tol: float) -> None:
