@@ -11,8 +11,9 @@ Bad input raises `InvalidInputError` (out of range, NaN, infinite) or `InputType
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from scipy.special import erfcx
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
+from dualmech.workloads.numbers import as_mapping
 
 CENSUS_Z = 1.645
 """The normal quantile of a margin of error at 90 % confidence, as the American Community Survey rounds it."""
@@ -219,9 +221,10 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return _safe_root(lambda trial: zcdp_log_delta(rate, trial) - target, 0.0, safe)
 
 
-def variance_from_margin(margin: npt.ArrayLike, z: float = CENSUS_Z) -> Array:
+def variance_from_margin(margin: Any, z: float = CENSUS_Z) -> Any:
     """Return the variances ``(margin/z)²`` of unbiased answers with margins of error > 0, in their shape.
 
+    Of a mapping, or a pandas Series with names, a mapping by the same names.
     Raises `InvalidInputError`. Source: U.S. Census Bureau, Understanding and Using ACS Data (2020), chapter 7.
 
     Examples
@@ -229,7 +232,10 @@ def variance_from_margin(margin: npt.ArrayLike, z: float = CENSUS_Z) -> Array:
     >>> variance_from_margin([1.645, 3.29]).round(6)
     array([1., 4.])
     """
-    return np.asarray((validate.positive(margin=margin) / validate.positive_number(z=z)) ** 2)
+    margins = as_mapping(margin, "margin")
+    if isinstance(margins, Mapping):
+        return {name: float(variance_from_margin(own, z)) for name, own in margins.items()}
+    return np.asarray((validate.positive(margin=margins) / validate.positive_number(z=z)) ** 2)
 
 
 def margin_from_variance(variance: npt.ArrayLike, z: float = CENSUS_Z) -> Array:

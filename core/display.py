@@ -29,6 +29,21 @@ class Displayed:
         return f"<div><code>{html.escape(repr(self))}</code><table>{rows}</table></div>"
 
 
+def told_apart(one: float, other: float) -> tuple[str, str]:
+    """Return two numbers with two digits, or as many more as it takes to tell them apart.
+
+    Examples
+    --------
+    >>> told_apart(0.01003, 0.01), told_apart(0.2, 1e-6)
+    (('1.003e-02', '1.000e-02'), ('2.0e-01', '1.0e-06'))
+    """
+    for digits in range(1, 17):
+        first, last = f"{one:.{digits}e}", f"{other:.{digits}e}"
+        if first != last:
+            break
+    return first, last
+
+
 def brief(value: object) -> str:
     """Say a value in a few words: a text as it is, a number to six digits, an array by its range or its shape.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class DualmechError(Exception):
     """Base of every error raised on purpose; its message is one clear line."""
@@ -45,3 +48,15 @@ class SamplingWarning(UserWarning):
 
 class UncertifiedWarning(UserWarning):
     """A solver returned an answer whose proven gap is wider than the tolerance that was asked."""
+
+
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """Return the end of a message that names the known text which is nearest to one that is not known, if any is near.
+
+    Examples
+    --------
+    >>> did_you_mean("prefx", ["prefix", "total"]), did_you_mean("mine", ["prefix", "total"])
+    (' (did you mean prefix?)', '')
+    """
+    near = difflib.get_close_matches(given, [*known], n=1, cutoff=0.7) if isinstance(given, str) else []
+    return f" (did you mean {near[0]}?)" if near else ""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.validate import Matrix
 
 MAX_ENTRIES = 2**27  # largest number of non-zero entries that a builder writes out (2 GB)
@@ -56,6 +56,7 @@ class Relation:
         if name not in ("add-remove", "replace") or not counted:
             raise InvalidInputError(
                 f"neighbours must be add-remove, replace, add-remove:RECORDS, replace:RECORDS or a matrix, got {text!r}"
+                f"{did_you_mean(name, ('add-remove', 'replace'))}"
             )
         return cls(name == "replace", validate.size(members=int(members or 1)))
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dualmech import files
 from dualmech.certificate import Certificate
-from dualmech.display import Displayed
+from dualmech.display import Displayed, told_apart
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
 from dualmech.progress import History, Progress, Status
 from dualmech.storage import codec
@@ -88,9 +88,10 @@ class Solution(Displayed, Generic[Dual, Made]):
         ``product`` a `ProductMechanism`, on ``split`` a `SplitMechanism`.
         """
         if not self.certificate.feasible:
+            most = "; ".join(self.problem.exceeded(self.primal))
             raise InfeasibleAnswerError(
                 f"no mechanism: the answer exceeds a constraint by {self.certificate.violation:.2e} "
-                f"(status {self.status.name})"
+                f"(status {self.status.name}){most and f': {most}'}"
             )
         return cast(Made, self.problem.mechanism(self.primal))
 
@@ -173,7 +174,7 @@ class Solution(Displayed, Generic[Dual, Made]):
             "status": f"{self.status.name}{meaning}",
             "objective": self.objective,
             "lower bound": self.lower_bound,
-            "gap": f"{self.gap:.2g} proven, {self.tol:.2g} asked",
+            "gap": gap_words(self.certificate, self.tol).removeprefix("gap "),
             "solver": f"{self.solver}, {self.iterations} steps, {self.seconds:.2g} s",
         }
 
@@ -283,18 +284,25 @@ def combine_factors(problem: Any, answers: Sequence[Solution], dual: Any, tol: f
     )
 
 
-def _rounding_note(solution: Solution) -> str:
-    """Say how much rounding may hide, where that is more than was asked."""
-    resolution = solution.certificate.resolution
-    return f", up to rounding of {resolution:.1e}," if resolution > solution.tol else ""
+def gap_words(certificate: Certificate, tol: float) -> str:
+    """Say in words what gap was proven, and whether it is within what was asked; why it counts for nothing, if so."""
+    if not certificate.feasible:
+        return f"no gap proven, as the answer is infeasible by {certificate.violation:.1e}"
+    gap, asked = told_apart(certificate.gap, tol)
+    if certificate.gap > tol:
+        return f"gap {gap} proven, above the {asked} asked"
+    if certificate.resolution > tol:
+        gap, asked = told_apart(certificate.resolution, tol)
+        return f"gap {certificate.gap:.1e} found, but rounding may hide {gap}, above the {asked} asked"
+    return f"gap {gap} proven, within the {asked} asked"
 
 
 def warn_if_uncertified(solution: Solution, stacklevel: int = 3) -> Solution:
     """Return a solution, with a warning where the tolerance was not proven."""
     if solution.status is not Status.CERTIFIED:
         warnings.warn(
-            f"{solution.solver}: gap {solution.gap:.1e} proven{_rounding_note(solution)} where "
-            f"{solution.tol:.1e} was asked ({solution.status.name}). {solution.message or solution.status.value}",
+            f"{solution.solver}: {gap_words(solution.certificate, solution.tol)} ({solution.status.name}). "
+            f"{solution.message or solution.status.value}",
             UncertifiedWarning,
             stacklevel=stacklevel,
         )

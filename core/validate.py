@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 
 Array = npt.NDArray[np.float64]
 
@@ -107,7 +107,9 @@ def choice(known: Sequence[str], /, **named: object) -> str:
     """Return one of the known texts."""
     name, value = _one(named)
     if not isinstance(value, str) or value not in known:
-        raise InvalidInputError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        raise InvalidInputError(
+            f"{name} must be one of {', '.join(known)}, got {value!r}{did_you_mean(value, known)}"
+        )
     return value
 
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from dualmech import fast, validate
 from dualmech.certificate import Certificate
-from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.crosscheck import hints
+from dualmech.errors import InputTypeError, InvalidInputError, UncertifiedWarning
 from dualmech.linalg import to_dense
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -22,6 +23,7 @@ from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Callback
 from dualmech.validate import Array
+from dualmech.workloads.base import Workload
 
 OfCovariance: TypeAlias = FitnessForUse | PrivacyFirst | TotalVariance | SoftmaxFitness | ReuseFitness
 """Problems whose answer is a covariance."""
@@ -48,6 +50,10 @@ class Judgement(Certificate):
     scaled: Certificate
     # of a common mechanism, whether it is maximal, whatever its trace; None where it is no common mechanism
     maximality: Maximality | None = None
+    # the constraints that the answer exceeds most, in words: queries, tables or neighbours by their names
+    exceeded: tuple[str, ...] = ()
+    # what else is to be said: that it was judged scaled, or that it looks like something other than was asked for
+    remarks: tuple[str, ...] = ()
 
 
 def judge(
@@ -55,6 +61,9 @@ def judge(
 ) -> Judgement:
     """Judge an answer of any origin to a problem, with a bound that the judge finds for itself.
 
+    An answer that exceeds its constraints by rounding alone, as one does that was stored in single precision, is judged
+    scaled to meet them, and `remarks` says so; they also say where a matrix looks like an inverse, or a square root, of
+    the covariance that was asked for.
     Raises `InvalidInputError` or `InputTypeError` for what the problem cannot take for an answer.
 
     Parameters
@@ -86,14 +95,23 @@ def judge(
     >>> round(crosscheck.judge(weighting, [0.25, 0.75]).gap, 6)
     0.333333
     """
+    check_problem(problem, primal)
     posed: Any = problem
-    given = posed.as_primal(primal)
+    given, remarks = hints.read_answer(posed, primal)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         dual = fast.solve(posed, tol=tol, callback=callback).dual
     with np.errstate(all="ignore"):
         verdict = posed.certify(given, dual)
         scaled = posed.certify(posed.feasible(given), dual)
+    if hints.is_rounding(primal, verdict.violation) and scaled.feasible:
+        remarks += (
+            f"judged scaled to meet its constraints: as it was given it exceeds one by {verdict.violation:.1e}, "
+            "which is rounding",
+        )
+        given, verdict = posed.feasible(given), scaled
+    else:
+        remarks += hints.resemblance(posed, given, dual, verdict, scaled.objective)
     common = problem if isinstance(problem, CommonMechanism) and verdict.feasible else None
     return Judgement(
         verdict.objective,
@@ -105,7 +123,25 @@ def judge(
         binding=_indices(posed.binding, given) if np.isfinite(verdict.objective) else NONE,
         scaled=scaled,
         maximality=None if common is None else common.maximality(given),
+        exceeded=() if verdict.feasible else posed.exceeded(given),
+        remarks=remarks,
     )
+
+
+def check_problem(problem: Any, primal: Any) -> None:
+    """Refuse what is no problem, and an answer with a certificate of its own."""
+    takes = "judge takes a problem and an answer to it: judge(dualmech.FitnessForUse(workload, targets), covariance)"
+    if not hasattr(problem, "certify") or not hasattr(problem, "as_primal"):
+        raise InputTypeError(f"problem must be one of the library's problems, got {_kind(problem)}; {takes}")
+    if hasattr(primal, "certificate") or hasattr(primal, "certify") or isinstance(primal, Workload):
+        own = "; of a Solution give its primal or its mechanism" if hasattr(primal, "primal") else ""
+        raise InputTypeError(f"primal must be a point or a mechanism, got {_kind(primal)}{own}; {takes}")
+
+
+def _kind(given: Any) -> str:
+    shape = getattr(given, "shape", None)
+    size = f" of shape {shape}" if isinstance(given, np.ndarray) else ""
+    return f"{type(given).__name__}{size}"
 
 
 def _indices(find: Callable[[Any, float], npt.NDArray[np.intp]], given: Any) -> npt.NDArray[np.intp]:
@@ -124,7 +160,10 @@ def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Ar
     queries = to_dense(validate.matrix(strategy=strategy))
     cells = problem.workload.shape[1]
     if queries.shape[1] != cells:
-        raise InvalidInputError(f"strategy must have {cells} columns, one per cell, got {queries.shape[1]}")
+        turned = f"; its transpose has {cells}" if queries.shape[0] == cells else ""
+        raise InvalidInputError(
+            f"strategy must have {cells} columns, one per cell, got {queries.shape[1]}{turned}"
+        )
     solution = np.linalg.pinv(queries)
     answered = problem.basis @ solution
     missed = np.linalg.norm(problem.basis - answered @ queries, axis=1)

@@ -5,10 +5,11 @@ The schema is in ``docs/formats.md``; `dualmech.files` reads and writes whole fi
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 
@@ -19,14 +20,21 @@ from dualmech.validate import Array
 
 HINT = "a first line is a header if it starts with 'query' or holds no number at all"
 
+OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs"}
+"""What other programs write between fields, and what it is called."""
+
+Named = tuple[int, str, float]
+"""A line that names something: its number, the name and the number that goes with it."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CsvTable:
-    """The numbers of a CSV file (rows, columns), and the texts of its `query` and `group` columns, if any."""
+    """The numbers of a CSV file (rows, columns), the texts of its `query` and `group` columns, and its header's."""
 
     values: Array
     names: tuple[str, ...] | None
     groups: tuple[str, ...] | None
+    cell_names: tuple[str, ...] | None  # None without a header, and where it only counts: x0, x1, …
 
 
 def read_table(path: str | PathLike[str]) -> CsvTable:
@@ -34,43 +42,107 @@ def read_table(path: str | PathLike[str]) -> CsvTable:
     labels: list[list[str]] = []
     rows: list[Array] = []
     layout: tuple[int, int] | None = None
-    with open(path, newline="", encoding="utf-8-sig") as handle:
-        reader = csv.reader(handle, strict=True)
-        try:
-            for row in reader:
-                if not any(field.strip() for field in row) and len(row) <= 1:
+    cells: list[str] = []
+    for line, row in _lines(path):
+        with _line_named(path, line):
+            if layout is None:
+                texts, is_header = _header(row)
+                layout = texts, len(row)
+                if is_header:
+                    cells = row[texts:]
                     continue
-                if layout is None:
-                    texts, is_header = _header(row)
-                    layout = texts, len(row)
-                    if is_header:
-                        continue
-                label, values = _parse(row, *layout, first=not rows)
-                labels.append(label)
-                rows.append(values)
-        except csv.Error as error:
-            raise FileFormatError(f"{path}: line {reader.line_num}: is not CSV: {error}") from error
-        except InvalidInputError as error:
-            raise FileFormatError(f"{path}: line {reader.line_num}: {error}") from error
-        except UnicodeDecodeError as error:
-            raise FileFormatError(f"{path}: is not UTF-8 text") from error
+            label, values = _parse(row, *layout, first=not rows)
+            labels.append(label)
+            rows.append(values)
     if not rows:
         raise FileFormatError(f"{path}: holds no row of numbers")
-    columns = [tuple(column) for column in zip(*labels, strict=True)]
-    return CsvTable(np.stack(rows), *(columns + [None, None])[:2])
+    named: list[tuple[str, ...] | None] = [tuple(column) for column in zip(*labels, strict=True)]
+    names, groups = (*named, None, None)[:2]
+    said = cells and all(map(str.strip, cells)) and cells != _counted(len(cells))
+    return CsvTable(np.stack(rows), names, groups, tuple(cells) if said else None)
 
 
-def format_table(values: Array, names: Sequence[str], groups: Sequence[str]) -> bytes:
+def read_named(path: str | PathLike[str]) -> list[Named] | None:
+    """Return the lines of a CSV file that hold a name and a number; None for a file of one column.
+
+    The header may be left out: it is a first line whose second field is no number.
+    Raises `FileFormatError` for a line that holds anything else; `OSError` is passed on.
+    """
+    found: list[Named] = []
+    first = True
+    for line, row in _lines(path):
+        if first and len(row) == 1:
+            return None
+        with _line_named(path, line):
+            amount = _number(row[1]) if len(row) == 2 else None
+            if amount is None and (not first or len(row) != 2):
+                raise InvalidInputError(f"must be a name and a number, got {','.join(row)!r}")
+            if amount is not None and not math.isfinite(amount):
+                raise InvalidInputError(f"numbers must be finite, got {row[1]!r}")
+        if amount is not None:
+            found.append((line, row[0].strip(), amount))
+        first = False
+    if not found:
+        raise FileFormatError(f"{path}: holds no row of numbers")
+    return found
+
+
+def check_separator(row: Sequence[str]) -> None:
+    """Raise `InvalidInputError` for a first line whose fields are not separated by commas."""
+    for mark, called in OTHER_SEPARATORS.items():
+        halves = [field.split(mark) for field in row if mark in field]
+        numbers = any(all(_number(part) is not None for part in parts) for parts in halves)
+        if halves and (len(row) == 1 or numbers):
+            raise InvalidInputError(
+                f"fields are separated by {called}: write commas between them, and full stops in numbers"
+            )
+
+
+def format_table(
+    values: Array, names: Sequence[str], groups: Sequence[str], cells: Sequence[str] | None = None
+) -> bytes:
     """Return the CSV text, in UTF-8, of a matrix with its names and groups; numbers keep every bit."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["query", "group", *(f"x{i}" for i in range(values.shape[1]))])
+    writer.writerow(["query", "group", *(cells or _counted(values.shape[1]))])
     for name, group, row in zip(names, groups, values, strict=True):
         writer.writerow([name, group, *(repr(number).removesuffix(".0") for number in row.tolist())])
     try:
         return buffer.getvalue().encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidInputError("names and groups must be texts that UTF-8 can hold") from error
+
+
+def _lines(path: str | PathLike[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the lines that are not empty, with their numbers; the first must have commas between its fields."""
+    with open(path, newline="", encoding="utf-8-sig") as handle:
+        reader, first = csv.reader(handle, strict=True), True
+        try:
+            for row in reader:
+                if len(row) <= 1 and not any(field.strip() for field in row):
+                    continue
+                if first:
+                    with _line_named(path, reader.line_num):
+                        check_separator(row)
+                first = False
+                yield reader.line_num, row
+        except csv.Error as error:
+            raise FileFormatError(f"{path}: line {reader.line_num}: is not CSV: {error}") from error
+        except UnicodeDecodeError as error:
+            raise FileFormatError(f"{path}: is not UTF-8 text") from error
+
+
+@contextlib.contextmanager
+def _line_named(path: str | PathLike[str], line: int) -> Iterator[None]:
+    """Name file and line in what is refused inside the block."""
+    try:
+        yield
+    except InvalidInputError as error:
+        raise FileFormatError(f"{path}: line {line}: {error}") from error
+
+
+def _counted(cells: int) -> list[str]:
+    return [f"x{i}" for i in range(cells)]
 
 
 def _header(row: list[str]) -> tuple[int, bool]:
@@ -81,7 +153,7 @@ def _header(row: list[str]) -> tuple[int, bool]:
     if any(_number(field) is not None for field in row):
         return 0, False
     if "" in fields:
-        raise InvalidInputError("the header has an empty field")
+        raise InvalidInputError("the header has an empty field; a column of names must be called 'query'")
     return 0, True
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "atomic_write",
     "check_writable",
     "read_archive",
+    "read_by_name",
     "read_matrix",
     "read_npz",
     "read_vector",
@@ -67,7 +68,7 @@ def read_workload(path: FilePath) -> Workload:
     """Read a workload from a ``.csv``, ``.npy``, ``.npz`` or ``.mtx`` file.
 
     An ``.npz`` file is one that `write_workload` or ``scipy.sparse.save_npz`` wrote. Only the former keeps
-    the domain; only it and ``.csv`` keep names and groups. Sparse files give a sparse workload.
+    the domain; only it and ``.csv`` keep names, groups and names of cells. Sparse files give a sparse workload.
     Raises `FileFormatError` where the file cannot be read or is not in its format: with the line number where a
     ``.csv`` is at fault.
 
@@ -85,7 +86,7 @@ def read_workload(path: FilePath) -> Workload:
     with errors_naming(path):
         if suffix == ".csv":
             table = csv.read_table(path)
-            return Workload(table.values, table.names, table.groups)
+            return Workload(table.values, table.names, table.groups, cell_names=table.cell_names)
         if suffix == ".npz":
             return _unpack(path)
         return Workload(_read_npy(path) if suffix == ".npy" else _read_mtx(path))
@@ -105,7 +106,7 @@ def write_workload(workload: Workload, path: FilePath) -> None:
     if suffix == ".npz":
         write_npz(path, SCHEMA, VERSION, **workload_arrays(workload))
     elif suffix == ".csv":
-        text = csv.format_table(workload.dense(), workload.names, workload.groups)
+        text = csv.format_table(workload.dense(), workload.names, workload.groups, workload.cell_names)
         with atomic_write(path) as handle:
             handle.write(text)
     elif suffix == ".npy":
@@ -130,13 +131,46 @@ def read_vector(path: FilePath, name: str) -> Array:
         table = csv.read_table(path) if suffix == ".csv" else None
         if table is not None and table.names is not None:
             # Names may stand in an order of their own, and nothing here could follow it.
-            raise InvalidInputError(f"{name} must be one column of numbers, got a column of names")
+            raise InvalidInputError(
+                f"{name} must be one column of numbers, got a column of names; read_by_name takes names and numbers"
+            )
         values = table.values if table is not None else _read_array(path, name, suffix)
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.ndim != 1:
             raise InvalidInputError(f"{name} must be one column of numbers, got shape {values.shape}")
         return validate.finite(1, **{name: values})
+
+
+def read_by_name(path: FilePath, name: str) -> dict[str, float]:
+    r"""Read numbers by name, such as ``targets``, from a ``.csv`` whose lines are ``query,target``.
+
+    Problems take what is returned and find each query's number, or its table's or group's, by name.
+    Raises `FileFormatError` where the file cannot be read, a line is no name and number, or names what another did.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import dualmech as dm
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "targets.csv")
+    ...     with dm.files.atomic_write(path) as handle:
+    ...         _ = handle.write(b"query,target\ncells 0..1,4\ncell 0,1\n")
+    ...     targets = dm.files.read_by_name(path, "targets")
+    >>> dm.FitnessForUse(dm.workloads.prefix(2), targets).targets
+    array([1., 4.])
+    """
+    _suffix(path, SUFFIXES[:1])
+    with errors_naming(path):
+        lines = csv.read_named(path)
+    if lines is None:
+        raise FileFormatError(f"{path}: {name} by name must be lines of a name and a number, got one column")
+    found: dict[str, float] = {}
+    for line, own, number in lines:
+        if own in found:
+            raise FileFormatError(f"{path}: line {line}: {name} must name each item once, {own!r} is double")
+        found[own] = number
+    return found
 
 
 def read_matrix(path: FilePath, name: str) -> Array:
@@ -170,6 +204,8 @@ def workload_arrays(workload: Workload) -> Arrays:
         "names": as_text_array("names", workload.names),
         "groups": as_text_array("groups", workload.groups),
     }
+    if workload.cell_names is not None:
+        arrays["cell_names"] = as_text_array("cell_names", workload.cell_names)
     if workload.domain is not None:
         arrays |= domain_arrays(workload.domain)
     return {f"workload_{key}": value for key, value in arrays.items()}
@@ -199,7 +235,8 @@ def workload_from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Workload:
             rows = (parts["data"], parts["indices"], parts["indptr"])
             matrix = _check_indices(sp.csr_array(rows, shape=shape))
         names, groups = parts["names"].tolist(), parts["groups"].tolist()
-        workload = Workload(matrix, names, groups, domain_from_arrays(parts))
+        cells = parts["cell_names"].tolist() if "cell_names" in parts else None
+        workload = Workload(matrix, names, groups, domain_from_arrays(parts), cells)
     except DualmechError:
         raise
     except (ValueError, TypeError, IndexError, OverflowError) as error:
@@ -259,5 +296,6 @@ def _suffix(path: FilePath, allowed: Sequence[str] = SUFFIXES) -> str:
         raise InputTypeError(f"path must be a text or a path, got {type(path).__name__}")
     suffix = PurePath(path).suffix.lower()
     if suffix not in allowed:
-        raise FileFormatError(f"{path}: must end in {', '.join(allowed[:-1])} or {allowed[-1]}")
+        endings = " or ".join(filter(None, [", ".join(allowed[:-1]), allowed[-1]]))
+        raise FileFormatError(f"{path}: must end in {endings}")
     return suffix

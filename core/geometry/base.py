@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.errors import LittleSymmetryError as LittleSymmetryError
+from dualmech.geometry.naming import Ranked
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -73,6 +74,12 @@ class Forms(Protocol):
     def loose(self, targets: Any, slack: float) -> Index:
         """Return the queries, or tables, below their targets by more than `slack`, relative."""
 
+    def worst_items(self, targets: Any) -> Ranked:
+        """Return the queries, or tables, of the largest variances over their targets, with these."""
+
+    def worst_neighbours(self) -> Ranked:
+        """Return the neighbours of the largest costs, with these."""
+
 
 @runtime_checkable
 class Geometry(Protocol):
@@ -126,6 +133,12 @@ class Geometry(Protocol):
 
     def per_query(self, workload: Workload, numbers: Any) -> Array:
         """Return one number a query of the workload that was asked, from one per item; refused for too many queries."""
+
+    def item_words(self, index: Any) -> str:
+        """Return what a query, or table, of `Forms.worst_items` is called."""
+
+    def neighbour_words(self, index: Any) -> str:
+        """Return what neighbours of `Forms.worst_neighbours` are called."""
 
     def prices(self, query_weights: Any, targets: Any) -> Array:
         """Return each item's share of ``Σ μ_j c_j``."""

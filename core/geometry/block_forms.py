@@ -15,6 +15,7 @@ from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import Index, Judged
 from dualmech.geometry.dense_forms import judged_covariance
+from dualmech.geometry.naming import Ranked, ranked
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 
@@ -94,9 +95,21 @@ class BlockForms:
 
     def loose(self, targets: Array, slack: float) -> Index:
         """Return the tables all of whose variances are below their target by more than `slack`, relative."""
+        return np.flatnonzero(self._by_table(targets) < 1 - slack)
+
+    def worst_items(self, targets: Array) -> Ranked:
+        """Return the tables of the largest variances over their targets."""
+        return ranked(self._by_table(targets))
+
+    def worst_neighbours(self) -> Ranked:
+        """Return the orbits of neighbours of the largest costs."""
+        return ranked(self.costs)
+
+    def _by_table(self, targets: Array) -> Array:
+        """Return the largest variance of each table over its target."""
         largest = np.zeros(len(targets))
         np.maximum.at(largest, self.blocks.tables, self.variances)
-        return np.flatnonzero(largest / targets < 1 - slack)
+        return np.asarray(largest / targets)
 
 
 def as_block_point(blocks: Any, primal: Any) -> BlockPoint:

@@ -248,6 +248,15 @@ class Blocks:
             raise InvalidInputError(f"{workload.shape[0]} queries are too many to write out")
         return np.asarray(numbers[workload.table_numbers()])
 
+    def item_words(self, index: int) -> str:
+        """Return what a table is called."""
+        return f"table {self.workload.table_names[index]!r}"
+
+    def neighbour_words(self, index: int) -> str:
+        """Return which neighbours an orbit is of."""
+        count = self.reach.shape[0]
+        return "any two neighbours" if count == 1 else f"neighbours of kind {index} of {count}"
+
     def prices(self, query_weights: Array, targets: Array) -> Array:
         """Return each table's share of ``Σ μ_j c_j`` (tables,)."""
         return self._by_table(query_weights * targets[self.tables], len(targets))

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry import dense_forms
+from dualmech.geometry import dense_forms, naming
 from dualmech.geometry.base import Judged, shares, valid_weights
 from dualmech.geometry.dense_forms import DenseForms
 from dualmech.validate import Array, Matrix
@@ -181,6 +181,14 @@ class Dense:
         factors = np.sqrt(neighbour_weights[moves] / neighbour_weights.max())
         left, values, _ = linalg.svd(product * factors * np.sqrt(weights)[:, None])
         return shares(left**2 @ values)
+
+    def item_words(self, index: int) -> str:
+        """Return what a query is called."""
+        return naming.query_words(self.workload, index)
+
+    def neighbour_words(self, index: int) -> str:
+        """Return where neighbours differ."""
+        return naming.neighbour_words(self.workload, self.neighbours, index)
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
         """Return one number a query: they are."""

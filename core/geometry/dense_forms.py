@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dualmech import linalg, validate
 from dualmech.geometry.base import Index, Judged, valid_weights
+from dualmech.geometry.naming import Ranked, ranked
 from dualmech.validate import Array
 
 
@@ -65,6 +66,14 @@ class DenseForms:
     def loose(self, targets: Array, slack: float) -> Index:
         """Return the queries whose variance is below their target by more than `slack`, relative."""
         return np.flatnonzero(self.variances / targets < 1 - slack)
+
+    def worst_items(self, targets: Array) -> Ranked:
+        """Return the queries of the largest variances over their targets."""
+        return ranked(self.variances / targets)
+
+    def worst_neighbours(self) -> Ranked:
+        """Return the neighbours of the largest costs."""
+        return ranked(self.profile)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

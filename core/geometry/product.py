@@ -13,6 +13,7 @@ import numpy as np
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import FitnessDual, Forms, Geometry, Index, Judged
 from dualmech.geometry.blocks import Blocks
+from dualmech.geometry.naming import Ranked, joined, joined_words
 from dualmech.validate import Array
 from dualmech.workloads import products
 from dualmech.workloads.base import Workload
@@ -94,6 +95,14 @@ class ProductForms:
         """Refuse: of a product, queries are too many to tell apart one by one."""
         raise InvalidInputError("loose queries of a product are those of its factors; take the factors' own")
 
+    def worst_items(self, targets: Sequence[Any]) -> Ranked:
+        """Return the query that is worst in every factor, the factors' numbers of it."""
+        return joined(each.worst_items(own) for each, own in zip(self.factors, targets, strict=True))
+
+    def worst_neighbours(self) -> Ranked:
+        """Return the neighbours that are worst in every factor, the factors' numbers of them."""
+        return joined(each.worst_neighbours() for each in self.factors)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Product:
@@ -174,6 +183,14 @@ class Product:
         """Return each query's share of the total (m,), as `prices`."""
         given = zip(self.factors, neighbour_weights, weights, strict=True)
         return self.outer([factor.total_prices(*own) for factor, *own in given])
+
+    def item_words(self, index: tuple[Any, ...]) -> str:
+        """Return what a query is called, by factor."""
+        return joined_words([each.item_words for each in self.factors], index)
+
+    def neighbour_words(self, index: tuple[Any, ...]) -> str:
+        """Return where neighbours differ, by factor."""
+        return joined_words([each.neighbour_words for each in self.factors], index)
 
     def statement(self) -> dict[str, Any]:
         """Return the basis of each factor, None for one that has none."""

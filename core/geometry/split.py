@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import FitnessDual, Index, Judged, shares, valid_weights
+from dualmech.geometry.naming import Ranked, ranked
 from dualmech.geometry.split_parts import SplitBound, SplitNoise
 from dualmech.linalg import EPS
 from dualmech.validate import Array
@@ -82,6 +83,14 @@ class SplitForms:
     def loose(self, targets: Array, slack: float) -> Index:
         """Return the tables all of whose variances are below their target by more than `slack`, relative."""
         return np.flatnonzero(self.variances / targets < 1 - slack)
+
+    def worst_items(self, targets: Array) -> Ranked:
+        """Return the tables of the largest variances over their targets."""
+        return ranked(self.variances / targets)
+
+    def worst_neighbours(self) -> Ranked:
+        """Return the one pair that stands for those that are worst in every attribute."""
+        return [(0, self.cost)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,6 +205,14 @@ class Split:
         return sp.csr_array(
             self.bound_products(neighbour_weights, even).multiply((weights * counts)[None, :])
         )
+
+    def item_words(self, index: int) -> str:
+        """Return what a table is called."""
+        return f"table {self.workload.table_names[index]!r}"
+
+    def neighbour_words(self, index: int) -> str:
+        """Return where the worst neighbours differ."""
+        return "neighbours at the record that is worst in every attribute"
 
     def statement(self) -> dict[str, Any]:
         """Return nothing: the workload says all."""

@@ -11,8 +11,9 @@ from typing import TextIO
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import validate
+from dualmech import files, validate
 from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError
+from dualmech.files.csv import check_separator
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
@@ -138,6 +139,8 @@ def _chunks(source: str | PathLike[str] | npt.ArrayLike, domain: Domain) -> Iter
 def _file_chunks(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
     with _open_text(path) as stream:
         header = next(csv.reader([stream.readline()]), [])
+        with files.errors_naming(path):
+            check_separator(header)
         labels = [label.strip() for label in header]
         missing = [name for name in domain.names if name not in labels]
         if missing:

@@ -57,6 +57,10 @@ class Problem(Displayed, Generic[Dual, Made]):
         """Return no query: none has a target of its own that it could fall short of."""
         return np.zeros(0, dtype=np.intp)
 
+    def exceeded(self, primal: Any) -> tuple[str, ...]:
+        """Say which constraints a point exceeds most, in words; none where it is feasible, or has no words for them."""
+        return ()
+
     def same_as(self, other: Any) -> bool:
         """Whether another problem asks the same."""
         if self is other:

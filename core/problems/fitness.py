@@ -13,6 +13,7 @@ from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.geometry.base import FitnessDual, Geometry, Index, scale_to_limit
 from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
+from dualmech.geometry.naming import costs_over, variances_over
 from dualmech.neighbours import Relation
 from dualmech.problems.base import OnGeometry
 from dualmech.validate import Array, Matrix
@@ -121,6 +122,13 @@ class FitnessForUse(OnGeometry[FitnessDual]):
 
         return scale_to_limit(geometry.point(primal), excess, 1, geometry.divide, FEASIBLE / 10)
 
+    def exceeded(self, primal: Any) -> tuple[str, ...]:
+        """Say which queries, or tables, exceed their targets most."""
+        forms = self.geometry.forms(self.geometry.point(primal))
+        return (
+            () if forms is None else variances_over(forms.worst_items(self.targets), self.geometry.item_words)
+        )
+
     def prices(self, dual: Any) -> Array:
         """Return ``μ_j c_j / Σ μ_l c_l``, each query's, or table's, share of the privacy cost."""
         prices: Array = self.geometry.prices(self.geometry.weights(dual)[1], self.targets)
@@ -211,6 +219,10 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         """Return the noise scaled so that the squared privacy cost is spent exactly."""
         return scale_to_cost(self.geometry, self.geometry.point(primal), self.cost)
 
+    def exceeded(self, primal: Any) -> tuple[str, ...]:
+        """Say which neighbours cost more than may be spent."""
+        return costs_exceeding(self.geometry, primal, self.cost)
+
     def prices(self, dual: Any) -> Array:
         """Return each query's, or table's, share of the common factor."""
         return self.accuracy_first.prices(dual)
@@ -231,6 +243,12 @@ def scale_to_cost(geometry: Geometry, point: Any, cost: float) -> Any:
         return np.inf if forms is None else float(forms.cost / cost)
 
     return scale_to_limit(point, excess, -1, geometry.divide, FEASIBLE / 10)
+
+
+def costs_exceeding(geometry: Geometry, primal: Any, limit: float) -> tuple[str, ...]:
+    """Say which neighbours cost more than a limit, the worst first."""
+    forms = geometry.forms(geometry.point(primal))
+    return () if forms is None else costs_over(forms.worst_neighbours(), limit, geometry.neighbour_words)
 
 
 def scaled_numbers(numbers: Any, factor: float) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputE
 from dualmech.geometry.base import MOST_PASSES
 from dualmech.geometry.dense import Dense, as_dual_weights
 from dualmech.geometry.dense_forms import Sides, divided_covariance, evaluate
+from dualmech.geometry.naming import query_words, ranked, variances_over
 from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.mechanisms.privacy import GaussianMechanism
 from dualmech.problems.base import Problem, point_on
@@ -255,6 +257,14 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the neighbours whose cost is within `slack`, relative, of the largest."""
         return self._sides(primal).binding(slack)
+
+    def exceeded(self, primal: npt.ArrayLike) -> tuple[str, ...]:
+        """Say which queries exceed their targets most, and whether the release does not follow."""
+        ratios = self._sides(primal).ratios
+        over = variances_over(ranked(ratios[: len(self.targets)]), partial(query_words, self.workload))
+        follows = float(ratios[-1]) if len(ratios) > len(self.targets) else 0.0
+        released = [("what was released before", follows)]
+        return over + variances_over(released, str, "the variance that it was released with")
 
     def loose(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the queries whose variance is below their target by more than `slack`, relative."""

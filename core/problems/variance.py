@@ -16,7 +16,7 @@ from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
 from dualmech.neighbours import Relation
 from dualmech.problems.base import OnGeometry
-from dualmech.problems.fitness import scale_to_cost
+from dualmech.problems.fitness import costs_exceeding, scale_to_cost
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -132,6 +132,10 @@ class TotalVariance(OnGeometry[VarianceDual]):
     def feasible(self, primal: Any) -> Any:
         """Return the noise scaled so that the squared privacy cost is exactly 1."""
         return scale_to_cost(self.geometry, self.geometry.point(primal), 1.0)
+
+    def exceeded(self, primal: Any) -> tuple[str, ...]:
+        """Say which neighbours cost more than 1."""
+        return costs_exceeding(self.geometry, primal, 1.0)
 
     def mechanism(self, primal: Any, cost: float = 1.0) -> Any:
         """Return the mechanism with this noise, divided by a squared privacy cost."""

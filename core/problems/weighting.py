@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from dualmech import linalg, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import valid_weights
+from dualmech.geometry.naming import costs_over, neighbour_words, ranked
 from dualmech.problems.base import Problem
 from dualmech.problems.design import DesignGeometry, answer_rows
 from dualmech.validate import Array, Matrix
@@ -210,6 +212,15 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         spent = validate.positive_number(cost=cost)
         basis, root = self.geometry.noise(self._solution(primal) ** self.power)
         return LinearGaussianMechanism(basis, root @ root.T / spent, self.neighbours)
+
+    def exceeded(self, primal: npt.ArrayLike) -> tuple[str, ...]:
+        """Say which neighbours move the strategy's answers by more than 1."""
+        weights = self._weights(primal)
+        if not self._meaningful(weights):
+            return ()
+        return costs_over(
+            ranked(self._spent(weights)[0]), 1.0, partial(neighbour_words, self.workload, self.neighbours)
+        )
 
     def prices(self, dual: WeightingDual | npt.ArrayLike) -> Array:
         """Return each design query's share of the objective (k,), ``(c_i / u_i) / Σ_l c_l / u_l``.

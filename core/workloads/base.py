@@ -18,6 +18,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain, count_text
+from dualmech.workloads.frames import frame_sides
 
 MAX_DENSE_ENTRIES = 2**28  # largest number of entries that `Workload.dense` writes out (2 GiB of float64)
 
@@ -40,14 +41,17 @@ class Workload(Displayed):
 
     Parameters
     ----------
-    matrix : (m, d) array or scipy sparse matrix
-        One query per row. Sparse input stays sparse.
+    matrix : (m, d) array, scipy sparse matrix or pandas DataFrame
+        One query per row. Sparse input stays sparse. The index of a DataFrame names the queries and its columns the
+        cells, unless they only count from 0.
     names : sequence of m texts, optional
         What each query is called; by default ``q0, q1, …``.
     groups : sequence of m texts, optional
         The table or family each query belongs to, for reports; by default one group, ``queries``.
     domain : Domain, optional
         The attributes behind the cells; its number of cells must be d.
+    cell_names : sequence of d texts, optional
+        What each cell is called; None where they have no names.
 
     Examples
     --------
@@ -63,6 +67,7 @@ class Workload(Displayed):
     names: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     domain: Domain | None = None
+    cell_names: tuple[str, ...] | None = None
     shape: tuple[int, int] = field(init=False)
 
     def __init__(
@@ -71,18 +76,28 @@ class Workload(Displayed):
         names: Sequence[str] | None = None,
         groups: Sequence[str] | None = None,
         domain: Domain | None = None,
+        cell_names: Sequence[str] | None = None,
     ) -> None:
         if isinstance(matrix, Workload):
             raise InputTypeError("workload must be a matrix, got a Workload; use it as it is")
+        if hasattr(matrix, "columns") and hasattr(matrix, "dtypes"):
+            rows, columns = frame_sides(matrix)
+            names, cell_names = (
+                rows if names is None else names,
+                columns if cell_names is None else cell_names,
+            )
         values = validate.matrix(workload=matrix)
         queries, cells = int(values.shape[0]), int(values.shape[1])
         if domain is not None and domain.cells != cells:
             raise InvalidInputError(f"domain must have {cells} cells, as the workload, got {domain.cells}")
         object.__setattr__(self, "matrix", values)
         object.__setattr__(self, "shape", (queries, cells))
-        object.__setattr__(self, "names", _labels("names", names, [f"q{j}" for j in range(queries)]))
-        object.__setattr__(self, "groups", _labels("groups", groups, ["queries"] * queries))
+        named = _labels("names", names, queries, "query") or tuple(f"q{j}" for j in range(queries))
+        object.__setattr__(self, "names", named)
+        grouped = _labels("groups", groups, queries, "query") or ("queries",) * queries
+        object.__setattr__(self, "groups", grouped)
         object.__setattr__(self, "domain", domain)
+        object.__setattr__(self, "cell_names", _labels("cell_names", cell_names, cells, "cell"))
 
     @property
     def is_sparse(self) -> bool:
@@ -148,9 +163,8 @@ class Workload(Displayed):
     def select(self, queries: Sequence[int] | npt.NDArray[np.integer]) -> Workload:
         """Return the workload of the chosen queries, in the chosen order."""
         index = np.asarray(queries, dtype=np.intp)
-        return Workload(
-            self.matrix[index], [self.names[j] for j in index], [self.groups[j] for j in index], self.domain
-        )
+        names, groups = [self.names[j] for j in index], [self.groups[j] for j in index]
+        return Workload(self.matrix[index], names, groups, self.domain, self.cell_names)
 
     def tabular(self) -> Any:
         """Return the same queries as tables over a domain, marginals or a union; None where it keeps no structure."""
@@ -268,16 +282,13 @@ def same_content(one: Any, other: Any) -> bool:
     return bool(np.all(one == other))
 
 
-def _labels(argument: str, given: Sequence[str] | None, default: list[str]) -> tuple[str, ...]:
+def _labels(argument: str, given: Sequence[str] | None, count: int, one: str) -> tuple[str, ...] | None:
+    """Return the names of `count` things, each called `one`, as texts; None where none were given."""
     if given is None:
-        return tuple(default)
+        return None
     if isinstance(given, str):
-        raise InputTypeError(
-            f"{argument} must be a sequence of {len(default)} texts, got one text: {given!r}"
-        )
-    labels = tuple(str(label) for label in given)
-    if len(labels) != len(default):
-        raise InvalidInputError(
-            f"{argument} must have {len(default)} entries, one per query, got {len(labels)}"
-        )
-    return labels
+        raise InputTypeError(f"{argument} must be a sequence of {count} texts, got one text: {given!r}")
+    found = tuple(str(label) for label in given)
+    if len(found) != count:
+        raise InvalidInputError(f"{argument} must have {count} entries, one per {one}, got {len(found)}")
+    return found

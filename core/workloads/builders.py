@@ -193,7 +193,8 @@ def permuted(workload: Workload, rng: Seed) -> Workload:
     """Ask the same of the cells in a random order: ``W P``, (m, d), P a uniformly random permutation.
 
     Nothing changes for a mechanism that looks at the workload alone, everything for one that relies on the order
-    of the cells. Names and groups stay; a domain is dropped, as it no longer numbers the cells.
+    of the cells. Names and groups stay, cells take their names along; a domain is dropped, as it no longer numbers
+    the cells.
     Raises `InputTypeError` for something that is not a workload, an `rng` that is neither a seed nor a generator.
     Source: Li and Miklau, PVLDB 5(6), 2012, section 3, semantic equivalence, and section 5.
 
@@ -207,7 +208,8 @@ def permuted(workload: Workload, rng: Seed) -> Workload:
     """
     check_workload(workload)
     order = validate.generator(rng=rng).permutation(workload.shape[1])
-    return Workload(workload.matrix[:, order], workload.names, workload.groups)
+    cells = None if workload.cell_names is None else [workload.cell_names[i] for i in order]
+    return Workload(workload.matrix[:, order], workload.names, workload.groups, cell_names=cells)
 
 
 def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload:
@@ -218,7 +220,8 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     when it is asked for.
     Raises `InvalidInputError` or `InputTypeError` for no piece, a piece that is no workload, cells or domains that
     differ, labels of the wrong number.
-    Returns `Workload`: queries in the order of the pieces, with their names. Sparse if every piece is, or if one with
+    Returns `Workload`: queries in the order of the pieces, with their names, and those of the cells where all pieces
+    agree on them. Sparse if every piece is, or if one with
     more than `SPARSE_ENTRIES` entries is, or if it keeps its structure; else dense.
 
     Parameters
@@ -259,7 +262,9 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
         for piece, label in zip(workloads, marks, strict=True)
     ]
     groups = [group for each in own for group in each]
-    return Workload(_stack_rows(workloads), names, groups, _shared_domain(workloads))
+    agreed = {piece.cell_names for piece in workloads}
+    cell_names = agreed.pop() if len(agreed) == 1 else None
+    return Workload(_stack_rows(workloads), names, groups, _shared_domain(workloads), cell_names)
 
 
 def _as_labels(labels: Sequence[str] | None, count: int) -> list[str] | None:

@@ -49,6 +49,7 @@ class CircularWorkload(Workload):
         object.__setattr__(self, "bases", given)
         object.__setattr__(self, "_periods", np.array([_period(base) for base in given], dtype=np.intp))
         object.__setattr__(self, "domain", None)
+        object.__setattr__(self, "cell_names", None)
         object.__setattr__(self, "shape", (int(self._periods.sum()), given.shape[1]))
 
     def tabular(self) -> UnionWorkload:

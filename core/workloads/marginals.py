@@ -53,6 +53,7 @@ class MarginalWorkload(Workload):
     def __init__(self, domain: Domain, axes: Iterable[Axes]) -> None:
         chosen = tuple(axes)
         object.__setattr__(self, "domain", domain)
+        object.__setattr__(self, "cell_names", None)
         object.__setattr__(self, "axes", chosen)
         sizes = domain.shape
         queries = sum(math.prod(sizes[axis] for axis in each) for each in chosen)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dualmech import workloads
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.workloads.base import Workload
 
 
@@ -43,7 +43,9 @@ def builtin_workload(text: str) -> Workload:
     name, colon, rest = text.strip().partition(":")
     entry = BUILT_IN.get(name)
     if entry is None:
-        raise InvalidInputError(f"unknown workload {text!r}; known are {', '.join(usages())}")
+        near = did_you_mean(name, BUILT_IN)
+        meant = f"{near[:-2]}{colon}{rest}?)" if near else ""
+        raise InvalidInputError(f"unknown workload {text!r}{meant}; known are {', '.join(usages())}")
     parts = rest.split(entry.separator) if colon else []
     most = len(entry.parameters)
     try:

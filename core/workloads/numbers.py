@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
+from dualmech.workloads.frames import counts_from_zero
 
 Axes = tuple[int, ...]
 
@@ -21,8 +23,8 @@ MAX_NAMED = 2**20  # largest number of queries among whose names numbers are loo
 def as_mapping(given: Any, name: str) -> Any:
     """Return a pandas Series with names as a mapping, and anything else as it is; a name may come once only.
 
-    A Series whose index only counts from 0, as one that was given no names, is taken by position.
-    Lists of different lengths in one another, which are no array, are refused.
+    A Series whose index only counts from 0, as one that was given no names, is taken by position. So is a DataFrame
+    of one column. Lists of different lengths in one another, which are no array, are refused.
     """
     if isinstance(given, list | tuple):
         try:
@@ -31,11 +33,14 @@ def as_mapping(given: Any, name: str) -> Any:
             raise InvalidInputError(
                 f"{name} must be a number or an array of numbers, got lists of different lengths"
             ) from None
+    if hasattr(given, "columns") and hasattr(given, "dtypes"):
+        if len(given.columns) != 1:
+            raise InvalidInputError(f"{name} must be one column of numbers, got {len(given.columns)} columns")
+        given = given[given.columns[0]]
     index = getattr(given, "index", None)
     if index is None or callable(index) or not hasattr(given, "to_numpy"):
         return given
-    counting = type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
-    if not hasattr(index, "is_unique") or counting:
+    if not hasattr(index, "is_unique") or counts_from_zero(index):
         return given.to_numpy()
     if not index.is_unique:
         raise InvalidInputError(
@@ -86,19 +91,7 @@ def by_query(workload: Workload, given: Any, name: str, positive: bool = True) -
     """
     count = workload.shape[0]
     if isinstance(given, Mapping):
-        known = {*workload.names, *workload.groups}
-        unknown = next((key for key in given if key not in known), None)
-        if unknown is not None:
-            raise InvalidInputError(f"{name} must name queries of the workload or groups, got {unknown!r}")
-        if len({*workload.names}) < count and any(key not in workload.groups for key in given):
-            raise InvalidInputError(f"{name} by name needs queries with distinct names")
-        pairs = zip(workload.names, workload.groups, strict=True)
-        chosen = [given.get(own, given.get(group)) for own, group in pairs]
-        if None in chosen:
-            raise InvalidInputError(
-                f"{name} must name every query, {workload.names[chosen.index(None)]!r} is not"
-            )
-        given = chosen
+        given = _of_each_query(workload, given, name, positive)
     if positive:
         checked = validate.per_item(count, **{name: given})
     else:
@@ -114,6 +107,37 @@ def by_query(workload: Workload, given: Any, name: str, positive: bool = True) -
             raise InvalidInputError(f"{name} must not be negative, got {checked[first]:g} at {name}[{first}]")
     validate.moderate(**{name: checked})
     return checked
+
+
+def _of_each_query(workload: Workload, given: Mapping[Any, Any], name: str, positive: bool) -> list[Any]:
+    """Return the number of each query, from those of queries and of groups by their names."""
+    groups = {*workload.groups}
+    known = groups.union(workload.names)
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        own = key if key in known else str(key)  # the numbers of an index are names of queries as texts
+        if own not in known:
+            raise InvalidInputError(f"{name} must name queries of the workload or groups, got {key!r}")
+        if own in found:
+            raise InvalidInputError(f"{name} must name each query once, {key!r} is double")
+        found[own] = value
+        if not (
+            isinstance(value, float | int) and 0 < value < np.inf
+        ):  # what is plain needs no more of a check
+            allowed = validate.positive_number if positive else validate.nonnegative_number
+            found[own] = allowed(**{f"{name}[{key!r}]": value})
+    if not groups.issuperset(found):
+        twice = next((own for own, times in Counter(workload.names).items() if times > 1), None)
+        if twice is not None:
+            raise InvalidInputError(f"{name} by name needs queries with distinct names, {twice!r} is double")
+    chosen = [
+        found.get(own, found.get(group)) for own, group in zip(workload.names, workload.groups, strict=True)
+    ]
+    if None in chosen:
+        raise InvalidInputError(
+            f"{name} must name every query, {workload.names[chosen.index(None)]!r} is not"
+        )
+    return chosen
 
 
 def _key(key: Any, name: str, domain: Domain, asked: set[Any]) -> Any:

@@ -44,6 +44,7 @@ class ProductWorkload(Workload):
         shapes = [factor.shape for factor in factors]
         object.__setattr__(self, "shape", (math.prod(m for m, _ in shapes), math.prod(d for _, d in shapes)))
         object.__setattr__(self, "domain", _joint_domain([factor.domain for factor in factors]))
+        object.__setattr__(self, "cell_names", None)
         for cached in ("_names", "_written"):
             object.__setattr__(self, cached, None)
 

@@ -42,6 +42,7 @@ class TableWorkload(Workload):
         object.__setattr__(self, "tables", tables)
         object.__setattr__(self, "queries", tuple(queries))
         object.__setattr__(self, "domain", tables.domain)
+        object.__setattr__(self, "cell_names", None)
         object.__setattr__(self, "shape", (sum(self.table_counts), tables.shape[1]))
 
     @property

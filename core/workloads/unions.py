@@ -66,6 +66,7 @@ class UnionWorkload(Workload):
         self, domain: Domain, tables: Iterable[Table], pieces: Iterable[tuple[Workload, str | None]] = ()
     ) -> None:
         object.__setattr__(self, "domain", domain)
+        object.__setattr__(self, "cell_names", None)
         object.__setattr__(self, "tables", tuple(tables))
         object.__setattr__(self, "pieces", tuple(pieces))
         object.__setattr__(self, "_written", None)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from dualmech import fast
 from dualmech.crosscheck.papers.report import table
 from dualmech.crosscheck.papers.solving import without_warnings
+from dualmech.crosscheck.tables import TextTable
 from dualmech.solution import Solution
 
 BOUND_TOLERANCE = 1e-9  # gap to which the optimum is known that answers are held against
@@ -105,7 +104,7 @@ class Contest:
             )
         return entries
 
-    def table(self, entries: list[Timing]) -> Table:
+    def table(self, entries: list[Timing]) -> TextTable:
         """Lay the entries out, one line each, and say which sizes were left out."""
         left_out = [
             f"{each.name}: up to d = {each.largest}, {each.skipped}"
@@ -119,14 +118,10 @@ class Contest:
             )
             for entry in entries
         )
-        drawn = table(
+        return table(
             f"{self.title}: medians of seconds, certificates included",
             HEADINGS,
             rows,
             words=("solver", "status"),
-            caption="; ".join(left_out),
-            caption_justify="left",
+            notes=["; ".join(left_out)] if left_out else (),
         )
-        for row, (entry, following) in zip(drawn.rows, pairwise(entries), strict=False):
-            row.end_section = entry.cells != following.cells
-        return drawn

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from dualmech import fast, workloads
 from dualmech.crosscheck.papers.report import table
 from dualmech.crosscheck.papers.solving import without_warnings
+from dualmech.crosscheck.tables import TextTable
 from dualmech.fast.local import gradient
 from dualmech.geometry.local.strategies import trace_bound
 from dualmech.problems.local.strategy import LocalStrategy
@@ -113,7 +113,7 @@ def step(users: int) -> dict[str, float]:
     }
 
 
-def tables(found: dict[str, Any]) -> list[Table]:
+def tables(found: dict[str, Any]) -> list[TextTable]:
     """Lay both tables out."""
     solved = (
         (

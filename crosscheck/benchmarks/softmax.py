@@ -83,10 +83,10 @@ def draw(entries: list[Timing], folder: str) -> list[Path]:
 
     Raises `BackendError` or `FileFormatError` as `plots.check_drawable`.
     """
-    return plots.save_picture("softmax-prefix", folder, partial(_panels, entries), columns=2)
+    return plots.save_picture("softmax-prefix", folder, _panels, entries, columns=2)
 
 
-def _panels(entries: list[Timing], axes: Any) -> None:
+def _panels(axes: Any, entries: list[Timing]) -> None:
     for contender in CONTENDERS:
         mine = [entry for entry in entries if entry.solver == contender.name]
         cells = [entry.cells for entry in mine]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
-from rich.table import Table
 
 from dualmech import accounting
 from dualmech.crosscheck.command.table_inputs import labels
@@ -17,9 +17,10 @@ from dualmech.crosscheck.command.wording import (
     Terms,
     free_lines,
     gap_percent,
+    printable,
     range_text,
-    terminal_text,
 )
+from dualmech.crosscheck.tables import TextTable
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import Product
@@ -151,16 +152,21 @@ def _by_table(out: Console, problem: Any, prices: Array, forms: Any, terms: Term
     fitness = problem.numbers == "targets"
     asked, given = ("target variance", problem.targets) if fitness else ("weight", problem.weights)
     orbits = getattr(problem.geometry, "tables", np.arange(len(given)))
-    table = Table(title=f"Tables (margins of error at z = {terms.z:g})", title_justify="left")
-    table.add_column("table")
-    for heading in ("tables", asked, "variance", "margin", "share"):
-        table.add_column(heading, justify="right")
+    headings = (
+        "table",
+        "tables",
+        asked,
+        "variance",
+        "margin",
+        "share of bill" if fitness else "share of total",
+    )
+    rows = []
     for label, inside in _tables_by_name(problem.workload, problem.geometry.workload):
         own = forms.variances[np.isin(orbits, inside)]
         columns = (given[inside], own, accounting.margin_from_variance(own, terms.z))
         shares = f"{100 * prices[inside].sum():.1f} %"
-        table.add_row(terminal_text(label), str(len(inside)), *(range_text(each) for each in columns), shares)
-    out.print(table)
+        rows.append((printable(label), str(len(inside)), *(range_text(each) for each in columns), shares))
+    out.print(_table("Tables", headings, rows, terms.z))
 
 
 def privacy_text(mechanism: GaussianPrivacy, delta: float) -> str:
@@ -185,50 +191,59 @@ def _tables_by_name(asked: Workload, workload: Any) -> list[tuple[str, npt.NDArr
 
 def _target_table(
     problem: FitnessForUse | PrivacyFirst | SoftmaxFitness, solution: Solution, terms: Terms
-) -> Table:
+) -> TextTable:
     """Return the table of query groups: target, achieved, how many bind, and their share of the cost."""
     variances, slack = solution.mechanism.variances(problem.workload), max(1e-6, solution.gap**0.5)
     variances[problem.geometry.free_queries] = 0.0  # exact: what is left of them is rounding
     tight = variances >= (1 - slack) * problem.targets * (variances / problem.targets).max()
     headings = ("target variance", "target margin", "achieved variance", "achieved margin")
-    table, prices = _table((*headings, "binding", "loose", "share of bill"), terms.z), solution.prices
+    rows, prices = [], solution.prices
     for group, inside in _groups(problem.workload):
         wanted, got = problem.targets[inside], variances[inside]
-        table.add_row(
-            terminal_text(group),
-            str(int(inside.sum())),
-            *(range_text(values) for values in (wanted, accounting.margin_from_variance(wanted, terms.z))),
-            *(range_text(values) for values in (got, accounting.margin_from_variance(got, terms.z))),
-            str(int(tight[inside].sum())),
-            str(int((~tight[inside]).sum())),
-            f"{100 * prices[inside].sum():.1f} %",
+        numbers = (
+            *(wanted, accounting.margin_from_variance(wanted, terms.z)),
+            *(got, accounting.margin_from_variance(got, terms.z)),
         )
-    return table
+        counts = (int(tight[inside].sum()), int((~tight[inside]).sum()))
+        shown = (*(range_text(values) for values in numbers), *map(str, counts))
+        share = f"{100 * prices[inside].sum():.1f} %"
+        rows.append((printable(group), str(int(inside.sum())), *shown, share))
+    names = ("group", "queries", *headings, "binding", "loose", "share of bill")
+    return _table("Queries by group", names, rows, terms.z)
 
 
-def _variance_table(workload: Workload, weights: Array | None, variances: Array, z: float) -> Table:
+def _variance_table(workload: Workload, weights: Array | None, variances: Array, z: float) -> TextTable:
     """Return the table of query groups: what they count, if not all the same, their variances, and their shares."""
-    bill = variances if weights is None else weights * variances
-    table = _table((*(() if weights is None else ("weight",)), "variance", "margin", "share of total"), z)
+    bill, rows = variances if weights is None else weights * variances, []
     for group, inside in _groups(workload):
         got = variances[inside]
         columns = [got, accounting.margin_from_variance(got, z)]
-        table.add_row(
-            terminal_text(group),
-            str(int(inside.sum())),
-            *(range_text(values) for values in (columns if weights is None else [weights[inside], *columns])),
-            f"{100 * bill[inside].sum() / bill.sum():.1f} %",
-        )
-    return table
+        shown = [
+            range_text(values) for values in (columns if weights is None else [weights[inside], *columns])
+        ]
+        share = f"{100 * bill[inside].sum() / bill.sum():.1f} %"
+        rows.append((printable(group), str(int(inside.sum())), *shown, share))
+    weight = () if weights is None else ("weight",)
+    return _table(
+        "Queries by group", ("group", "queries", *weight, "variance", "margin", "share of total"), rows, z
+    )
 
 
-def _table(headings: tuple[str, ...], z: float) -> Table:
-    table = Table(title=f"Queries by group (margins of error at z = {z:g})", title_justify="left")
-    table.add_column("group")
-    table.add_column("queries", justify="right")
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    return table
+MEANINGS = {
+    "margin": "margin: of error, at z = {z:g}",
+    "binding": "binding: queries whose variance is at its target",
+    "loose": "loose: those below it",
+    "share of bill": "share of bill: loosening the targets by 1 % saves that share of 1 % of the squared privacy cost",
+    "share of total": "share of total: of the total variance",
+}
+"""What the words in the headings of these tables mean."""
+
+
+def _table(subject: str, headings: Sequence[str], rows: Sequence[Sequence[str]], z: float) -> TextTable:
+    """Return a table with one note that says what its headings mean."""
+    said = [meaning for word, meaning in MEANINGS.items() if any(word in heading for heading in headings)]
+    note = "; ".join(said).format(z=z)
+    return TextTable(subject, headings, rows, headings[:1], [f"{note[0].upper()}{note[1:]}."])
 
 
 def _groups(workload: Workload) -> list[tuple[str, np.ndarray]]:

@@ -14,6 +14,7 @@ from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
+    from dualmech.certificate import Certificate
     from dualmech.crosscheck.command.request import Request
     from dualmech.solution import Solution
     from dualmech.watching import Line
@@ -76,7 +77,7 @@ def solve(
     out = report.console()
     report.solution_report(out, answer, request.terms)
     report.stage_lines(out, answer, stages)
-    _leave(answer, *stages)
+    _leave(*((each.certificate, each.tol) for each in (answer, *stages)))
 
 
 def judge(
@@ -144,7 +145,7 @@ def judge(
         line.say("finding the judge's bound")
         verdict = judging.judge(posed, answer, callback=line)
     report.verdict_report(report.console(), posed, verdict, request.terms)
-    raise typer.Exit(0 if verdict.certifies(tol) else 3)
+    _leave((verdict, tol))
 
 
 def explain(
@@ -171,8 +172,8 @@ def explain(
     if answer is None:
         answer = explanation.explain(report.console(), posed)
     else:
-        explanation.explain_answer(report.console(), answer)
-    _leave(answer)
+        answer = explanation.explain_answer(report.console(), answer)
+    _leave((answer.certificate, answer.tol))
 
 
 def simulate(
@@ -229,5 +230,12 @@ def _refine(problem: Any, layer: Layer, backend: str | None, tol: float | None, 
     return found.solution, found.stages
 
 
-def _leave(*answers: Solution) -> None:
-    raise typer.Exit(0 if all(each.certificate.certifies(each.tol) for each in answers) else 3)
+def _leave(*judged: tuple[Certificate, float]) -> None:
+    """Leave with status 0 if every certificate is within its tolerance, else with 3 and a line that says why."""
+    from dualmech.crosscheck.command import report
+
+    for certificate, tol in judged:
+        if not certificate.certifies(tol):
+            typer.echo(f"dualmech: {report.uncertified_line(certificate, tol)}", err=True)
+            raise typer.Exit(3)
+    raise typer.Exit(0)

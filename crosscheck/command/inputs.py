@@ -12,9 +12,10 @@ import numpy as np
 from dualmech import files, workloads
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.families import POSED
+from dualmech.crosscheck.hints import by_shape
 from dualmech.crosscheck.judging import OfCovariance, covariance_of_strategy
 from dualmech.crosscheck.rivals.central.products import domain_of
-from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.errors import InvalidInputError, UncertifiedWarning, did_you_mean
 from dualmech.linalg import is_identity
 from dualmech.mechanisms import block, gaussian
 from dualmech.neighbours import Relation
@@ -82,7 +83,9 @@ def read_design(text: str, workload: Workload) -> Workload | Matrix:
         return DESIGNS[text](workload)
     if Path(text).suffix.lower() in files.SUFFIXES:
         return files.read_matrix(text, "design")
-    raise InvalidInputError(f"design must be {', '.join(DESIGNS)} or a file, got {text!r}")
+    raise InvalidInputError(
+        f"design must be {', '.join(DESIGNS)} or a file, got {text!r}{did_you_mean(text, DESIGNS)}"
+    )
 
 
 def read_solution(text: str) -> Solution | None:
@@ -165,8 +168,9 @@ def _on_basis(problem: OfCovariance, covariance: Array) -> Array:
         return covariance
     cells = problem.workload.shape[1]
     if covariance.shape != (cells, cells):
+        hint = by_shape(problem, covariance)
         raise InvalidInputError(
             f"covariance must be that of the noise on the {cells} cells, or be in an .npz file with its rows "
-            f"(the workload has rank {problem.geometry.rank}), got shape {covariance.shape}"
+            f"(the workload has rank {problem.geometry.rank}), got shape {covariance.shape}{hint and '; '}{hint}"
         )
     return problem.basis @ covariance @ problem.basis.T

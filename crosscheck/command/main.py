@@ -31,6 +31,12 @@ app = typer.Typer(
 )
 
 
+WIDE = (
+    "dualmech: status 3, not certified: in rows marked wide an interval is wider than promised, so that it proves "
+    "little; name the table alone, or leave out the largest rows with --quick"
+)
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         import importlib.metadata
@@ -92,17 +98,23 @@ def crosscheck(
     outcomes: set[Agreement] = set()
     batches = sheets.compute(list(chosen.values()), quick, jobs)
     for (name, sheet), rows in zip(chosen.items(), batches, strict=True):
-        sheet.show(out, f"{name}: {sheet.source}", _with_progress(rows, outcomes))
+        shown: list[sheets.Computed] = []
+        sheet.show(out, f"{name}: {sheet.source}", _with_progress(rows, outcomes, shown))
         if output is not None and sheet.picture:
-            for path in plots.save_picture(name.replace("/", "-"), output, sheet.picture):
+            for path in plots.save_picture(name.replace("/", "-"), output, sheet.picture, shown):
                 out.print(f"written: {path}", markup=False, soft_wrap=True)
     if Agreement.DISAGREE in outcomes:
         raise typer.Exit(4)
-    raise typer.Exit(3 if Agreement.WIDE in outcomes else 0)
+    if Agreement.WIDE in outcomes:
+        typer.echo(WIDE, err=True)
+        raise typer.Exit(3)
+    raise typer.Exit(0)
 
 
-def _with_progress(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) -> Iterator[sheets.Computed]:
-    """Yield rows as they are computed, with a line of progress in between, and note how each came out."""
+def _with_progress(
+    rows: Iterator[sheets.Computed], outcomes: set[Agreement], shown: list[sheets.Computed]
+) -> Iterator[sheets.Computed]:
+    """Yield rows as they are computed, with a line of progress in between, and note them and how each came out."""
     done, widest = 0, 0.0
     while True:
         with passing(f"{done} rows, gap {widest:.1e}" if done else "the first row"):
@@ -111,6 +123,7 @@ def _with_progress(rows: Iterator[sheets.Computed], outcomes: set[Agreement]) ->
             return
         done, widest = done + 1, max(widest, row.gap)
         outcomes.add(row.outcome)
+        shown.append(row)
         yield row
 
 

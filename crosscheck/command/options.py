@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dualmech.crosscheck.families import POSED
-from dualmech.errors import DualmechError
+from dualmech.errors import DualmechError, did_you_mean
 
 
 class UsageError(DualmechError):
@@ -26,6 +26,14 @@ Family = StrEnum("Family", {family.name.upper(): family.name for family in POSED
 """Which problem is asked."""
 
 FITNESS = Family("fitness")
+
+
+def family(text: str) -> Family:
+    """Return the problem of a name; another is a fault of usage, answered with the name that is nearest."""
+    known = [each.value for each in Family]
+    if text not in known:
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(known)}{did_you_mean(text, known)}")
+    return Family(text)
 
 
 class Privacy(StrEnum):
@@ -50,6 +58,8 @@ Problem = Annotated[
     Family,
     typer.Option(
         "--problem",
+        parser=family,
+        metavar=f"[{'|'.join(Family)}]",
         help=" ".join(f"{family.name}: {family.help}." for family in POSED),
     ),
 ]

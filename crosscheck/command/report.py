@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from dualmech.certificate import FEASIBLE
+from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.crosscheck.command.answers import describe
 from dualmech.crosscheck.command.wording import (
     LISTED,
@@ -21,27 +21,21 @@ from dualmech.crosscheck.command.wording import (
     names,
     neighbours_lines,
     steps,
+    terminal_text,
 )
 from dualmech.crosscheck.judging import Judgement
 from dualmech.geometry.dense import Dense
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Status
-from dualmech.solution import Solution
-
-WIDTH = 132  # columns to write where the output is no terminal
-NARROWEST = 108  # columns below which tables would lose columns of their own
+from dualmech.solution import Solution, gap_words
 
 _SINGULAR = "the covariance is singular where neighbours differ"
 
 
 def console() -> Console:
-    """Return a console for standard output, wide enough for every table; a narrow terminal wraps its lines."""
-    wide = Console(highlight=False, soft_wrap=False)
-    if not sys.stdout.isatty():
-        wide.width = WIDTH
-    wide.width = max(wide.width, NARROWEST)
-    return wide
+    """Return a console for standard output: tables fit its width, or COLUMNS; lines are broken on a terminal alone."""
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
 def solution_report(out: Console, solution: Solution, terms: Terms) -> None:
@@ -54,7 +48,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms) -> None:
     )
     low, high = certificate.interval
     interval = interval_text((low / divisor, high / divisor))
-    out.print(f"  {interval}  (gap {certificate.gap:.1e}, asked {solution.tol:.1e})")
+    out.print(f"  {interval}  ({gap_words(certificate, solution.tol)})")
     if solution.status is not Status.CERTIFIED:
         out.print(f"  {solution.message or solution.status.value}")
     out.print(f"  {solution.solver}: {steps(solution)}, {solution.seconds:.3g} s")
@@ -66,6 +60,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms) -> None:
         out.print(f"  {line}")
     if not certificate.feasible:
         out.print(f"  infeasible by {certificate.violation:.1e}: no mechanism")
+        _listed(out, problem.exceeded(solution.primal))
         return
     describe(problem, out, solution, terms)
 
@@ -90,6 +85,27 @@ def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> N
     )
 
 
+def uncertified_line(certificate: Certificate, tol: float) -> str:
+    """Return why an answer is not certified and what to do, in a line: what an exit status of 3 means."""
+    if not certificate.feasible:
+        why = f"a constraint is exceeded by {100 * certificate.violation:.3g} %"
+        return f"status 3, not certified: {why}; scale the noise until it meets every constraint"
+    best = max(certificate.gap, certificate.resolution)
+    reach = f"; --tol {_raised(best)} would be met" if np.isfinite(best) else ""
+    return f"status 3, not certified: {gap_words(certificate, tol)}{reach}"
+
+
+def _raised(number: float) -> str:
+    """Return a number to two digits, rounded up."""
+    scale = 10.0 ** (np.floor(np.log10(number)) - 1)
+    return f"{np.ceil(number / scale) * scale:.2g}"
+
+
+def _listed(out: Console, sentences: Sequence[str]) -> None:
+    for each in sentences:
+        out.print(f"    {terminal_text(each)}")
+
+
 def verdict_report(out: Console, problem: Any, verdict: Judgement, terms: Terms) -> None:
     """Print the judge's verdict on an outsider's answer."""
     divisor = terms.divisor(problem)
@@ -109,11 +125,14 @@ def verdict_report(out: Console, problem: Any, verdict: Judgement, terms: Terms)
         out.print(f"  certified distance from the optimum: at most {gap_percent(verdict)}")
     else:
         out.print(f"  a constraint is exceeded by {100 * verdict.violation:.3g} %")
+        _listed(out, verdict.exceeded)
     if not np.isclose(verdict.scaled.objective, verdict.objective, rtol=FEASIBLE, atol=0.0):
         out.print(
             f"  scaled to meet its constraints exactly: {verdict.scaled.objective / divisor:.9g}, "
             f"at most {gap_percent(verdict.scaled)} above the optimum"
         )
+    for remark in verdict.remarks:
+        out.print(f"  {terminal_text(remark)}")
     loose, binding = verdict.loose, verdict.binding
     if isinstance(problem, FitnessForUse | PrivacyFirst):
         dense = isinstance(problem.geometry, Dense)

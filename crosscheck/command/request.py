@@ -172,6 +172,4 @@ class Request:
         if self.moe is None:
             return table_inputs.read_numbers(self.targets or "1", "targets", workload)
         margins = table_inputs.read_numbers(self.moe, "moe", workload)
-        if isinstance(margins, dict):
-            return {key: float(accounting.variance_from_margin(own, self.z)) for key, own in margins.items()}
         return accounting.variance_from_margin(margins, self.z)

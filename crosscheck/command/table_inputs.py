@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from dualmech import files
 from dualmech.errors import FileFormatError, InvalidInputError
+from dualmech.files.csv import Named, read_named
 from dualmech.geometry.choice import tabular
 from dualmech.validate import Array
 from dualmech.workloads import census
@@ -17,7 +17,7 @@ from dualmech.workloads.unions import UnionWorkload
 
 Numbers: TypeAlias = float | Array | dict[Any, float]
 
-Rows: TypeAlias = list[tuple[int, list[str]]]
+Rows: TypeAlias = list[Named]
 
 
 def read_numbers(text: str, name: str, workload: Workload) -> Numbers:
@@ -35,12 +35,9 @@ def read_numbers(text: str, name: str, workload: Workload) -> Numbers:
     except ValueError:
         pass
     if Path(text).suffix.lower() == ".csv":
-        try:
-            with files.errors_naming(text), open(text, encoding="utf-8-sig", newline="") as stream:
-                rows = [(number, row) for number, row in enumerate(csv.reader(stream), start=1) if row]
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise FileFormatError(f"{text}: cannot be read as text: {error}") from error
-        if rows and len(rows[0][1]) > 1:
+        with files.errors_naming(text):
+            rows = read_named(text)
+        if rows is not None:
             return _by_name(workload, text, rows)
     return files.read_vector(text, name)
 
@@ -94,16 +91,7 @@ def _by_query(workload: Workload, path: str, rows: Rows) -> dict[Any, float]:
 def _numbers(path: str, rows: Rows, demand: str, known: Callable[[str], str | None]) -> dict[Any, float]:
     """Return the number of each line by what `known` makes of its label, None being what it does not know."""
     found: dict[Any, float] = {}
-    for line, row in rows:
-        try:
-            label, value = (field.strip() for field in row)
-            amount = float(value)
-        except ValueError:
-            if line == rows[0][0] and len(row) == 2:
-                continue  # the header
-            raise FileFormatError(
-                f"{path}: line {line} must be a name and a number, got {','.join(row)!r}"
-            ) from None
+    for line, label, amount in rows:
         if (name := known(label)) is None:
             raise FileFormatError(f"{path}: line {line} must {demand} got {label!r}")
         if name in found:

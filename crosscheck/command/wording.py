@@ -78,7 +78,12 @@ def gap_percent(certificate: Certificate) -> str:
 
 def terminal_text(text: str) -> str:
     """Return a user's text for a terminal: no markup, no control characters."""
-    return escape("".join(letter if letter.isprintable() else "?" for letter in text))
+    return escape(printable(text))
+
+
+def printable(text: str) -> str:
+    """Return a user's text without control characters, for where no markup is read."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def names(workload: Workload, queries: npt.NDArray[np.intp]) -> str:

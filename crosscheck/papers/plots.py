@@ -51,8 +51,10 @@ def check_drawable(folder: str) -> Path:
     return path
 
 
-def save_picture(name: str, folder: str, picture: Callable[[Any], None], columns: int = 1) -> list[Path]:
-    """Draw a picture of one or more pairs of axes, side by side, and return its files, each written whole.
+def save_picture(
+    name: str, folder: str, picture: Callable[..., None], rows: Any = None, columns: int = 1
+) -> list[Path]:
+    """Draw rows on one or more pairs of axes, side by side, and return the picture's files, each written whole.
 
     Raises `BackendError` or `FileFormatError` as `check_drawable`.
     """
@@ -63,7 +65,7 @@ def save_picture(name: str, folder: str, picture: Callable[[Any], None], columns
     paths = [target / f"{name}.{kind}" for kind in KINDS]
     with matplotlib.rc_context(STYLE):
         canvas = Canvas(figsize=(5.6 * columns, 3.8), layout="constrained")
-        picture(canvas.subplots(ncols=columns))
+        picture(canvas.subplots(ncols=columns), rows)
         for kind, path in zip(KINDS, paths, strict=True):
             with files.atomic_write(path) as handle:
                 canvas.savefig(handle, format=kind, dpi=RESOLUTION, metadata=METADATA[kind])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
+
+from dualmech.crosscheck.tables import TextTable, wrapped
 
 
 def table(
@@ -15,27 +15,36 @@ def table(
     headings: Sequence[str],
     rows: Iterable[Sequence[str]],
     words: Collection[str] | None = None,
+    notes: Sequence[str] = (),
     **style: Any,
-) -> Table:
+) -> TextTable:
     """Return a table of texts, a row each; the columns `words`, by default the first, hold words and others numbers."""
     left = headings[:1] if words is None else words
-    drawn = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, **style)
-    for heading in headings:
-        drawn.add_column(heading, justify="left" if heading in left else "right")
-    for row in rows:
-        drawn.add_row(*row)
-    return drawn
+    return TextTable(title, headings, [*rows], left, notes, style)
 
 
-def format_line(name: str, numbers: Mapping[str, str], columns: Sequence[str], stub: int, width: int) -> str:
-    """Return one line of a table that is printed as it comes; `stub` and `width` are a name's and a number's places."""
-    return f"{name:<{stub}}" + "".join(f"{numbers.get(column, ''):>{width}}" for column in columns).rstrip()
+def format_line(
+    name: str, numbers: Mapping[str, str], columns: Sequence[str], stub: int, width: int, room: int = 80
+) -> str:
+    """Return one line of a table that is printed as it comes; `stub` and `width` are a name's and a number's places.
+
+    Where they do not fit the `room`, the numbers go on below themselves.
+    """
+    most = max((room - stub) // width, 1)
+    starts = range(0, len(columns), most)
+    parts = [
+        "".join(f"{numbers.get(column, ''):>{width}}" for column in columns[start : start + most])
+        for start in starts
+    ]
+    lines = [f"{name if not place else '':<{stub}}{part}".rstrip() for place, part in enumerate(parts)]
+    return "\n".join([lines[0], *(line for line in lines[1:] if line)])
 
 
 def print_lines(out: Console, *lines: str, whole: bool = False) -> None:
     """Print lines as they are: no markup is read in them, and none is broken where it is to stay `whole`."""
     for each in lines:
-        out.print(each, markup=False, soft_wrap=whole)
+        for line in [each] if whole else wrapped(each, out.width):
+            out.print(line, markup=False, soft_wrap=True)
 
 
 def yes_or_no(holds: bool) -> str:

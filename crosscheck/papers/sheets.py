@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dualmech.crosscheck.papers import common, eigen, fitness, local, scale
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InvalidInputError, did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,7 +51,7 @@ class Sheet:
     tasks: Tasks
     # Prints the rows, as they come where their form allows
     show: Callable[[Console, str, Iterator[Any]], None]
-    picture: Callable[[Any], None] | None = None  # Draws the figure on a pair of axes
+    picture: Callable[[Any, Sequence[Any]], None] | None = None  # Draws the same rows on a pair of axes
     # Takes the path of a data file to what to compute on it, where the sheet is of real records;
     # refuses another
     data: Callable[[str], Tasks] | None = None
@@ -99,7 +99,9 @@ def select_sheets(names: Sequence[str]) -> dict[str, Sheet]:
         elif name in SHEETS:
             members = [name]
         else:
-            raise InvalidInputError(f"unknown table {name!r}; known are {', '.join([*SHEETS, *whole])}")
+            known = [*SHEETS, *whole]
+            meant = did_you_mean(name, known)
+            raise InvalidInputError(f"unknown table {name!r}{meant}; known are {', '.join(known)}")
         wanted |= {each: SHEETS[each] for each in members}
     return wanted
 
@@ -107,7 +109,6 @@ def select_sheets(names: Sequence[str]) -> dict[str, Sheet]:
 def with_data(sheets: Mapping[str, Sheet], path: str) -> dict[str, Sheet]:
     """Return the sheets with those that are of real records put on a data file, as far as it fits them.
 
-    A picture is of no data file.
     Raises `InvalidInputError` where none of them is, or the file is for none of those that are.
     """
     if not any(sheet.data for sheet in sheets.values()):
@@ -118,7 +119,7 @@ def with_data(sheets: Mapping[str, Sheet], path: str) -> dict[str, Sheet]:
     for name, sheet in sheets.items():
         try:
             if sheet.data:
-                placed[name] = replace(sheet, tasks=sheet.data(path), picture=None, data=None)
+                placed[name] = replace(sheet, tasks=sheet.data(path), data=None)
         except InvalidInputError as error:
             refusals.append(error)
     if not placed:

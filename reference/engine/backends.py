@@ -14,7 +14,7 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 
-from dualmech.errors import BackendError, InputTypeError
+from dualmech.errors import BackendError, InputTypeError, did_you_mean
 from dualmech.progress import NEVER, Deadline
 
 SEMIDEFINITE = frozenset({"PSD"})  # the cone that every statement of fitness for use needs
@@ -77,7 +77,10 @@ def backend_name(backend: str, cones: frozenset[str] = SEMIDEFINITE) -> str:
     fault = (
         f"cannot do the cones {_join_names(cones)}" if name in cp.installed_solvers() else "is not installed"
     )
-    raise BackendError(f"backend {backend!r} {fault}; installed ones that can: {_join_names(able) or 'none'}")
+    meant = did_you_mean(name, able)
+    raise BackendError(
+        f"backend {backend!r} {fault}{meant}; installed ones that can: {_join_names(able) or 'none'}"
+    )
 
 
 def tolerance(backend: str) -> float:

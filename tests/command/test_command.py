@@ -107,6 +107,7 @@ class TestSolve:
         result = run("solve", "prefix:16", "--tol", "1e-16")
         assert result.exit_code == 3
         assert "CERTIFIED" not in result.output.splitlines()[0]
+        assert result.output.splitlines()[-1].startswith("dualmech: status 3, not certified: gap ")
 
 
 class TestJudge:
@@ -141,6 +142,21 @@ class TestJudge:
         assert result.exit_code == 3
         assert "INFEASIBLE" in result.output
         assert "exceeded by 300 %" in result.output
+        assert "query 'cells 0..3' has 4 times its target" in result.output
+        assert "status 3, not certified: a constraint is exceeded by 300 %; scale the noise" in result.output
+
+    def test_a_tolerance_that_would_be_met_is_named(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "mine.npy", np.eye(4) / 4)
+        judged = ("judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy"))
+        last = run(*judged).output.splitlines()[-1]
+        assert last.endswith("gap 1.3e+00 proven, above the 1.0e-06 asked; --tol 1.3 would be met")
+        assert run(*judged, "--tol", "1.3").exit_code == 0
+
+    def test_single_precision_is_judged_scaled(self, tmp_path: Path) -> None:
+        best = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0), tol=1e-8).primal
+        np.save(tmp_path / "mine.npy", 1.0000001 * best.astype(np.float32))
+        result = run("judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy"), "--tol", "1e-5")
+        assert result.exit_code == 0 and "judged scaled to meet its constraints" in result.output
 
     def test_a_strategy(self, tmp_path: Path) -> None:
         np.save(tmp_path / "a.npy", 2 * np.eye(4))
@@ -283,6 +299,18 @@ class TestCrosscheck:
 
 BAD = {
     "unknown workload": (["solve", "nope"], "known are identity:D"),
+    "nearly a workload": (["solve", "prefx:4"], "'prefx:4' (did you mean prefix:4?)"),
+    "nearly a table": (["crosscheck", "fitness/tabel2"], "(did you mean fitness/table2?)"),
+    "nearly a design": (
+        ["solve", "prefix:4", "--problem", "weighting", "--design", "eigne"],
+        "(did you mean eigen?)",
+    ),
+    "nearly a backend": (
+        ["solve", "prefix:4", "--layer", "reference", "--backend", "CLARABLE"],
+        "(did you mean CLARABEL?)",
+    ),
+    "nearly a geometry": (["solve", "prefix:4", "--geometry", "bloks"], "(did you mean blocks?)"),
+    "nearly neighbours": (["solve", "prefix:4", "--neighbours", "replaced"], "(did you mean replace?)"),
     "size of zero": (["solve", "prefix:0"], "at least 1"),
     "missing file": (["solve", "nope.csv"], "nope.csv"),
     "negative target": (["solve", "prefix:4", "--targets=-1"], "positive"),
@@ -409,6 +437,13 @@ class TestMisuse:
         self, arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert status_and_error(capsys, monkeypatch, "solve", "prefix:4", *arguments)[0] == 2
+
+    def test_nearly_a_problem(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "200")
+        status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", "--problem", "fitnes")
+        assert status == 2 and "(did you mean fitness?)" in error
 
     @pytest.mark.parametrize("family", Family)
     def test_an_option_is_taken_by_the_problems_that_know_it_alone(self, family: Family) -> None:

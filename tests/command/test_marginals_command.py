@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ SIXTY = f"marginals:{'x'.join(['10'] * 60)}:1,2"
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160"})
 
 
 class TestSolve:
@@ -41,8 +42,8 @@ class TestSolve:
         path = tmp_path / "targets.csv"
         path.write_text("table,target\n1,4\na1 x a0,2.5\n\n2,25\n", encoding="utf-8")
         result = run("solve", FIVE, "--targets", str(path))
-        rows = [[cell.strip() for cell in line.split("│")] for line in result.output.splitlines()]
-        found = {row[1]: row[3] for row in rows if len(row) > 4}
+        rows = [re.split(" {2,}", line.strip()) for line in result.output.splitlines()]
+        found = {row[0]: row[2] for row in rows if len(row) > 4}
         assert result.exit_code == 0
         assert found["a0"] == "4" and found["a0 x a1"] == "2.5" and found["a3 x a4"] == "25"
 
@@ -51,8 +52,8 @@ class TestSolve:
         for name, text in ((SIXTY, "1-way,4\n2-way,25\n"), ("circular_ranges:3000", "translates,2\n")):
             path.write_text(f"table,target\n{text}", encoding="utf-8")
             result = run("solve", name, "--targets", str(path))
-            rows = [[cell.strip() for cell in line.split("│")] for line in result.output.splitlines()]
-            printed = {row[1]: row[3] for row in rows if len(row) > 4}
+            rows = [re.split(" {2,}", line.strip()) for line in result.output.splitlines()]
+            printed = {row[0]: row[2] for row in rows if len(row) > 4}
             given = dict(line.split(",") for line in text.split())
             assert result.exit_code == 0 and {name: printed[name] for name in given} == given
 
@@ -128,8 +129,8 @@ class TestSolve:
             ("line 1 must name a table such as 'a0'", "a9,4\n"),
             ("line 2 must name a table such as 'a0'", "1,4\na0 x a0,4\n2,4\n"),
             ("line 3 names 'a0 x a1' a second time", "1,4\na0 x a1,4\na1 x a0,5\n2,4\n"),
-            ("line 2 must be a name and a number", "1,4\n2,many\n"),
-            ("line 2 must be a name and a number", "1,4\n2,4,4\n"),
+            ("line 2: must be a name and a number", "1,4\n2,many\n"),
+            ("line 2: must be a name and a number", "1,4\n2,4,4\n"),
             ("line 3 names '1' a second time", "1,4\n2,4\n1,5\n"),
             ("line 3 names '1' a second time", "1,4\n2,4\n1-way,5\n"),
             ("line 1 must name a table such as 'a0'", "one-way,4\n"),

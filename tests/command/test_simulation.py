@@ -134,6 +134,8 @@ class TestRefused:
         bad.write_text(records.read_text(encoding="utf-8") + "3,0,0\n", encoding="utf-8")
         before = sorted(path.name for path in tmp_path.iterdir())
         self.refused("record 201 has 3 for 'place' of size 3", bad, mechanism, "-o", tmp_path / "out")
+        bad.write_text(records.read_text(encoding="utf-8").replace(",", ";"), encoding="utf-8")
+        self.refused("bad.csv: fields are separated by semicolons", bad, mechanism, "-o", tmp_path / "out")
         self.refused("cannot be read", tmp_path / "missing.csv", mechanism, "-o", tmp_path / "out")
         self.refused("no folder", records, mechanism, "-o", tmp_path / "no" / "out")
         self.refused("exists already", records, mechanism, "-o", tmp_path)

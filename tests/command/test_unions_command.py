@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,12 @@ SMALL = "sex_by_age:0,0"
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160"})
 
 
 def rows(result: Result) -> dict[str, list[str]]:
-    found = ([cell.strip() for cell in line.split("│")] for line in result.output.splitlines())
-    return {row[1]: row[2:] for row in found if len(row) > 4}
+    found = (re.split(" {2,}", line.strip()) for line in result.output.splitlines())
+    return {row[0]: row[1:] for row in found if len(row) > 4 and row[0] != "table"}
 
 
 class TestCircles:
@@ -108,7 +109,7 @@ class TestRefused:
         [
             ("line 2 must name a table such as 'P12', or its ways, got 'P13'", "P12,4\nP13,4\n"),
             ("line 3 names 'P12' a second time", "table,target\nP12,4\nP12,4\n"),
-            ("line 2 must be a name and a number", "P12,4\nP12 by age,x\n"),
+            ("line 2: must be a name and a number", "P12,4\nP12 by age,x\n"),
             ("by its name, its attributes or its ways; 'P12' is not", "P12 by age,4\n"),
             ("must be positive", "P12,-4\n"),
         ],

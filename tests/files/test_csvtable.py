@@ -51,10 +51,16 @@ def test_read(tmp_path: Path, content: str, names: object, groups: object) -> No
         ("query,x\na,1\nb\n", "line 3: has 1 fields"),
         ("1,O\n1,1\n", "line 1: 'O' is not a number .*header"),
         ("left,1,0\n", "line 1: 'left' is not a number .*header"),
-        (",a,b\n0,1,0\n", "line 1: the header has an empty field"),
+        (",a,b\n0,1,0\n", "line 1: the header has an empty field; a column of names must be called 'query'"),
         ("a,b\n1,\n", "line 2: '' is not a number"),
         ("1,0\n1,1_0\n", "line 2: '1_0' is not a number$"),
-        ("1;0\n1;1\n", "line 2: '1;1' is not a number"),
+        (
+            "1;0\n1;1\n",
+            "line 1: fields are separated by semicolons: write commas between them, and full stops",
+        ),
+        ("query;a;b\nleft;1;0\n", "line 1: fields are separated by semicolons"),
+        ("1,5;2\n3,5;4\n", "line 1: fields are separated by semicolons"),
+        ("1\t0\n1\t1\n", "line 1: fields are separated by tabs"),
         ("1,0\nnan,1\n", "line 2: numbers must be finite, got 'nan'"),
         ("1,0\n1,1e999\n", "line 2: numbers must be finite, got '1e999'"),
         ("1,0\n1,-inf\n", "line 2: numbers must be finite"),
@@ -91,3 +97,38 @@ def test_a_workload_takes_names_and_groups(tmp_path: Path) -> None:
     parse(tmp_path, "query,a,b\nleft,1,0\n")
     workload = files.read_workload(tmp_path / "table.csv")
     assert workload.names == ("left",) and workload.groups == ("queries",)
+
+
+@pytest.mark.parametrize(
+    ("header", "cells"),
+    [("query,a,b", ("a", "b")), ("a,b", ("a", "b")), ("query,x0,x1", None), ("query,a,", None)],
+)
+def test_the_header_names_the_cells(tmp_path: Path, header: str, cells: object) -> None:
+    parse(tmp_path, f"{header}\n{'left,' * header.startswith('query')}1,0\n")
+    assert files.read_workload(tmp_path / "table.csv").cell_names == cells
+
+
+class TestNumbersByName:
+    def test_are_read_with_a_header_or_without(self, tmp_path: Path) -> None:
+        path = tmp_path / "targets.csv"
+        for content in ("query,target\nleft,4\n,1e0\n", '"left",4\n\n,1.0\n'):
+            path.write_text(content)
+            assert files.read_by_name(path, "targets") == {"left": 4, "": 1}
+
+    @pytest.mark.parametrize(
+        ("content", "match"),
+        [
+            ("1\n2\n", "targets by name must be lines of a name and a number, got one column"),
+            ("query,target\n", "no row of numbers"),
+            ("query,target\na,1\nb\n", "line 3: must be a name and a number, got 'b'"),
+            ("a,1\nb,O\n", "line 2: must be a name and a number, got 'b,O'"),
+            ("a,1\nb,nan\n", "line 2: numbers must be finite"),
+            ("a,1\nb,2\na,3\n", "line 3: targets must name each item once, 'a' is double"),
+            ("query;target\na;1\n", "line 1: fields are separated by semicolons"),
+        ],
+    )
+    def test_are_refused(self, tmp_path: Path, content: str, match: str) -> None:
+        path = tmp_path / "targets.csv"
+        path.write_text(content)
+        with pytest.raises(FileFormatError, match=match):
+            files.read_by_name(path, "targets")

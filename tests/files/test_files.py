@@ -32,7 +32,8 @@ def any_workload(draw: st.DrawFn) -> Workload:
     names, groups = (draw(st.lists(texts, min_size=m, max_size=m)) for _ in range(2))
     domain = draw(st.sampled_from([None, Domain({"a, b": d}), Domain([("x", 1), ("ü", d)])]))
     matrix: Any = sp.csr_array(np.array(rows)) if draw(st.booleans()) else rows
-    return Workload(matrix, names, groups, domain)
+    cells = draw(st.none() | st.lists(texts.filter(str.strip), min_size=d, max_size=d))
+    return Workload(matrix, names, groups, domain, cells)
 
 
 def written(path: Path, content: bytes | str) -> Path:
@@ -60,6 +61,7 @@ class TestRoundTrips:
         assert again.is_sparse == (workload.is_sparse and suffix in KEEPS_SPARSITY)
         if suffix in KEEPS_NAMES:
             assert (again.names, again.groups) == (workload.names, workload.groups)
+        assert again.cell_names == (workload.cell_names if suffix in KEEPS_NAMES else None)
         assert again.domain == (workload.domain if suffix in KEEPS_DOMAIN else None)
 
     @pytest.mark.parametrize("suffix", files.SUFFIXES)
@@ -81,7 +83,7 @@ class TestRoundTrips:
         again = files.workload_from_arrays(arrays | {"other": np.array(1)})
         np.testing.assert_array_equal(again.dense(), workload.dense())
         assert (again.names, again.groups, again.domain) == (workload.names, workload.groups, workload.domain)
-        assert again.is_sparse == workload.is_sparse
+        assert again.is_sparse == workload.is_sparse and again.cell_names == workload.cell_names
 
 
 class TestOthersFiles:

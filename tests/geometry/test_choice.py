@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,13 @@ class TestByName:
             assert dm.FitnessForUse(TABLES, by_ways).targets.tolist() == [1, 1, 2]
         sets = pandas.Series({("age",): 1.0, ("sex",): 2.0, ("age", "sex"): 4.0})
         assert dm.FitnessForUse(TABLES, sets).targets.tolist() == [1, 2, 4]
+        column = pandas.DataFrame({"target": [2.0, 1.0]}, index=[7, 5])
+        numbered = dm.Workload(pandas.DataFrame(np.eye(2), index=[5, 7]))
+        assert dm.FitnessForUse(numbered, column).targets.tolist() == [1, 2]
+        with pytest.raises(
+            dm.InvalidInputError, match="targets must be one column of numbers, got 2 columns"
+        ):
+            dm.FitnessForUse(numbered, column.assign(other=1.0))
         double = pandas.Series([1.0, 2.0], index=["age", "age"])
         with pytest.raises(dm.InvalidInputError, match="targets must name each item once, 'age' is double"):
             dm.FitnessForUse(TABLES, double)
@@ -205,7 +213,7 @@ class TestByName:
             ("must be positive", TABLES, {1: 1.0, 2: 0.0}),
             ("must name queries of the workload or groups, got 'x'", PREFIXES, {"x": 1.0}),
             ("must name every query, 'cells 0..1' is not", PREFIXES, {"cell 0": 1.0}),
-            ("distinct names", dm.Workload(np.eye(2), ["a", "a"], ["g", "g"]), {"a": 1.0}),
+            ("distinct names, 'a' is double", dm.Workload(np.eye(2), ["a", "a"], ["g", "g"]), {"a": 1.0}),
             ("3 numbers, one per table, or 11, one per query, got shape", TABLES, [1.0, 2.0]),
             ("got shape", TABLES, np.ones((3, 1))),
             ("must", PREFIXES, "many"),
@@ -222,6 +230,53 @@ class TestByName:
         for kind in KINDS:
             with pytest.raises(dm.DualmechError, match=message):
                 kind(asked, numbers)
+
+    @pytest.mark.parametrize("form", ["mapping", "Series", "CSV"])
+    @pytest.mark.parametrize(
+        ("asked", "names", "kept"),
+        [
+            (PREFIXES, PREFIXES.names, "dense"),
+            (TABLES, TABLES.table_names, "blocks"),
+            (PRODUCT, None, "product"),
+        ],
+        ids=["dense", "blocks", "product"],
+    )
+    def test_numbers_follow_their_names_in_every_form(
+        self, tmp_path: Path, asked: dm.Workload, names: tuple[str, ...] | None, kept: str, form: str
+    ) -> None:
+        own = AGES.names if names is None else names
+
+        def pose(pairs: list[tuple[str, float]]) -> Any:
+            numbers: Any = dict(pairs)
+            if form == "Series":
+                pandas = pytest.importorskip("pandas")
+                numbers = pandas.Series([value for _, value in pairs], index=[name for name, _ in pairs])
+            elif form == "CSV":
+                lines = (f"{name},{value}\n" for name, value in pairs)
+                (tmp_path / "t.csv").write_text("query,target\n" + "".join(lines))
+                numbers = dm.files.read_by_name(tmp_path / "t.csv", "targets")
+            return dm.FitnessForUse(asked, numbers if names else dm.ByFactor(numbers, 1.0))
+
+        turned = [(name, 1.0 + j) for j, name in enumerate(own)][::-1]
+        problem = pose(turned)
+        assert names_of(problem) == kept
+        assert [*(problem.targets if names else problem.targets[0])] == [1.0 + j for j in range(len(own))]
+        wrong = {"missing": turned[:-1], "unknown": [*turned, ("height", 1.0)]}
+        if form != "mapping":
+            wrong["double"] = [*turned, turned[0]]
+        for fault, pairs in wrong.items():
+            named = {"missing": own[0], "unknown": "height", "double": own[-1]}[fault]
+            with pytest.raises(dm.InvalidInputError, match=f"targets.*must name .*'{named}' is"):
+                pose(pairs)
+        with pytest.raises(dm.InvalidInputError, match=rf"targets\['{own[0]}'\] must be positive, got 0"):
+            pose([*turned[:-1], (own[0], 0.0)])
+
+    def test_margins_keep_their_names(self) -> None:
+        pandas = pytest.importorskip("pandas")
+        margins = {"cells 0..1": 3.29, "cell 0": 1.645, "cells 0..2": 1.645, "cells 0..3": 1.645}
+        for given_margins in (margins, pandas.Series(margins)):
+            variances = dm.accounting.variance_from_margin(given_margins)
+            assert dm.FitnessForUse(PREFIXES, variances).targets.round(9).tolist() == [1, 4, 1, 1]
 
     def test_weights_of_tables_are_positive_and_of_queries_not_negative(self) -> None:
         with pytest.raises(dm.InvalidInputError, match="weights"):

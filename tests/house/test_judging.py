@@ -113,6 +113,152 @@ def test_a_mechanism_is_as_good_as_its_covariance() -> None:
     assert verdict.objective == pytest.approx(same.objective) and verdict.gap == pytest.approx(same.gap)
 
 
+class TestInWords:
+    """What an answer exceeds is said by name, and what it looks like."""
+
+    @given(
+        factors=st.lists(st.floats(0.1, 100), min_size=5, max_size=5, unique_by=lambda each: round(each, 3))
+    )
+    @settings(max_examples=20)
+    def test_the_worst_queries_are_named_by_how_much(self, factors: list[float]) -> None:
+        asked = dm.Workload(np.eye(5), names=[*"abcde"])
+        problem = dm.FitnessForUse(asked, 1 / np.array(factors))
+        worst = sorted(zip(factors, "abcde", strict=True), reverse=True)[:3]
+        expected = [(name, factor) for factor, name in worst if factor > 1.01]
+        said = problem.exceeded(np.eye(5))
+        clear = [each for each in said if " times " in each]
+        assert [each.split()[1] for each in clear] == [repr(name) for name, _ in expected]
+        for words, (_, factor) in zip(clear, expected, strict=True):
+            assert float(words.split()[3]) == pytest.approx(factor, rel=1e-2)
+        assert said == crosscheck.judge(problem, np.eye(5)).exceeded or not clear
+
+    def test_tables_are_named_where_noise_is_by_table(self) -> None:
+        for problem in (dm.FitnessForUse(QUERIES), dm.FitnessForUse(QUERIES, geometry="split")):
+            answer = fast.solve(problem, tol=0.5)
+            noise = problem.geometry.divide(answer.primal, 0.5)
+            verdict = crosscheck.judge(problem, noise)
+            assert "table 'age' has 2 times its target" in verdict.exceeded
+        product = fast.solve(dm.FitnessForUse(PRODUCT))
+        (words,) = crosscheck.judge(
+            product.problem, product.problem.geometry.divide(product.primal, 0.5)
+        ).exceeded
+        assert (
+            words.startswith("query 'cell")
+            and " & table '" in words
+            and words.endswith("has 2 times its target")
+        )
+
+    @pytest.mark.parametrize(
+        ("asked", "neighbours", "words"),
+        [
+            (dm.workloads.identity(3), None, "neighbours at cell 0 cost 2 times what is allowed"),
+            (dm.Workload(np.eye(2), cell_names=["x", "y"]), None, "neighbours at cell 'x' cost 2 times what"),
+            (
+                dm.Workload(np.eye(2), domain=dm.Domain({"sex": 2})),
+                None,
+                "neighbours at cell sex=0 cost 2 times",
+            ),
+            (
+                dm.workloads.identity(2),
+                "replace",
+                "neighbours at cell 0 and cell 1 cost 4 times what is allowed",
+            ),
+            (dm.workloads.identity(3), [[1], [1], [1]], "neighbours 0 cost 6 times what is allowed"),
+            (dm.workloads.marginals([2], ways=1), None, "any two neighbours cost 2 times what is allowed"),
+        ],
+    )
+    def test_neighbours_are_named_where_privacy_is_fixed(
+        self, asked: dm.Workload, neighbours: Any, words: str
+    ) -> None:
+        for problem in (
+            dm.PrivacyFirst(asked, 1.0, 1.0, neighbours=neighbours),
+            dm.TotalVariance(asked, neighbours=neighbours),
+        ):
+            size = problem.geometry.rank
+            noise = np.eye(size) / 2 if problem.geometry.name == "dense" else np.full(2, 1.0)
+            if problem.geometry.name != "dense":
+                noise = problem.geometry.divide(problem.feasible(problem.geometry.point(noise)), 2.0)
+            assert crosscheck.judge(problem, noise).exceeded[0].startswith(words)
+
+    def test_weights_and_releases_are_named(self) -> None:
+        weighting = dm.QueryWeighting(dm.workloads.prefix(2), dm.workloads.identity(2))
+        assert weighting.exceeded([1.0, 3.0]) == ("neighbours at cell 1 cost 3 times what is allowed",)
+        released = dm.LinearGaussianMechanism([[1.0, 0.0]], [[1.0]])
+        reuse = dm.ReuseFitness(dm.workloads.identity(2), 10.0, released)
+        assert reuse.exceeded(2 * np.eye(2)) == (
+            "what was released before has 2 times the variance that it was released with",
+        )
+
+    def test_rounding_is_judged_scaled_and_said(self) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(16))
+        best = fast.solve(problem, tol=1e-9).primal
+        for given_noise in (
+            best.astype(np.float32),
+            best.astype(np.float32).astype(float),
+            best * (1 + 1e-7),
+        ):
+            verdict = crosscheck.judge(problem, given_noise)
+            assert verdict.feasible and verdict.gap < 1e-5 and "judged scaled" in verdict.remarks[0]
+        uneven = best + np.triu(np.full((16, 16), 1e-8), 1)
+        assert crosscheck.judge(problem, uneven).scaled.gap < 1e-5
+        assert not crosscheck.judge(problem, best * 1.001).feasible
+        assert not crosscheck.judge(problem, best).remarks
+
+    def test_what_looks_like_something_else_is_said(self) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(8))
+        best = fast.solve(problem, tol=1e-9).primal
+        (inverse,) = crosscheck.judge(problem, np.linalg.inv(best)).remarks
+        assert "inverse of a covariance" in inverse and f"{fast.solve(problem).objective:.4g}"[:4] in inverse
+        values, vectors = np.linalg.eigh(best)
+        (root,) = crosscheck.judge(problem, vectors @ np.diag(np.sqrt(values)) @ vectors.T).remarks
+        assert "square root of a covariance" in root
+        assert not crosscheck.judge(problem, np.eye(8) / 8).remarks
+
+    @pytest.mark.parametrize(
+        ("shape", "words"),
+        [
+            (
+                (36, 36),
+                "covariance of the noise on the 36 answers; what is judged is that of the noise on the 8 rows",
+            ),
+            ((12, 8), "a strategy over 8 cells"),
+            ((8, 12), "the transpose of a strategy over 8 cells"),
+        ],
+    )
+    def test_other_shapes_are_recognised(self, shape: tuple[int, int], words: str) -> None:
+        problem = dm.FitnessForUse(dm.workloads.all_range(8))
+        with pytest.raises(dm.InvalidInputError, match=words):
+            crosscheck.judge(problem, np.eye(*shape))
+        with pytest.raises(dm.InvalidInputError, match="a Cholesky factor"):
+            crosscheck.judge(problem, np.tri(8))
+        deficient = dm.FitnessForUse(dm.workloads.marginals([2, 2], ways=1), geometry="dense")
+        with pytest.raises(dm.InvalidInputError, match="the noise on the 4 cells"):
+            crosscheck.judge(deficient, np.eye(4))
+        with pytest.raises(dm.InvalidInputError, match="columns, one per cell, got 3; its transpose has 8"):
+            crosscheck.covariance_of_strategy(problem, np.ones((8, 3)))
+
+    def test_what_is_no_problem_and_no_answer(self) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(2))
+        answer = fast.solve(problem)
+        for first, second, words in (
+            (
+                problem.workload,
+                np.eye(2),
+                "problem must be .* got Workload; judge takes a problem and an answer",
+            ),
+            (np.eye(2), problem, "problem must be .* got ndarray of shape"),
+            (
+                problem,
+                answer,
+                "primal must be .* got Solution; of a Solution give its primal or its mechanism",
+            ),
+            (problem, problem.workload, "primal must be a point or a mechanism, got Workload"),
+            (problem, None, "covariance must be"),
+        ):
+            with pytest.raises(dm.InputTypeError, match=words):
+                crosscheck.judge(first, second)
+
+
 PREFIXES = dm.workloads.prefix(4)
 QUERIES = dm.workloads.query_tables({"age": 4, "sex": 2}, {"age": PREFIXES}, ways=(1, 2))
 PRODUCT = dm.workloads.kron(PREFIXES, dm.workloads.marginals([2, 3], ways=1))

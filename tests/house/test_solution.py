@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech.certificate import FEASIBLE
-from dualmech.solution import judged_solution, warn_if_uncertified
+from dualmech.solution import gap_words, judged_solution, warn_if_uncertified
 from dualmech.validate import Array
 
 NAN, INF = math.nan, math.inf
@@ -36,15 +39,15 @@ class TestCertificate:
         assert not any(math.isnan(each) for each in dataclasses.astuple(judged))
 
     def test_no_mixture_of_them_does(self) -> None:
-        for given in itertools.product([NAN, INF, -INF, 0.0, 1.0], repeat=4):
+        for entries in itertools.product([NAN, INF, -INF, 0.0, 1.0], repeat=4):
             try:
-                judged = dm.Certificate.of(*given)
+                judged = dm.Certificate.of(*entries)
             except dm.CertificateError:
-                assert given[0] == 0 and given[1] == 1.0  # a value of 0 below a bound of 1
+                assert entries[0] == 0 and entries[1] == 1.0  # a value of 0 below a bound of 1
                 continue
-            assert not any(math.isnan(each) for each in dataclasses.astuple(judged)), given
+            assert not any(math.isnan(each) for each in dataclasses.astuple(judged)), entries
             if judged.certifies(0.5):
-                assert given == (1.0, 1.0, 0.0, 0.0), given
+                assert entries == (1.0, 1.0, 0.0, 0.0), entries
 
     @pytest.mark.parametrize("tol", [NAN, -1.0])
     def test_no_tolerance_that_is_not_positive_is_met(self, tol: float) -> None:
@@ -94,6 +97,9 @@ class Stub:
     def mechanism(self, primal: Any) -> dm.LinearGaussianMechanism:
         return dm.LinearGaussianMechanism(np.eye(2), primal)
 
+    def exceeded(self, primal: Any) -> tuple[str, ...]:
+        return ("query 'all' has 2 times its target",)
+
     def prices(self, dual: Any) -> Array:
         return np.asarray(dual)
 
@@ -129,6 +135,17 @@ class TestConclude:
         assert answer.status is otherwise
         assert caught[0].filename != dm.solution.__file__
 
+    @given(gap=st.floats(1e-17, 1e3), tol=st.floats(1e-17, 1e3), hidden=st.floats(0, 1e3))
+    @settings(max_examples=50)
+    def test_words_tell_a_gap_from_what_was_asked(self, gap: float, tol: float, hidden: float) -> None:
+        judged = dm.Certificate(1 + gap, 1.0, gap, 0.0, hidden)
+        words = gap_words(judged, tol)
+        shown = [float(each) for each in re.findall(r"[0-9.]+e[+-]\d+", words)]
+        assert ("within" in words) == judged.certifies(tol) == ("above" not in words)
+        assert gap == tol or gap <= tol < hidden or (shown[0] > shown[1]) == (gap > tol)
+        infeasible = dm.Certificate(1.0, 1.0, float("inf"), 0.5, 0.0)
+        assert gap_words(infeasible, tol) == "no gap proven, as the answer is infeasible by 5.0e-01"
+
     def test_a_solver_cannot_certify_itself(self) -> None:
         with pytest.raises(ValueError, match="only the judge certifies"):
             concluded(dm.Certificate.of(1.1, 1.0, 0.0, 1e-14), 1e-6, dm.Status.CERTIFIED)
@@ -152,7 +169,7 @@ class TestConclude:
         with pytest.warns(dm.UncertifiedWarning):
             answer = concluded(dm.Certificate.of(1.0, 1.0, violation, 0.0), 1e300)
         assert answer.status is not dm.Status.CERTIFIED and answer.gap == INF
-        with pytest.raises(dm.InfeasibleAnswerError, match="STALLED"):
+        with pytest.raises(dm.InfeasibleAnswerError, match="STALLED.*: query 'all' has 2 times its target"):
             _ = answer.mechanism
 
     @pytest.mark.parametrize("objective", [NAN, INF])

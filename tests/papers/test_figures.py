@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import doctest
+import functools
 import importlib.util
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,6 +89,32 @@ class TestClosedForms:
 PICTURED = [name for name, sheet in SHEETS.items() if sheet.picture]
 
 
+@functools.cache
+def rows_of(name: str) -> list[Any]:
+    """Return the rows of a quick run's table."""
+    return [task() for task in SHEETS[name].tasks(True)]
+
+
+def _outlines(rows: list[Any]) -> list[list[float]]:
+    """Return how far each ellipse reaches above its centre: the standard deviation of the second query."""
+    every = [each for row in rows for each in (row.covariance, row.other)]
+    return [[float(np.sqrt(each[1, 1])) for each in every]]
+
+
+SHOWN: dict[str, Callable[[list[Any]], list[list[float]]]] = {
+    "fitness/figure1": lambda rows: [list(row.deltas) for row in rows],
+    "fitness/figure2": lambda rows: [[row.curves[name] for row in rows] for name in rows[0].curves],
+    "fitness/figure3": lambda rows: [[row.curves[name] for row in rows] for name in rows[0].curves],
+    "common/ellipses": _outlines,
+    "common/thresholds": lambda rows: [
+        *([row.chain[margin] for row in rows] for margin in (0.0, 3.0)),
+        *([getattr(row, name) for row in rows] for name in ("tuned", "best")),
+    ],
+    "scale/growth": lambda rows: [[row.best.objective for row in rows], [row.counts[3] for row in rows]],
+}
+"""The numbers of a table's rows that its picture must show."""
+
+
 class TestFigures:
     @pytest.mark.parametrize(
         ("cells", "target"), [(2, 1), (5, 4), (8, 4), (64, 4), (64, 1), (64, 63), (64, 64), (64, 200)]
@@ -128,10 +157,34 @@ class TestFigures:
 class TestPictures:
     @drawn
     @pytest.mark.parametrize("name", PICTURED)
+    def test_show_the_rows_of_their_table(self, name: str) -> None:
+        from matplotlib.figure import Figure as Canvas
+
+        picture, rows = SHEETS[name].picture, rows_of(name)
+        assert picture is not None
+        canvas = Canvas()
+        picture(canvas.subplots(), rows)
+        curves = [np.asarray(line.get_ydata()) for axes in canvas.axes for line in axes.get_lines()]
+        count = len(curves)
+        if name == "common/ellipses":
+            curves = [np.array([curve.max() for curve in curves])]
+        for expected in SHOWN[name](rows):
+            assert any(
+                len(curve) == len(expected) and np.allclose(curve, expected, rtol=1e-3) for curve in curves
+            )
+        other = Canvas()
+        picture(other.subplots(), rows[:1])
+        left = [line for axes in other.axes for line in axes.get_lines()]
+        assert len(left) < count or len(np.asarray(left[0].get_ydata())) < len(curves[0]), (
+            "rows alone are drawn"
+        )
+
+    @drawn
+    @pytest.mark.parametrize("name", PICTURED)
     def test_are_written_whole(self, name: str, tmp_path: Path) -> None:
         picture = SHEETS[name].picture
         assert picture is not None
-        paths = plots.save_picture("picture", str(tmp_path / "made" / "here"), picture)
+        paths = plots.save_picture("picture", str(tmp_path / "made" / "here"), picture, rows_of(name))
         assert [path.name for path in paths] == ["picture.svg", "picture.png"]
         assert sorted(path.name for path in paths[0].parent.iterdir()) == sorted(path.name for path in paths)
         vector, raster = (path.read_bytes() for path in paths)
@@ -150,7 +203,8 @@ class TestPictures:
         picture = SHEETS[name].picture
         assert picture is not None
         one, two = (
-            plots.save_picture("picture", str(tmp_path / folder), picture) for folder in ("one", "two")
+            plots.save_picture("picture", str(tmp_path / folder), picture, rows_of(name))
+            for folder in ("one", "two")
         )
         assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
 

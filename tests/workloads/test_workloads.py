@@ -253,3 +253,39 @@ class TestSensitivity:
         rows = np.repeat(weights, [3, 4, 12])
         expected = np.repeat(12 * tables.gram_levels(weights), tables.lattice.dimensions.astype(int))
         np.testing.assert_allclose(np.sort(expected), np.linalg.eigvalsh(tables.gram(rows)))
+
+
+class TestNamesOfCells:
+    def test_a_frame_names_queries_and_cells(self) -> None:
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame([[1, 0, 1], [0, 1, 1]], index=["left", "right"], columns=["a", "b", "c"])
+        asked = Workload(frame)
+        same(asked, frame.to_numpy())
+        assert (asked.names, asked.cell_names) == (("left", "right"), ("a", "b", "c"))
+        plain = Workload(pandas.DataFrame(np.eye(2)))
+        assert (plain.names, plain.cell_names) == (("q0", "q1"), None)
+        given_names = Workload(frame, names=["x", "y"], cell_names=["d", "e", "f"])
+        assert (given_names.names, given_names.cell_names) == (("x", "y"), ("d", "e", "f"))
+        pairs = pandas.DataFrame([[1]], index=pandas.MultiIndex.from_tuples([("age", 3)]), columns=[7])
+        assert (Workload(pairs).names, Workload(pairs).cell_names) == (("age x 3",), ("7",))
+
+    def test_a_column_of_names_is_to_be_the_index(self) -> None:
+        pandas = pytest.importorskip("pandas")
+        with pytest.raises(InputTypeError, match=r"column 'query' holds others; .* set_index\('query'\)"):
+            Workload(pandas.DataFrame({"query": ["left"], "a": [1.0]}))
+
+    def test_are_kept_by_what_keeps_the_cells(self) -> None:
+        one, other = (Workload(np.eye(3), cell_names=names) for names in (["a", "b", "c"], ["d", "e", "f"]))
+        assert one[1].cell_names == one.select([2, 0]).cell_names == one[:2].cell_names == ("a", "b", "c")
+        assert workloads.stack(one, one[1:]).cell_names == ("a", "b", "c")
+        assert workloads.stack(one, other).cell_names is None
+        turned = workloads.permuted(one, rng=0)
+        same(turned, np.eye(3)[:, ["abc".index(name) for name in turned.cell_names or ()]])
+        assert one == other, "names are no part of what is asked"
+        for structured in (workloads.marginals([2, 2], ways=1), workloads.circular_ranges(3)):
+            assert structured.cell_names is None
+
+    @pytest.mark.parametrize(("names", "error"), [("ab", InputTypeError), (["a"], InvalidInputError)])
+    def test_are_one_per_cell(self, names: str | list[str], error: type[Exception]) -> None:
+        with pytest.raises(error, match="cell_names"):
+            Workload(np.eye(2), cell_names=names)

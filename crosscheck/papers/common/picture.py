@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -82,12 +82,13 @@ def tasks(quick: bool) -> list[Callable[[], Ellipses]]:
     return [partial(family_with_bounds, name) for name in FAMILIES]
 
 
-def picture(axes: Any) -> None:
+def picture(axes: Any, rows: Sequence[Ellipses]) -> None:
     """Draw every family with its bounds, side by side on one pair of axes."""
-    for place, name in enumerate(FAMILIES):
-        found, centre = family_with_bounds(name), GAP * place
+    most = max((len(row.bounds) for row in rows), default=0)
+    for place, found in enumerate(rows):
+        centre = GAP * place
         for index, (bound, colour) in enumerate(zip(found.bounds, COLOURS[1:], strict=False)):
-            label = f"mechanism {index + 1}" if name == "three" else None
+            label = f"mechanism {index + 1}" if len(found.bounds) == most else None
             axes.fill(*_outline(bound, centre), color=colour, alpha=0.25, label=label)
         ours, theirs = ("common, least trace", "common, other basis") if place == 0 else (None, None)
         axes.plot(*_outline(found.covariance, centre), color=COLOURS[0], label=ours)

@@ -26,6 +26,11 @@ from dualmech.crosscheck.papers.report import print_lines, table, uncertified_ma
 from dualmech.crosscheck.papers.sheets import Sheet, Tasks
 from dualmech.workloads.domain import Domain
 
+SAVED = (
+    "%PLB saved: what it would cost to decide by a mechanism of its own instead, in percent of the privacy loss budget "
+    "(PLB) of the mechanisms to choose from."
+)
+
 PLAIN, SURE = MARGINS  # the two margins of a decision: none, and three standard deviations
 
 
@@ -41,8 +46,9 @@ def _show_examples(out: Console, title: str, rows: Iterator[examples.Example]) -
         drawn.append((fact.example, fact.statement, off, yes_or_no(holds), yes_or_no(holds and fact.printed)))
     headings = ("example", "statement", "off by", "holds", "as printed")
     out.print(table(title, headings, drawn, words=headings[:2]))
-    out.print(
-        "Last column: whether the statement holds as the text at hand has it, which lost rows of some matrices."
+    print_lines(
+        out,
+        "Last column: whether the statement holds as the text at hand has it, which lost rows of some matrices.",
     )
 
 
@@ -71,9 +77,11 @@ def _show_saved(out: Console, title: str, rows: Iterator[saved.Saving]) -> None:
     )
     headings = ("choice", "printed", *readings, "layers agree", "maximal", "certified")
     out.print(table(f"{title}: percent of the budget, certified", headings, drawn))
-    out.print(
-        "NO: the printed number is no rounding of it. A decision looks at the answers to the primary analysis alone,\n"
-        "so the last of the three is what the alternate approach has to spend."
+    print_lines(
+        out,
+        SAVED,
+        "NO: the printed number is no rounding of it. A decision looks at the answers to the primary analysis alone, "
+        "so the last of the three is what the alternate approach has to spend.",
     )
 
 
@@ -95,10 +103,15 @@ def _show_census(out: Console, title: str, rows: Iterator[census.Census]) -> Non
         for name in readings:
             fitting = sum(row.fits(name) for row in found.rows)
             apart = sum(bool(row.misprint(name)) for row in found.rows)
-            out.print(
-                f"{name}: {fitting} of {len(found.rows)} rows fit, {apart} more would with one digit changed."
+            print_lines(
+                out,
+                f"{name}: {fitting} of {len(found.rows)} rows fit, {apart} more would with one digit changed.",
             )
-    out.print("NO: no shares that round to the printed ones give it; in brackets, a number that they give.")
+    print_lines(
+        out,
+        SAVED,
+        "NO: no shares that round to the printed ones give it; in brackets, a number that they give.",
+    )
 
 
 def _stages(title: str, stages: Sequence[census.Stages]) -> Any:
@@ -126,8 +139,8 @@ def _reading_text(row: census.SavedRow, name: str) -> str:
 
 
 LEGEND = (
-    "1st: percent of blocks for which the first mechanism is right. Right: percent of right choices from the common\n"
-    f"mechanism's answers, without a margin and with {SURE:g} standard deviations of it (section 6.1). The noise of a\n"
+    "1st: percent of blocks for which the first mechanism is right. Right: percent of right choices from the common "
+    f"mechanism's answers, without a margin and with {SURE:g} standard deviations of it (section 6.1). The noise of a "
     f"coarse answer under the finer mechanism is that of {SUMMED}, as in the published code, or of {ESTIMATED}."
 )
 
@@ -177,7 +190,8 @@ def _show_thresholds(out: Console, title: str, rows: Iterator[thresholds.Thresho
         for row in found
     )
     headings = ("ρ", *BUCKETS, "right", "PLB saved", "printed", *(["as printed"] if real else []))
-    out.print(table(f"{title}: Table 7, percent; {where}", headings, drawn))
+    meaning = "PLB saved: of the privacy loss budget, what the chain knows when it decides, in the mean over blocks."
+    out.print(table(f"{title}: Table 7, percent; {where}", headings, drawn, notes=[meaning]))
     numbers = (
         (row.chain[PLAIN], row.chain[SURE], row.tuned, row.best, row.finer[PLAIN], row.finer[SURE])
         for row in found
@@ -192,10 +206,11 @@ def _show_thresholds(out: Console, title: str, rows: Iterator[thresholds.Thresho
     )
     out.print(table(f"{title}: Figure 1, percent of right choices", headings, drawn))
     seconds = max((row.seconds for row in found), default=0.0)
-    out.print(
+    print_lines(
+        out,
         f"All blocks released along the chain in at most {seconds:.2g} s. The thresholds see exact counts, and are "
-        "judged on the blocks that they were\n"
-        "tuned on; no thresholds do better there than the best ones."
+        "judged on the blocks that they were "
+        "tuned on; no thresholds do better there than the best ones.",
     )
 
 
@@ -204,7 +219,7 @@ def _of_blocks(
     show: Callable[[Console, str, Iterator[Any]], None],
     rows: Callable[..., Sequence[Callable[[], Any]]],
     domain: Domain,
-    draw: Callable[[Any], None] | None = None,
+    draw: Callable[[Any, Sequence[Any]], None] | None = None,
 ) -> Sheet:
     """Return a sheet of blocks: of a population, or on a file of them; one of other cells is refused."""
 

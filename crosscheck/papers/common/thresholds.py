@@ -7,7 +7,7 @@ logistic regression, as the paper has it, and the best that there are, which no 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
@@ -152,9 +152,8 @@ def _of_file(rho: str, path: str) -> ThresholdRow:
     return solve(rho, read_blocks(path))
 
 
-def picture(axes: Any) -> None:
-    """Draw Figure 1 on the synthetic population."""
-    rows = [of_population(rho) for rho in TABLE_7]
+def picture(axes: Any, rows: Sequence[ThresholdRow]) -> None:
+    """Draw Figure 1."""
     curves = {
         "chain": [row.chain[0.0] for row in rows],
         "chain, 3σ margin": [row.chain[3.0] for row in rows],
@@ -164,7 +163,7 @@ def picture(axes: Any) -> None:
     places = np.arange(len(rows))
     for (name, values), colour in zip(curves.items(), COLOURS, strict=True):
         axes.plot(places, values, "o-", ms=3.5, color=colour, label=name)
-    axes.set_xticks(places, list(TABLE_7))
+    axes.set_xticks(places, [row.rho for row in rows])
     axes.set(xlabel="ρ", ylabel="right choices, percent", ylim=(None, 100.5))
     axes.set_title(f"Age buckets for {rows[0].number} blocks of {rows[0].blocks}", loc="left", fontsize=10)
     axes.legend()

@@ -21,6 +21,7 @@ from dualmech.crosscheck.papers.eigen.instances import FOUR, SEED, EigenInstance
 from dualmech.crosscheck.papers.eigen.printed import DATACUBE, FOURIER, HIERARCHICAL, WAVELET
 from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.errors import InvalidInputError
+from dualmech.files.csv import check_separator
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import strategies
 from dualmech.validate import Array
@@ -59,6 +60,7 @@ def histogram(path: str) -> Array:
     counts = np.zeros(FOUR)
     with open(path, newline="", encoding="utf-8") as handle:
         reader = csv.DictReader(handle)
+        check_separator(reader.fieldnames or ())
         missing = [name for name in FIELDS if name not in (reader.fieldnames or ())]
         if missing:
             raise InvalidInputError(

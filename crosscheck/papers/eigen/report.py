@@ -42,9 +42,9 @@ COLUMNS = (BOUND, OPTIMUM, WAVELET, HIERARCHICAL, FOURIER, DATACUBE, IDENTITY)
 STUB, WIDTH = 27, 13  # columns of a line's name, and of each number
 
 LEGEND = (
-    "Root mean square errors at equal privacy cost, over that of the Eigen-Design (columns completed). 'bound' is the\n"
+    "Root mean square errors at equal privacy cost, over that of the Eigen-Design (columns completed). 'bound' is the "
     "singular value bound, 'optimum' the least error of any strategy, certified to a relative gap of "
-    f"{OPTIMUM_TOLERANCE:.0e} of its\n"
+    f"{OPTIMUM_TOLERANCE:.0e} of its "
     "square. 'implies': the error of the paper's own Eigen-Design that a printed number was divided by, over the bound."
 )
 
@@ -54,18 +54,18 @@ SMALLER = f"NO VERDICT: the paper's numbers are of {CELLS} cells"
 _line = partial(format_line, columns=COLUMNS, stub=STUB, width=WIDTH)
 
 
-def lines(row: WorkloadRow) -> list[str]:
+def lines(row: WorkloadRow, room: int = 80) -> list[str]:
     """Return the lines of a row of the table of alternative workloads: as printed, then every reading."""
     shown = [
-        _line(row.name, dict(zip(COLUMNS, COLUMNS, strict=True))),
-        _line("  printed", row.readings[0].instance.printed),
+        _line(row.name, dict(zip(COLUMNS, COLUMNS, strict=True)), room=room),
+        _line("  printed", row.readings[0].instance.printed, room=room),
     ]
     for reading in row.readings:
-        shown += _instance_lines(reading)
+        shown += _instance_lines(reading, room)
     return shown
 
 
-def _instance_lines(reading: SolvedInstance) -> list[str]:
+def _instance_lines(reading: SolvedInstance, room: int) -> list[str]:
     instance = reading.instance
     over = {name: reading.factor(name) for name in (BOUND, *reading.rivals)}
     over[OPTIMUM] = ratio(reading.optimum, reading.design)
@@ -73,8 +73,10 @@ def _instance_lines(reading: SolvedInstance) -> list[str]:
         f"  {instance.label}, {instance.cells} cells: Eigen-Design at {three_decimals(reading.design)} of the bound "
         f"and {three_decimals(ratio(reading.design, reading.optimum))} of the optimum, {reading.seconds:.2g} s"
         + uncertified_mark(reading.certified),
-        _line("    computed", {name: three_decimals(value) for name, value in over.items()}),
-        _line("    implies", {name: three_decimals(value) for name, value in reading.implied.items()}),
+        _line("    computed", {name: three_decimals(value) for name, value in over.items()}, room=room),
+        _line(
+            "    implies", {name: three_decimals(value) for name, value in reading.implied.items()}, room=room
+        ),
         f"    {sentence(reading.verdict, reading.design) if instance.cells == CELLS else SMALLER}",
     ]
 
@@ -120,7 +122,7 @@ def _alternatives(quick: bool) -> list[Callable[[], WorkloadRow]]:
 def _show_alternatives(out: Console, title: str, rows: Iterator[WorkloadRow]) -> None:
     print_lines(out, title, LEGEND)
     for row in rows:
-        print_lines(out, "", *lines(row), whole=True)
+        print_lines(out, "", *lines(row, out.width), whole=True)
     print_lines(out, "")
 
 
@@ -155,9 +157,10 @@ def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[Solved
         for reading in found
     )
     out.print(table(f"{title}: root errors over the optimum", headings, drawn))
-    out.print(
+    print_lines(
+        out,
         f"Last column: the text says that the best rival's error is {least} to {most} times the design's, and the "
-        f"design's at most {claim.over_bound} times the bound."
+        f"design's at most {claim.over_bound} times the bound.",
     )
 
 
@@ -179,9 +182,10 @@ def _show_designs(out: Console, title: str, rows: Iterator[designs.DesignRow]) -
         )
     headings = ("workload", *names, "best", "others / eigen-queries")
     out.print(table(f"{title}: root errors over the optimum", headings, drawn))
-    out.print(
+    print_lines(
+        out,
         "Above: Program 1 alone. Below: columns completed. Last column, wavelet and Fourier over eigen-queries: the "
-        f"text says above {PERMUTED_DESIGNS:g} on permuted ranges, more than 1 on ranges, 1 on marginals."
+        f"text says above {PERMUTED_DESIGNS:g} on permuted ranges, more than 1 on ranges, 1 on marginals.",
     )
 
 

@@ -7,7 +7,7 @@ their targets, at the privacy cost of the best fit, whose own ratio is 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -146,23 +146,23 @@ def curve(privacy_cost: float) -> Curve:
     return Curve(privacy_cost, tuple(accounting.delta(privacy_cost, epsilon) for epsilon in EPSILONS))
 
 
-def draw_curves(axes: Any) -> None:
-    """Draw Figure 1."""
+def draw_curves(axes: Any, rows: Sequence[Curve]) -> None:
+    """Draw Figure 1: every curve, and on it the points of its row."""
     epsilons = np.linspace(0.0, LARGEST_EPSILON, STEPS)
-    for cost, colour in zip(COSTS, COLOURS, strict=True):
-        deltas = [accounting.delta(cost, float(epsilon)) for epsilon in epsilons]
-        axes.plot(epsilons, deltas, color=colour, label=f"Δ = {cost:g}")
+    for row, colour in zip(rows, COLOURS, strict=False):
+        deltas = [accounting.delta(row.privacy_cost, float(epsilon)) for epsilon in epsilons]
+        axes.plot(epsilons, deltas, color=colour, label=f"Δ = {row.privacy_cost:g}")
+        axes.plot(EPSILONS, row.deltas, "o", ms=3.5, color=colour)
     axes.set(xlabel="ε", ylabel="δ", xlim=(0, LARGEST_EPSILON), ylim=(0, None))
     axes.set_title("Least δ at every ε, by privacy cost Δ", loc="left", fontsize=10)
     axes.legend()
 
 
-def draw_points(figure: Figure, axes: Any) -> None:
+def draw_points(figure: Figure, axes: Any, rows: Sequence[FigurePoint]) -> None:
     """Draw Figure 2 or 3 by closed forms."""
-    points = [point(cells, target) for cells, target in figure.points]
-    xs = [figure.x(each) for each in points]
+    xs = [figure.x(each) for each in rows]
     for name, colour in zip(CA_WEIGHTINGS, COLOURS[1:], strict=True):
-        axes.plot(xs, [each.curves[name] for each in points], "o-", ms=3.5, color=colour, label=name)
+        axes.plot(xs, [each.curves[name] for each in rows], "o-", ms=3.5, color=colour, label=name)
     axes.plot(xs, np.ones(len(xs)), "s-", ms=3.5, color=COLOURS[0], label="fitness for use")
     axes.set_xscale("log", base=2)
     axes.set_xticks(xs, [str(x) for x in xs])

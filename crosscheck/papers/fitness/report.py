@@ -50,14 +50,14 @@ RACE_SECONDS, QUICK_RACE_SECONDS = 30.0, 2.0
 DIGITS = 9
 """Significant digits of an interval's ends; they are rounded outwards, so what is printed is still proven."""
 
-STUB, WIDTH = 30, 10  # columns of a line's name, and of each number
+STUB, WIDTH = 20, 10  # columns of a line's name, and of each number
 DECIMALS = 4  # most decimals of a ratio; two are printed in the paper
 
 LEGEND = (
-    "Entries are the largest ratio of variance to target over all queries, each mechanism at the squared privacy\n"
-    "cost α that fitness for use needs. 'implies α': the cost at which a printed ratio was computed. 'times Δ': the\n"
-    "privacy cost at which a mechanism meets the targets, over the least (Theorem 5). 'CA as coded': with the ridge\n"
-    "of the published code; wCA-I and wCA-II weight queries by 1/target² and 1/target, as it does; 'as worded' by\n"
+    "Entries are the largest ratio of variance to target over all queries, each mechanism at the squared privacy "
+    "cost α that fitness for use needs. 'implies α': the cost at which a printed ratio was computed. 'times Δ': the "
+    "privacy cost at which a mechanism meets the targets, over the least (Theorem 5). 'CA as coded': with the ridge "
+    "of the published code; wCA-I and wCA-II weight queries by 1/target² and 1/target, as it does; 'as worded' by "
     "1/target and its root."
 )
 
@@ -71,21 +71,22 @@ WORDS = {
 _line = partial(format_line, columns=MECHANISMS, stub=STUB, width=WIDTH)
 
 
-def lines(row: RatioRow) -> list[str]:
+def lines(row: RatioRow, room: int = 80) -> list[str]:
     """Return the lines of a row: as printed, every reading with its verdict, and the spread of random instances."""
     shown = [
         _line(
             row.table.parameter and f"{row.table.parameter} = {row.row}",
             dict(zip(MECHANISMS, MECHANISMS, strict=True)),
+            room=room,
         )
     ]
-    shown.append(_line("  printed", row.printed))
+    shown.append(_line("  printed", row.printed, room=room))
     for reading, found in zip(row.readings, row.verdicts, strict=True):
-        shown += _reading_lines(row, reading, found)
-    return shown + (_spread(row) if row.random else [])
+        shown += _reading_lines(row, reading, found, room)
+    return shown + (_spread(row, room) if row.random else [])
 
 
-def _reading_lines(row: RatioRow, reading: SolvedRatios, found: InstanceVerdict) -> list[str]:
+def _reading_lines(row: RatioRow, reading: SolvedRatios, found: InstanceVerdict, room: int) -> list[str]:
     queries, cells = reading.size
     label = f"{reading.label}, " if reading.label else ""
     shown = [
@@ -93,14 +94,16 @@ def _reading_lines(row: RatioRow, reading: SolvedRatios, found: InstanceVerdict)
         f"{reading.seconds:.3g} s" + uncertified_mark(reading.certified)
     ]
     certified = {name: reading.ratio(name) for name in RIVALS}
-    shown.append(_line("    certified", _agreed_digits_of(certified) | {"SM-II": "1"}))
+    shown.append(_line("    certified", _agreed_digits_of(certified) | {"SM-II": "1"}, room=room))
     for name, values in (("CA as coded", reading.coded), ("as worded", reading.words)):
         if values:
-            shown.append(_line(f"    {name}", _agreed_digits_of(_ratios_at(values, reading.cost))))
+            shown.append(_line(f"    {name}", _agreed_digits_of(_ratios_at(values, reading.cost)), room=room))
     implied = {name: Evidence(name, name, reading.values[name], row.printed[name]).implied for name in RIVALS}
-    shown.append(_line("    implies α", {name: f"{sum(ends) / 2:.5g}" for name, ends in implied.items()}))
+    shown.append(
+        _line("    implies α", {name: f"{sum(ends) / 2:.5g}" for name, ends in implied.items()}, room=room)
+    )
     factors = {name: (low**0.5, high**0.5) for name, (low, high) in certified.items()}
-    shown.append(_line("    times Δ", _agreed_digits_of(factors) | {"SM-II": "1"}))
+    shown.append(_line("    times Δ", _agreed_digits_of(factors) | {"SM-II": "1"}, room=room))
     said = row.table.said_of_total_error(row.row)
     if said:
         shown.append(f"    total squared error over CA's: {reading.total_error:.3f}, printed {said}")
@@ -128,7 +131,7 @@ def _subject(names: Sequence[str], singular: str, plural: str) -> str:
     return f"{', '.join(names)} {singular if len(names) == 1 else plural}"
 
 
-def _spread(row: RatioRow) -> list[str]:
+def _spread(row: RatioRow, room: int) -> list[str]:
     """Return the spread of the random instances, and which printed ratios lie in it."""
     ends = {name: row.spread(name) for name in RIVALS}
     count = len(row.random)
@@ -138,8 +141,8 @@ def _spread(row: RatioRow) -> list[str]:
     return [
         f"  as the text, {count} seed{'s' if count > 1 else ''}"
         + uncertified_mark(all(reading.certified for reading in row.random)),
-        _line("    least", {name: f"{low:.{DECIMALS}f}" for name, (low, _) in ends.items()}),
-        _line("    largest", {name: f"{high:.{DECIMALS}f}" for name, (_, high) in ends.items()}),
+        _line("    least", {name: f"{low:.{DECIMALS}f}" for name, (low, _) in ends.items()}, room=room),
+        _line("    largest", {name: f"{high:.{DECIMALS}f}" for name, (_, high) in ends.items()}, room=room),
         text + (f"; outside: {', '.join(outside)}" if outside else ""),
     ]
 
@@ -176,13 +179,11 @@ def _show_privacy_costs(out: Console, title: str, found: Iterator[OptimumRow]) -
     printed = list(TABLE_2[0].printed)
     drawn = table(
         f"{title} (squared privacy cost)",
-        ("d", *printed, *BACKENDS, "fast", "layers agree", "printed holds"),
+        ("d", *(f"{name}, printed" for name in printed), *BACKENDS, "fast", "layers agree", "printed holds"),
         (_privacy_cost(row, printed) for row in found),
         words=(),
         show_lines=True,
     )
-    for column in drawn.columns[1 + len(printed) : -2]:
-        column.no_wrap = True
     out.print(drawn)
 
 
@@ -234,7 +235,7 @@ def _ratios(table: RatioTable, quick: bool) -> list[Callable[[], RatioRow]]:
 def _show_ratios(subject: str, out: Console, title: str, found: Iterator[RatioRow]) -> None:
     print_lines(out, title, f"{subject[0].upper()}{subject[1:]}.", LEGEND)
     for row in found:
-        print_lines(out, "", *lines(row), whole=True)
+        print_lines(out, "", *lines(row, out.width), whole=True)
     print_lines(out, "")
 
 

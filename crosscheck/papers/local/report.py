@@ -34,12 +34,14 @@ from dualmech.crosscheck.papers.report import print_lines, table
 from dualmech.crosscheck.papers.sheets import Sheet, Tasks
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 
-LEGEND = f"""\
-Users needed for a variance of {NORMALISED_VARIANCE:g} per query, over the number of users squared, in the worst case.
-'bound': what every mechanism needs, proven. All else as multiples of it: the paper's bound, the best strategy on
-average, and fixed mechanisms with the best reconstruction. Had.: Hadamard response in blocks by its authors' rule,
-Had.* in as many as are best. tree: hierarchical of branching {BRANCHING}, by Hadamard response, tree* by subset
-selection. L1, L2: matrix mechanism, L2 with Gaussian noise and δ = {DELTA:g}."""
+LEGEND = (
+    f"Users needed for a variance of {NORMALISED_VARIANCE:g} per query, over the number of users squared, in the worst "
+    "case. 'bound': what every mechanism needs, proven. All else as multiples of it: 'paper', the paper's bound, "
+    "'best', the best strategy on average, and fixed mechanisms with the best reconstruction. Had.: Hadamard response "
+    "in blocks by its authors' rule, Had.* in as many as are best. tree: hierarchical of branching "
+    f"{BRANCHING}, by Hadamard response, tree* by subset selection. L1, L2: matrix mechanism, L2 with Gaussian noise "
+    f"and δ = {DELTA:g}."
+)
 
 SHORT = {
     RESPONSE: "random",
@@ -137,8 +139,9 @@ def _show_worst(out: Console, title: str, rows: Iterator[worst.WorstRow]) -> Non
     )
     out.print(table("The best strategy on average, in the worst case", headings, drawn))
     ratios = sorted(row.ratio for row in found)
-    out.print(
-        f"Nine in ten ratios are at most {ratios[int(0.9 * (len(ratios) - 1))]:.3f}, the largest is {ratios[-1]:.3f}."
+    print_lines(
+        out,
+        f"Nine in ten ratios are at most {ratios[int(0.9 * (len(ratios) - 1))]:.3f}, the largest is {ratios[-1]:.3f}.",
     )
 
 
@@ -166,9 +169,10 @@ def _show_descent(out: Console, title: str, rows: Iterator[descent.DescentRow]) 
         *("seconds", "exact: gap", "seconds", "certified"),
     )
     out.print(table("Over the certified optimum", headings, drawn))
-    out.print(
-        "Best and median of random starts, with the derivative of the authors' code and with that of the text. L is\n"
-        "tr(W G⁺ W'), what all minimise; the average variance is L less the squares of the workload."
+    print_lines(
+        out,
+        "Best and median of random starts, with the derivative of the authors' code and with that of the text. L is "
+        "tr(W G⁺ W'), what all minimise; the average variance is L less the squares of the workload.",
     )
 
 
@@ -204,8 +208,9 @@ def _show_consistency(out: Console, title: str, rows: Iterator[consistency.Consi
     )
     data, runs = (found[0].data, found[0].runs) if found else ("", 0)
     out.print(table(f"Normalised squared error; {data}", headings, drawn))
-    out.print(
-        f"Means over {runs} simulated surveys at ε = {consistency.EPSILON:g}; 'stated' is the mechanism's own."
+    print_lines(
+        out,
+        f"Means over {runs} simulated surveys at ε = {consistency.EPSILON:g}; 'stated' is the mechanism's own.",
     )
 
 

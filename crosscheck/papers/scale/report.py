@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,8 +24,8 @@ LEGEND = (
 )
 
 CENSUS_LEGEND = (
-    "Squared privacy costs at which every line of every table meets its variance target: the certified optimum, that\n"
-    "of independent noise on every line, and the latter once the lines are made consistent. 'agree': with the solver\n"
+    "Squared privacy costs at which every line of every table meets its variance target: the certified optimum, that "
+    "of independent noise on every line, and the latter once the lines are made consistent. 'agree': with the solver "
     "that knows no symmetry, where it can follow."
 )
 
@@ -34,8 +34,8 @@ CLARABEL = "CLARABEL"
 NONE = "—"  # stands for a number that is not known to be printed, or for a solver that cannot follow
 
 PUBLISHED_LEGEND = (
-    "Root mean square errors over all queries at a squared privacy cost of 1, and largest variances; up to 3-way, the\n"
-    "total is among them. 'computed again': the paper's own way, which on marginals is the closed form. The least\n"
+    "Root mean square errors over all queries at a squared privacy cost of 1, and largest variances; up to 3-way, the "
+    "total is among them. 'computed again': the paper's own way, which on marginals is the closed form. The least "
     "error lies between what is proven and what is found. No printed largest variance of these domains is at hand."
 )
 
@@ -44,7 +44,7 @@ def _sheet(
     source: str,
     cases: Callable[[bool], list[MarginalsCase]],
     *others: str,
-    picture: Callable[[Any], None] | None = None,
+    picture: Callable[[Any, Sequence[Any]], None] | None = None,
 ) -> Sheet:
     """Return a sheet of marginal tables, solved by the fast layer and by others."""
     return Sheet(
@@ -61,11 +61,8 @@ def _show_marginals(out: Console, title: str, rows: Iterator[SolvedMarginals]) -
         title,
         (*headings, "solvers agree"),
         (_marginals(row) for row in rows),
-        caption=LEGEND,
-        caption_justify="left",
+        notes=[LEGEND],
     )
-    for column in drawn.columns[1:]:
-        column.no_wrap = True
     out.print(drawn)
 
 
@@ -89,8 +86,7 @@ def _census(quick: bool) -> list[Callable[[], census.SolvedTables]]:
 def _show_census(out: Console, title: str, rows: Iterator[census.SolvedTables]) -> None:
     headings = ("tables", "targets", "cells", "lines", "blocks", "optimum", "gap", "s", "plain", "consistent")
     drawn = (_lists(row) for row in rows)
-    style = {"caption": CENSUS_LEGEND, "caption_justify": "left"}
-    out.print(table(title, (*headings, "agree"), drawn, **style))
+    out.print(table(title, (*headings, "agree"), drawn, notes=[CENSUS_LEGEND]))
 
 
 def _lists(row: census.SolvedTables) -> tuple[str, ...]:
@@ -113,7 +109,7 @@ def _published_tasks(quick: bool) -> list[Callable[[], published.DataSetRow]]:
 
 def _show_published(out: Console, title: str, rows: Iterator[published.DataSetRow]) -> None:
     headings = (
-        *("tables", "HDMM", "printed", "computed again", "least error proven", "found"),
+        *("tables", "HDMM, printed", "printed", "computed again", "least error proven", "found"),
         *("largest variance, printed", "least proven"),
     )
     for row in rows:
@@ -144,12 +140,11 @@ def _sentence(found: InstanceVerdict) -> str:
     return text + (f"; not {others}" if others else "")
 
 
-def draw_growth(axes: Any) -> None:
+def draw_growth(axes: Any, rows: Sequence[SolvedMarginals]) -> None:
     """Draw the squared privacy cost, and how many numbers have to be found, against the number of cells up to 10^80.
 
     Seconds stand in the table: a picture is to be the same every time.
     """
-    rows = [marginals.solve(case) for case in instances.growth(quick=False)]
     cells = [float(row.counts[0]) for row in rows]
     axes.plot(cells, [row.best.objective for row in rows], "s-", ms=3.5, color=COLOURS[0])
     axes.set(xscale="log", yscale="log", xlabel="cells", ylabel="squared privacy cost, optimal")

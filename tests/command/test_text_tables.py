@@ -1,0 +1,93 @@
+"""Tables in a terminal: nothing of them is lost at any width, and their words are explained once."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from typer.testing import CliRunner
+
+from dualmech.crosscheck.command.answers import MEANINGS
+from dualmech.crosscheck.command.main import app
+from dualmech.crosscheck.papers import sheets
+from dualmech.crosscheck.papers.report import format_line
+from dualmech.crosscheck.tables import TextTable
+
+words = st.text(st.sampled_from("abcxyz0189[]/.,% "), min_size=1, max_size=24).filter(str.strip)
+
+
+def shown(table: TextTable, width: int) -> list[str]:
+    out = Console(file=io.StringIO(), width=width, highlight=False, soft_wrap=True)
+    out.print(table)
+    return out.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+@given(
+    rows=st.integers(1, 8).flatmap(
+        lambda count: st.lists(st.lists(words, min_size=count, max_size=count), min_size=2, max_size=4)
+    ),
+    width=st.integers(40, 200),
+)
+@settings(max_examples=60)
+def test_everything_is_shown_within_any_width(rows: list[list[str]], width: int) -> None:
+    headings, *cells = rows
+    lines = shown(TextTable("title", headings, cells, notes=["what it means"]), width)
+    assert max(map(len, lines)) <= width
+    said = "".join("".join(lines).split())
+    for text in ("title", "what it means", *headings, *(cell for row in cells for cell in row)):
+        assert all(part in said for part in text.split())
+
+
+def test_a_table_that_does_not_fit_is_stacked_row_by_row() -> None:
+    table = TextTable("t", ("name", "a number", "other"), [("one", "1\n2", ""), ("two", "3", "4")], ("name",))
+    assert "".join(shown(table, 60)).count("one") == 1 and "a number:" not in "".join(shown(table, 60))
+    assert shown(table, 18) == [
+        *("t", "", "name: one", "  a number  1 2", "  other", ""),
+        *("name: two", "  a number  3", "  other     4", ""),
+    ]
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_an_answer_shows_all_it_has_at_any_width(columns: str) -> None:
+    result = CliRunner().invoke(app, ["solve", "pl94"], env={"COLUMNS": columns})
+    assert result.exit_code == 0 and "…" not in result.output
+    flat = " ".join(result.output.split())
+    for shown_once in ("margin: of error, at z = 1.645", *list(MEANINGS.values())[1:4]):
+        assert flat.lower().count(shown_once.lower()) == 1
+    for heading in ("queries", "target margin", "binding", "loose", "share of bill", "voting-age"):
+        assert heading in flat
+    stacked = "group: " in result.output
+    assert stacked == (columns != "200")
+
+
+def test_a_line_of_numbers_goes_on_below_itself() -> None:
+    columns = [f"c{number}" for number in range(5)]
+    numbers = dict(zip(columns, "12345", strict=True))
+    assert format_line("name", numbers, columns, 6, 4, 26) == "name     1   2   3   4   5"
+    assert format_line("name", numbers, columns, 6, 4, 18) == "name     1   2   3\n         4   5"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fitness/table2",
+        "fitness/table3",
+        "fitness/figure2",
+        "common/saved",
+        "local/histograms",
+        "scale/adult",
+    ],
+)
+def test_numbers_of_a_paper_are_headed_so(name: str) -> None:
+    sheet = sheets.SHEETS[name]
+    out = Console(file=io.StringIO(), width=79, highlight=False, soft_wrap=True)
+    sheet.show(out, name, iter([sheet.tasks(True)[0]()]))
+    text = out.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in text
+    headings = [line for line in text.splitlines() if re.match(r"  \S", line)]
+    assert ("printed" in text) == (name not in ("fitness/figure2", "scale/adult", "local/histograms"))
+    assert headings
