@@ -9,6 +9,7 @@ This module imports next to nothing: it is there before what takes long is loade
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -66,10 +67,14 @@ def _wait_for(worker: int) -> NoReturn:
     def interrupt(*_: object) -> None:
         nonlocal asked
         asked = True
-        os.kill(worker, signal.SIGINT)  # from a terminal it has its own; from elsewhere it has not
+        end(signal.SIGINT)  # from a terminal it has its own; from elsewhere it has not
         signal.setitimer(signal.ITIMER_REAL, GRACE)
 
-    signal.signal(signal.SIGALRM, lambda *_: os.kill(worker, signal.SIGKILL))
+    def end(by: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has ended by its own
+            os.kill(worker, by)
+
+    signal.signal(signal.SIGALRM, lambda *_: end(signal.SIGKILL))
     signal.signal(signal.SIGINT, interrupt)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     code = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])

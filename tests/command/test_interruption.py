@@ -82,6 +82,20 @@ def test_what_never_looks_at_signals_is_killed(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_process_that_has_ended_already_is_no_trace(tmp_path: Path) -> None:
+    """As where the keyboard's own interrupt has reached it first."""
+    gone = (
+        "waitpid = os.waitpid\n"
+        "def late(worker, options):\n"
+        "    ended = waitpid(worker, options)\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "    return ended\n"
+        "os.waitpid = late\n"
+    )
+    process = started(gone + in_place_of_the_command("os._exit(130)\n"), tmp_path)
+    assert (*process.communicate(timeout=60), process.returncode) == ("", LINE, 130)
+
+
 def test_the_work_ends_with_the_process_that_was_started(tmp_path: Path) -> None:
     process = started(in_place_of_the_command(READY + "time.sleep(600)\n"), tmp_path)
     assert process.stderr is not None and process.stderr.readline() == "ready\n"
