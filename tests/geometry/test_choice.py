@@ -266,7 +266,7 @@ class TestByName:
             wrong["double"] = [*turned, turned[0]]
         for fault, pairs in wrong.items():
             named = {"missing": own[0], "unknown": "height", "double": own[-1]}[fault]
-            with pytest.raises(dm.InvalidInputError, match=f"targets.*must name .*'{named}' is"):
+            with pytest.raises(dm.InvalidInputError, match=f"targets.*must name .*'{named}'"):
                 pose(pairs)
         with pytest.raises(dm.InvalidInputError, match=rf"targets\['{own[0]}'\] must be positive, got 0"):
             pose([*turned[:-1], (own[0], 0.0)])
