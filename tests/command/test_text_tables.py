@@ -32,7 +32,7 @@ def shown(table: TextTable, width: int) -> list[str]:
     ),
     width=st.integers(40, 200),
 )
-@settings(max_examples=60)
+@settings(max_examples=24)
 def test_everything_is_shown_within_any_width(rows: list[list[str]], width: int) -> None:
     headings, *cells = rows
     lines = shown(TextTable("title", headings, cells, notes=["what it means"]), width)

@@ -19,7 +19,7 @@ from dualmech.linalg import to_dense
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
-quick = settings(max_examples=25)
+quick = settings(max_examples=20)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 texts = st.text(st.characters(codec="utf-8"), max_size=8).filter(lambda text: not text.endswith("\0"))
 KEEPS_NAMES, KEEPS_DOMAIN, KEEPS_SPARSITY = (".csv", ".npz"), (".npz",), (".npz", ".mtx")

@@ -47,7 +47,7 @@ def test_reads_what_scipy_writes(tmp_path: Path, layout: str, field: str, symmet
     np.testing.assert_array_equal(to_dense(read), matrix)
 
 
-@settings(max_examples=30)
+@settings(max_examples=24)
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 99), st.booleans())
 def test_keeps_every_bit(rows: int, columns: int, seed: int, sparse: bool) -> None:
     rng = np.random.default_rng(seed)

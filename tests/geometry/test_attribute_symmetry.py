@@ -19,7 +19,7 @@ from dualmech import workloads
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.validate import Array
 
-quick = settings(max_examples=60)
+quick = settings(max_examples=24)
 seeds = st.integers(0, 10_000)
 
 

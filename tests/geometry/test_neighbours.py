@@ -15,7 +15,7 @@ from dualmech import neighbours
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array
 
-quick = settings(max_examples=30)
+quick = settings(max_examples=24)
 seeds = st.integers(0, 10_000)
 
 

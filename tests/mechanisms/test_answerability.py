@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech.validate import Array
 
-quick = settings(max_examples=40)
+quick = settings(max_examples=24)
 seeds = st.integers(0, 10_000)
 
 

@@ -20,7 +20,7 @@ from dualmech.adaptive.sampling import ConfidenceRegion, hit_and_run
 from dualmech.adaptive.uncertainty import posterior_variances, sampled_reduction, variance_reduction
 from dualmech.validate import Array
 
-quick = settings(max_examples=25)
+quick = settings(max_examples=20)
 seeds = st.integers(0, 10_000)
 
 ROWS = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], np.eye(2))

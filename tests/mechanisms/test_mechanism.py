@@ -15,7 +15,7 @@ import dualmech as dm
 from dualmech import accounting, fast
 from dualmech.validate import Array
 
-quick = settings(max_examples=30)
+quick = settings(max_examples=24)
 seeds = st.integers(0, 10_000)
 CORRELATED = np.array([[1.0, -0.5], [-0.5, 1.0]])
 

@@ -27,7 +27,7 @@ from dualmech.crosscheck.papers.fitness.closed_forms import ExchangeableNoise, f
 from dualmech.crosscheck.papers.fitness.figures import FIGURE_2, FIGURE_3, Figure
 from dualmech.crosscheck.papers.sheets import SHEETS
 
-quick = settings(max_examples=60)
+quick = settings(max_examples=24)
 
 drawn = pytest.mark.skipif(
     importlib.util.find_spec("matplotlib") is None, reason="pictures need the extra `plots`"

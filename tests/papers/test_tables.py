@@ -28,7 +28,7 @@ from dualmech.crosscheck.papers.fitness.rows import RatioRow
 from dualmech.crosscheck.papers.printed import rounded_from
 from dualmech.crosscheck.papers.verdicts import Evidence, Finding, verdict
 
-quick = settings(max_examples=60)
+quick = settings(max_examples=24)
 
 RANGES = [(44, 4), (0, 54), (3, 57), (3, 37)]
 RANGES_WITH_TARGETS = [(44, 4), (0, 4), (9, 31), (21, 30)]

@@ -17,7 +17,7 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
-quick = settings(max_examples=25)
+quick = settings(max_examples=20)
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 

@@ -21,7 +21,7 @@ from dualmech.workloads import names
 from dualmech.workloads.base import Workload
 from dualmech.workloads.builders import MAX_CELLS
 
-quick = settings(max_examples=40)
+quick = settings(max_examples=24)
 sizes = st.integers(1, 12)
 
 

@@ -12,7 +12,7 @@ import dualmech as dm
 from dualmech import fast, workloads
 from dualmech.validate import Array
 
-quick = settings(max_examples=40)
+quick = settings(max_examples=24)
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dualmech import workloads
 from dualmech.errors import InputTypeError, InvalidInputError
 
-quick = settings(max_examples=30)
+quick = settings(max_examples=24)
 
 
 @quick

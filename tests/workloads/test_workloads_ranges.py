@@ -20,7 +20,7 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
-quick = settings(max_examples=40)
+quick = settings(max_examples=24)
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3)
 
 

@@ -13,7 +13,7 @@ import dualmech as dm
 from dualmech.mechanisms.intersections import intersection
 from dualmech.validate import Array
 
-quick = settings(max_examples=30)
+quick = settings(max_examples=24)
 seeds = st.integers(0, 10_000)
 units = st.sampled_from([1e-6, 1.0, 1e6])
 

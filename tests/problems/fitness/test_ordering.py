@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast
 
-quick = settings(max_examples=60)
+quick = settings(max_examples=24)
 profiles = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, np.inf]), min_size=4, max_size=4)
 seeds = st.integers(0, 10_000)
 

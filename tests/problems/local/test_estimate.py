@@ -148,7 +148,7 @@ class TestLayers:
 
 class TestJudge:
     @given(st.integers(0, 10**6), st.booleans())
-    @settings(max_examples=80)
+    @settings(max_examples=50)
     def test_any_multipliers_stay_below_any_estimate(self, seed: int, known: bool) -> None:
         rng = np.random.default_rng(seed)
         shape = (int(rng.integers(1, 6)), int(rng.integers(1, 6)))

@@ -15,7 +15,7 @@ import dualmech as dm
 from dualmech.geometry.local import patterns
 from dualmech.validate import Array
 
-quick = settings(max_examples=40)
+quick = settings(max_examples=24)
 seeds = st.integers(0, 10_000)
 epsilons = st.sampled_from([0.01, 0.5, 1.0, 4.0, 10.0])
 HISTOGRAM = dm.workloads.identity

@@ -125,7 +125,7 @@ class TestLayers:
 
 class TestPieces:
     @given(st.integers(0, 10**6), st.sampled_from([0.01, 0.5, 2.0, 12.0]))
-    @settings(max_examples=60)
+    @settings(max_examples=24)
     def test_rows_are_projected_onto_a_cone(self, seed: int, epsilon: float) -> None:
         """The projection P(x) lies in the cone, ``x - P(x)`` is orthogonal to it and in the polar cone."""
         rng, growth = np.random.default_rng(seed), float(np.exp(epsilon))
@@ -138,7 +138,7 @@ class TestPieces:
         assert np.all(worst <= 1e-12 * growth * np.abs(rows).sum(axis=1))
 
     @given(st.integers(0, 10**6), st.sampled_from([0.01, 0.5, 2.0, 12.0]))
-    @settings(max_examples=60)
+    @settings(max_examples=24)
     def test_columns_are_clipped_to_a_sum_of_one(self, seed: int, epsilon: float) -> None:
         rng = np.random.default_rng(seed)
         matrix = rng.standard_normal((rng.integers(1, 9), 5)) * 10.0 ** rng.integers(-3, 4)
@@ -151,7 +151,7 @@ class TestPieces:
 
 class TestJudge:
     @given(st.integers(0, 10**6), st.booleans(), st.sampled_from([0.05, 1.0, 6.0]))
-    @settings(max_examples=80)
+    @settings(max_examples=50)
     def test_any_multipliers_stay_below_any_strategy(self, seed: int, fixed: bool, epsilon: float) -> None:
         rng = np.random.default_rng(seed)
         shape = (int(rng.integers(1, 6)), int(rng.integers(1, 5)))

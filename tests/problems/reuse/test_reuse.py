@@ -16,7 +16,7 @@ from dualmech.crosscheck.papers.common.reuse import compare_reuse
 from dualmech.problems import reuse
 from dualmech.validate import Array
 
-quick = settings(max_examples=25)
+quick = settings(max_examples=20)
 seeds = st.integers(0, 10**6)
 TOL = 1e-6
 REPLACE = dm.neighbours.replace_one(6)

@@ -18,7 +18,7 @@ from dualmech import fast, reference
 from dualmech.crosscheck import compare
 from dualmech.validate import Array
 
-quick = settings(max_examples=25)
+quick = settings(max_examples=20)
 seeds = st.integers(0, 10_000)
 sharpness = st.sampled_from([0.1, 1.0, 3.0, 20.0])
 ROUNDING = 1e-9

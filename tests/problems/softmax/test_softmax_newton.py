@@ -19,7 +19,7 @@ from dualmech.fast.softmax.derivatives import Objective, ObjectivePoint
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
 from dualmech.validate import Array
 
-quick = settings(max_examples=25)
+quick = settings(max_examples=20)
 STEP = 1e-5
 """Of central differences; their error is some STEP² of a third derivative, relative."""
 

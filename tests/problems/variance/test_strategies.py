@@ -17,7 +17,7 @@ from dualmech.crosscheck import rivals
 from dualmech.problems import strategies
 from dualmech.validate import Array
 
-quick = settings(max_examples=25)
+quick = settings(max_examples=20)
 seeds = st.integers(0, 10_000)
 
 
