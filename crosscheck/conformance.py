@@ -142,7 +142,8 @@ def said_in_words(run: Run) -> None:
     """Everything says in a line what it is, in a notebook by a table, and an answer is explained."""
     answer = run.answer("fast")
     own = [answer.mechanism] if family_of(run.problem).name not in ("projection", "estimate") else []
-    for shown in (run.problem, answer, answer.certificate, compare([answer]), *own):
+    verdict = judge(run.problem, answer.primal, tol=run.case.tol)
+    for shown in (run.problem, answer, answer.certificate, verdict, compare([answer]), *own):
         assert repr(shown).startswith(f"{type(shown).__name__}(")
         assert len(repr(shown)) < 200 and "\n" not in repr(shown)
         assert "<table>" in shown._repr_html_()

@@ -36,7 +36,7 @@ TIGHT = 1e-6
 """A target, or a neighbour, counts as tight within this, relative; an outsider's answer need not be exact."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Judgement(Certificate):
     """A certificate for an answer of any origin, and which targets are loose."""
 
@@ -54,6 +54,18 @@ class Judgement(Certificate):
     exceeded: tuple[str, ...] = ()
     # what else is to be said: that it was judged scaled, or that it looks like something other than was asked for
     remarks: tuple[str, ...] = ()
+
+    def _facts(self) -> dict[str, object]:
+        facts = Certificate._facts(self)
+        if self.exceeded:
+            facts["exceeded"] = "; ".join(self.exceeded)
+        if self.remarks:
+            facts["remarks"] = "; ".join(self.remarks)
+        return facts
+
+    def __repr__(self) -> str:
+        state = f"gap {self.gap:.2g}" if self.feasible else f"infeasible by {self.violation:.2g}"
+        return f"Judgement({self.objective:.6g}, {state}, the optimum at least {self.lower_bound:.6g})"
 
 
 def judge(

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.certificate import Certificate
+from dualmech.display import Displayed
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast import variance, weighting
 from dualmech.fast.engine import loop, threads
@@ -38,8 +39,8 @@ METHODS = ("newton", "separation", "principal")
 MOST_STEPS = 1000  # steps of the interior-point method after which it gives up; it takes some ten
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EigenDesign:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class EigenDesign(Displayed):
     """A strategy of weighted eigen-queries, and its certificate."""
 
     problem: TotalVariance  # what the strategy approximates: the least total variance of any strategy
@@ -66,6 +67,18 @@ class EigenDesign:
     def mechanism(self) -> LinearGaussianMechanism:
         """The mechanism at squared privacy cost 1."""
         return self.problem.mechanism(self.covariance)
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "problem": self.problem.headline,
+            "total variance": self.total_variance,
+            "lower bound": self.certificate.lower_bound,
+            "error, at most, of the best": self.ratio,
+        }
+
+    def __repr__(self) -> str:
+        best = f"error at most {self.ratio:.6g} of the best"
+        return f"EigenDesign({self.total_variance:.6g}, {best}, {self.problem.headline})"
 
 
 def eigen_design(
