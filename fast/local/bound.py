@@ -95,7 +95,7 @@ def least_relaxed_costs(
     size = len(share)
     program = BoundProgram.of(matrix, share, epsilon)
     free = 2 * size
-    values = _start(program, size)
+    values = _start(program, share)
     price = np.zeros(len(values))
     price[:size] = 1.0
     weight = len(values) / float(values[:size].sum())
@@ -117,16 +117,24 @@ def least_relaxed_costs(
     )
 
 
-def _start(program: BoundProgram, size: int) -> Array:
-    """Return costs and multipliers for which M is positive definite."""
-    values = np.ones(program.first.shape[1])
+def _start(program: BoundProgram, share: Array) -> Array:
+    """Return costs and multipliers for which M is positive definite.
+
+    Costs in proportion to the share add a multiple of ``T' share share' T``; others may add what is indefinite.
+    """
+    values, size = np.ones(program.first.shape[1]), len(share)
+    values[:size] = share / share.mean()
     largest = -float(np.linalg.eigvalsh(program.constant)[0])
     values[2 * size :] = 1e-3 * largest / size
     values[size : 2 * size] = -2 * largest
-    for _ in range(100):
-        if _factor(program.matrix(values)) is not None:
-            return values
-        values[:size] *= 2
+    begun = values.copy()
+    for stronger in 4.0 ** np.arange(8):
+        values = begun.copy()
+        values[size : 2 * size] *= stronger
+        for _ in range(50):
+            if _factor(program.matrix(values)) is not None:
+                return values
+            values[:size] *= 2
     raise np.linalg.LinAlgError("no costs make the matrix definite")
 
 
