@@ -41,7 +41,7 @@ __all__ = ["EigenDesign", "SoftmaxOptions", "chain", "eigen_design", "eigen_weig
 
 SOLVERS: dict[type, Any] = {
     FitnessForUse: fitness.solve,
-    PrivacyFirst: fitness.solve_privacy_first,
+    PrivacyFirst: fitness.solve,
     TotalVariance: variance.solve,
     SoftmaxFitness: smoothed.solve,
     QueryWeighting: weighting.solve,

@@ -13,7 +13,7 @@ from dualmech.solution import Solution, transfer
 
 
 def solve(
-    problem: FitnessForUse,
+    problem: FitnessForUse | PrivacyFirst,
     limits: loop.Limits,
     *,
     method: str = "auto",
@@ -21,7 +21,11 @@ def solve(
     start: Solution | None = None,
     orbits: Any = None,
 ) -> Solution:
-    """Solve Problem 1 to a proven gap; see `dualmech.fast.solve`."""
+    """Solve Problem 1 to a proven gap, and Problem 2 by its accuracy-first twin: the same dual weights prove both."""
+    if isinstance(problem, PrivacyFirst):
+        twin = problem.accuracy_first
+        answer = solve(twin, limits, method=method, options=options, start=start, orbits=orbits)
+        return transfer(answer, problem, problem.feasible(answer.primal), answer.dual)
     if method in published.METHODS:
         if (name := problem.geometry.name) != "dense":
             raise InvalidInputError(f"method {method!r} is for geometry 'dense', got {name!r}")
@@ -35,18 +39,3 @@ def solve(
     if options is not None:
         raise InvalidInputError(f"options are for {', '.join(published.METHODS)}, not for {method!r}")
     return reductions.solve(problem.geometry, problem, limits, method=method, start=start, orbits=orbits)
-
-
-def solve_privacy_first(
-    problem: PrivacyFirst,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-    options: published.SoftmaxOptions | None = None,
-    start: Solution | None = None,
-    orbits: Any = None,
-) -> Solution:
-    """Solve Problem 2 by its accuracy-first twin: the same dual weights prove both; see `dualmech.fast.solve`."""
-    twin = problem.accuracy_first
-    answer = solve(twin, limits, method=method, options=options, start=start, orbits=orbits)
-    return transfer(answer, problem, problem.feasible(answer.primal), answer.dual)

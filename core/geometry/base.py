@@ -9,7 +9,6 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from dualmech.errors import LittleSymmetryError as LittleSymmetryError
 from dualmech.geometry.naming import Ranked
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -31,7 +30,7 @@ class FitnessDual:
 
     Any such weights prove a bound, whatever their scale; solvers return them with ``Σ λ_i = 1`` and
     ``Σ μ_j c_j = 1``. On a dense geometry they are arrays (s,) and (m,), on blocks one number an orbit, on a product
-    a tuple of such arrays, one per factor, and where noise is split λ is one array an attribute and μ a `SplitWeights`.
+    a tuple of such arrays, one per factor; where noise is split λ is one array per attribute, μ a `SplitWeights`.
     """
 
     neighbour_weights: Any
@@ -132,7 +131,7 @@ class Geometry(Protocol):
         """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i``; 0 from weights that prove nothing."""
 
     def per_query(self, workload: Workload, numbers: Any) -> Array:
-        """Return one number a query of the workload that was asked, from one per item; refused for too many queries."""
+        """Return one number per query of the workload asked, from one per item; refused for too many queries."""
 
     def item_words(self, index: Any) -> str:
         """Return what a query, or table, of `Forms.worst_items` is called."""

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualmech.errors import LittleSymmetryError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
-from dualmech.geometry.base import Index, LittleSymmetryError
+from dualmech.geometry.base import Index
 from dualmech.geometry.block_rows import MAX_ORBITS, Block, BlockRows, Key
 from dualmech.neighbours import Relation
 from dualmech.validate import Array

@@ -243,7 +243,7 @@ class Blocks:
         return np.asarray(weights[self.tables] * self.counts)
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
-        """Return one number a query, from one per table; refused where they are too many to write out."""
+        """Return one number per query, from one per table; refused where they are too many to write out."""
         if workload.shape[0] > MAX_CHOICES:
             raise InvalidInputError(f"{workload.shape[0]} queries are too many to write out")
         return np.asarray(numbers[workload.table_numbers()])

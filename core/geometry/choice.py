@@ -129,7 +129,7 @@ def relation_of(neighbours: Any) -> Relation | None:
 
 
 def _by_query(workload: Workload, given: Any, name: str) -> Array:
-    """Return one number a query, also from a mapping that names more than queries and groups: tables."""
+    """Return one number per query, also from a mapping that names more than queries and groups: tables."""
     if isinstance(given, Mapping) and not {*given} <= {*workload.names, *workload.groups}:
         tables = workload.tabular()
         if tables is not None:

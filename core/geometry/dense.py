@@ -191,7 +191,7 @@ class Dense:
         return naming.neighbour_words(self.workload, self.neighbours, index)
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
-        """Return one number a query: they are."""
+        """Return one number per query: they are."""
         return numbers
 
 

@@ -207,7 +207,7 @@ class Product:
         return tuple(factor.restored(own) for factor, own in zip(self.factors, point, strict=True))
 
     def per_query(self, workload: Workload, numbers: Sequence[Any]) -> Array:
-        """Return one number a query (m,), refused where they are too many to write out."""
+        """Return one number per query (m,), refused where they are too many to write out."""
         given = zip(self.workload.factors, self.factors, numbers, strict=True)
         return products.outer([factor.per_query(asked, own) for asked, factor, own in given])
 

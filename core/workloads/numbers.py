@@ -85,7 +85,7 @@ def by_table(given: Any, name: str, domain: Domain, tables: Sequence[Axes], name
 
 
 def by_query(workload: Workload, given: Any, name: str, positive: bool = True) -> Array:
-    """Return one number a query, from one for all, one each, or a mapping of names of queries or of their groups.
+    """Return one number per query, from one for all, one each, or a mapping of names of queries or of their groups.
 
     A query's own name comes before its group's.
     """

@@ -34,9 +34,11 @@ def solve(problem: Any, ascend: Ascend, limits: loop.Limits) -> Solution:
     began, geometry = time.perf_counter(), problem.geometry
     trial = replace(limits, max_iterations=min(TRIAL_STEPS, limits.max_iterations))
     answer = ascend(problem, trial, method="fixed_point")
+    if answer.status is Status.CERTIFIED:
+        return answer
     forms, weights = geometry.forms(answer.primal), answer.dual.neighbour_weights
-    if answer.status is Status.CERTIFIED or forms is None:
-        return answer if forms is not None else ascend(problem, limits, method="auto")
+    if forms is None:
+        return ascend(problem, limits, method="auto")
     kept = (forms.costs >= (1 - NEAR) * forms.cost) | (weights >= WEIGHTY * weights.max())
     history = list(answer.history)
     for _ in range(MOST_ROUNDS):
