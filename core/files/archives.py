@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and ``.npz`` archives with a schema, a version and no pickle.
+"""``.npz`` archives with a schema, a version and no pickle; what they hold is known before any of it is read.
 
 `dualmech.files` offers these functions beside the readers and writers that are built on them.
 """
@@ -6,144 +6,28 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import shutil
-import struct
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from os import PathLike
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dualmech.errors import DualmechError, FileFormatError, InputTypeError, InvalidInputError
-from dualmech.files.temporary import temporary_beside
+from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError
+from dualmech.files.atomic import atomic_write, check_suffix
+from dualmech.files.reading import FilePath, decoding_errors, errors_naming, opened
 
-FilePath = str | PathLike[str]
 Arrays = dict[str, npt.NDArray[Any]]
 
-# What numpy, scipy and zipfile raise on contents that are broken, or were made to look so.
-_BROKEN = (
-    *(ValueError, TypeError, LookupError, EOFError, MemoryError, ArithmeticError, SyntaxError),
-    *(AttributeError, RuntimeError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
-)
+LARGEST_CONTENTS = 3 * 2**30
+"""Bytes of the arrays that are read from, or written to, one compressed file: the largest matrix that a workload
+writes out, and half as much beside it. A file that is itself as large may hold as much as it takes."""
 
+LISTED = 8  # most names that a message lists
 
-@contextlib.contextmanager
-def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
-    """Open a binary file that replaces `path` when the block ends without an error, and is deleted otherwise.
-
-    The bytes go to a temporary file in the same folder, reach the disk, and are renamed. An exception, or
-    an interruption from the keyboard, leaves `path` as it was and nothing beside it; what a killed process left, the
-    next one that writes there removes. A link is followed; an existing file keeps its permissions.
-    Raises `FileFormatError` where the path cannot be written (see `check_writable`), or writing failed.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> from dualmech.files import atomic_write
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with atomic_write(os.path.join(folder, "note")) as handle:
-    ...         _ = handle.write(b"whole")
-    ...     os.listdir(folder)
-    ['note']
-    """
-    target = _target(path)
-    with _failures_naming(path), temporary_beside(target) as temporary:
-        with open(temporary, "xb") as handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-
-
-@contextlib.contextmanager
-def atomic_folder(path: FilePath) -> Iterator[Path]:
-    """Make a folder to write files into, which appears at `path` only if the block ends without an error.
-
-    It has a temporary name beside `path` until then; write its files with `atomic_write`, so that they reach the disk.
-    Raises `FileFormatError` where something of this name exists already, or the folder that it is to lie in is
-    missing or closed to writing.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> from dualmech.files import atomic_folder, atomic_write
-    >>> with tempfile.TemporaryDirectory() as home:
-    ...     with atomic_folder(os.path.join(home, "tables")) as folder, atomic_write(folder / "first") as handle:
-    ...         _ = handle.write(b"whole")
-    ...     os.listdir(home), os.listdir(os.path.join(home, "tables"))
-    (['tables'], ['first'])
-    """
-    if isinstance(path, str | PathLike) and os.path.lexists(path):
-        raise FileFormatError(f"{path}: cannot be written: it exists already; name a new folder")
-    target = _target(path)
-    with _failures_naming(path), temporary_beside(target) as temporary:
-        temporary.mkdir()
-        yield temporary
-        os.replace(temporary, target)
-
-
-def check_writable(path: FilePath) -> None:
-    """Check, before long work, that `path` could be written now; leaves nothing behind.
-
-    Raises `FileFormatError` where the folder is missing or closed to writing, or `path` is a folder, a device or a
-    read-only file.
-
-    Examples
-    --------
-    >>> from dualmech.files import check_writable
-    >>> check_writable("/no/such/folder/answer.npz")
-    Traceback (most recent call last):
-    dualmech.errors.FileFormatError: /no/such/folder/answer.npz: cannot be written: no folder /no/such/folder
-    """
-    with _failures_naming(path), temporary_beside(_target(path)) as trial, open(trial, "xb"):
-        pass
-
-
-@contextlib.contextmanager
-def _failures_naming(path: FilePath) -> Iterator[None]:
-    """Turn a system call that failed while writing into one line that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-
-@contextlib.contextmanager
-def errors_naming(path: FilePath) -> Iterator[None]:
-    """Name the file in any error raised inside the block: a failed system call, or contents that are refused.
-
-    Raises `FileFormatError` in place of any `OSError` or `DualmechError`.
-    """
-    try:
-        yield
-    except FileFormatError:
-        raise
-    except DualmechError as error:
-        raise FileFormatError(f"{path}: {error}") from error
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-@contextlib.contextmanager
-def decoding_errors(path: FilePath, kind: str) -> Iterator[None]:
-    """Turn what numpy and scipy raise on broken contents into one line that names the file."""
-    try:
-        yield
-    except (DualmechError, OSError):
-        raise
-    except _BROKEN as error:
-        if "pickle" in str(error):
-            raise FileFormatError(f"{path}: holds pickled Python objects, which are never loaded") from error
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise FileFormatError(f"{path}: is not a readable {kind} file: {first_line}") from error
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def write_npz(path: FilePath, schema: str, version: int, /, **arrays: npt.ArrayLike) -> None:
@@ -153,8 +37,7 @@ def write_npz(path: FilePath, schema: str, version: int, /, **arrays: npt.ArrayL
     Raises `FileFormatError` where the path cannot be written, or does not end in ``.npz``; `InvalidInputError` or
     `InputTypeError` for an array called ``schema`` or ``version``, or one that holds neither numbers nor texts.
     """
-    if _target(path).suffix.lower() != ".npz":
-        raise FileFormatError(f"{path}: must end in .npz, the one format that is written here")
+    check_suffix(path, ".npz")
     contents = {"schema": np.array(schema), "version": np.array(version, dtype=np.int64)}
     for key, value in arrays.items():
         if key in contents:
@@ -163,6 +46,8 @@ def write_npz(path: FilePath, schema: str, version: int, /, **arrays: npt.ArrayL
         if array.dtype.kind not in "biufU":
             raise InputTypeError(f"{key} must hold real numbers or texts, got dtype {array.dtype}")
         contents[key] = array
+    if sum(array.nbytes for array in contents.values()) > LARGEST_CONTENTS:
+        raise InvalidInputError(f"{path}: arrays of more than {LARGEST_CONTENTS} bytes are not written")
     with atomic_write(path) as handle, zipfile.ZipFile(handle, "w", zipfile.ZIP_DEFLATED) as archive:
         for key, array in contents.items():
             # A ZipInfo made by hand carries a fixed date, which np.savez does not promise.
@@ -188,7 +73,7 @@ def read_npz(path: FilePath, schema: str, versions: Collection[int]) -> Arrays:
     ...     read_npz(path, "example", (1,))["values"]
     array([1., 2.])
     """
-    head = read_archive(path, {"schema", "version"}) or read_archive(path)
+    head = read_archive(path, {"schema", "version"})
     require(path, head, "schema", "version")
     found, version = head["schema"], head["version"]
     if found.shape != () or found.dtype.kind != "U" or version.shape != () or version.dtype.kind not in "iu":
@@ -203,31 +88,74 @@ def read_npz(path: FilePath, schema: str, versions: Collection[int]) -> Arrays:
 
 
 def read_archive(path: FilePath, keys: Collection[str] | None = None) -> Arrays:
-    """Read the arrays of any ``.npz`` file, or of `keys` those that it has.
+    """Read the arrays of any ``.npz`` file, or of `keys` those that it has; nothing before all of them fit.
 
-    Raises `FileFormatError`; and `InputTypeError` for a path of another kind, such as the number of an open file.
+    Raises `FileFormatError`, also where they would take more memory than `LARGEST_CONTENTS`; and `InputTypeError` for
+    a path of another kind, such as the number of an open file.
     """
-    _check_path(path)
-    with errors_naming(path), open(path, "rb") as handle, decoding_errors(path, ".npz"):
-        # np.load takes anything that is neither .npy nor a zip for a pickle, and says so.
-        if handle.read(4) not in (b"PK\3\4", b"PK\5\6"):
-            raise FileFormatError(f"{path}: is not a readable .npz file: not a zip archive")
-        handle.seek(0)
-        with np.load(handle, allow_pickle=False) as archive:
-            wanted = [key for key in archive.files if keys is None or key in keys]
-            arrays = {key: archive[key] for key in wanted}
-    for key, array in arrays.items():
-        if not isinstance(array, np.ndarray):
-            raise FileFormatError(f"{path}: is not a readable .npz file: {key!r} is not an array")
+    with _members(path) as (archive, members):
+        wanted = {key: entry for key, entry in members.items() if keys is None or key in keys}
+        inflated, allowed = sum(entry.file_size for entry in wanted.values()), LARGEST_CONTENTS
+        if inflated > max(allowed, os.path.getsize(path)):
+            raise FileFormatError(f"{path}: would take {inflated:.3g} bytes of memory, {allowed} are allowed")
+        arrays = {}
+        for key, entry in wanted.items():
+            with archive.open(entry) as member:
+                arrays[key] = read_array(member, entry.file_size)
     return arrays
 
 
+def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
+    """Read one array in NumPy's format from a file of a size, once its header asks for no more memory than that.
+
+    Raises `ValueError` for any other size, and for Python objects, which are never loaded.
+    """
+    version = np.lib.format.read_magic(stream)
+    if version not in _HEADERS:
+        raise ValueError(f"version {version} of NumPy's format is not read")
+    shape, _, dtype = _HEADERS[version](stream)
+    if dtype.hasobject:
+        raise ValueError("holds pickled objects")
+    stated, found = math.prod(shape) * dtype.itemsize, size - stream.tell()
+    if stated != found or (math.prod(shape) and not dtype.itemsize) or min(shape, default=0) < 0:
+        raise ValueError(f"its header states {dtype} of shape {shape}, {stated} bytes; {found} bytes follow")
+    stream.seek(0)
+    return np.lib.format.read_array(stream, allow_pickle=False)
+
+
 def require(path: FilePath, arrays: Mapping[str, object], *keys: str) -> None:
-    """Raise `FileFormatError` unless every key is among the arrays of a file."""
+    """Raise `FileFormatError`, which lists what an ``.npz`` file has, unless every key is among its arrays."""
     missing = [key for key in keys if key not in arrays]
     if missing:
-        held = ", ".join(sorted(arrays)) or "none"
-        raise FileFormatError(f"{path}: needs the array {missing[0]!r}, has {held}")
+        raise FileFormatError(f"{path}: needs the array {missing[0]!r}, has {listed_names(path)}")
+
+
+def listed_names(path: FilePath) -> str:
+    """Return the names of the arrays in an ``.npz`` file, from its list of contents alone."""
+    with _members(path) as (_, members):
+        names = sorted(members)
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more or "none"
+
+
+@contextlib.contextmanager
+def _members(path: FilePath) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
+    """Open an archive, and find its arrays by name in its list of contents."""
+    with (
+        errors_naming(path),
+        opened(path) as handle,
+        decoding_errors(path, ".npz"),
+        zipfile.ZipFile(handle) as archive,
+    ):
+        members = {}
+        for entry in archive.infolist():
+            name = entry.filename.removesuffix(".npy")
+            if name == entry.filename:
+                raise FileFormatError(f"{path}: is not a readable .npz file: {name!r} is not an array")
+            if name in members:
+                raise FileFormatError(f"{path}: is not a readable .npz file: holds {name!r} twice")
+            members[name] = entry
+        yield archive, members
 
 
 def as_text_array(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
@@ -236,30 +164,7 @@ def as_text_array(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
         # numpy pads texts with NUL characters and takes them off again.
         if label.endswith("\0"):
             raise InvalidInputError(f"{argument} must not end in a NUL character, got {label!r}")
+    if len(labels) * max(map(len, labels), default=0) > LARGEST_CONTENTS // 4:
+        # Each takes as much as the longest.
+        raise InvalidInputError(f"{argument} must be shorter or fewer to be written")
     return np.array(labels, dtype=np.str_)
-
-
-def _check_path(path: object) -> None:
-    if not isinstance(path, str | PathLike):
-        raise InputTypeError(f"path must be a text or a path, got {type(path).__name__}")
-
-
-def _target(path: FilePath) -> Path:
-    """Return the file behind a path, links followed, after the checks that need no trial."""
-    _check_path(path)
-    reason = None
-    try:
-        target = Path(os.path.realpath(path))
-        if target.is_dir():
-            reason = "it is a folder"
-        elif not target.parent.is_dir():
-            reason = f"no folder {target.parent}"
-        elif target.exists() and not target.is_file():
-            reason = "it is not an ordinary file"
-        elif target.exists() and not os.access(target, os.W_OK):
-            reason = "it is read-only"
-    except (OSError, ValueError) as error:
-        raise FileFormatError(f"{path!r}: cannot be written: {error}") from error
-    if reason:
-        raise FileFormatError(f"{path}: cannot be written: {reason}")
-    return target

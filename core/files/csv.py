@@ -16,6 +16,7 @@ from os import PathLike
 import numpy as np
 
 from dualmech.errors import FileFormatError, InvalidInputError
+from dualmech.files.reading import opened_lines
 from dualmech.validate import Array
 
 HINT = "a first line is a header if it starts with 'query' or holds no number at all"
@@ -115,8 +116,8 @@ def format_table(
 
 def _lines(path: str | PathLike[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield the lines that are not empty, with their numbers; the first must have commas between its fields."""
-    with open(path, newline="", encoding="utf-8-sig") as handle:
-        reader, first = csv.reader(handle, strict=True), True
+    with opened_lines(path) as lines:
+        reader, first = csv.reader(lines, strict=True), True
         try:
             for row in reader:
                 if len(row) <= 1 and not any(field.strip() for field in row):
@@ -128,8 +129,6 @@ def _lines(path: str | PathLike[str]) -> Iterator[tuple[int, list[str]]]:
                 yield reader.line_num, row
         except csv.Error as error:
             raise FileFormatError(f"{path}: line {reader.line_num}: is not CSV: {error}") from error
-        except UnicodeDecodeError as error:
-            raise FileFormatError(f"{path}: is not UTF-8 text") from error
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ raises `FileFormatError`, one line that names the file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import PurePath
@@ -20,20 +21,18 @@ from dualmech.errors import DualmechError, FileFormatError, InputTypeError, Inva
 from dualmech.files import csv
 from dualmech.files.archives import (
     Arrays,
-    FilePath,
     as_text_array,
-    atomic_folder,
-    atomic_write,
-    check_writable,
-    decoding_errors,
-    errors_naming,
+    listed_names,
     read_archive,
+    read_array,
     read_npz,
     require,
     write_npz,
 )
+from dualmech.files.atomic import atomic_folder, atomic_write, check_writable
 from dualmech.files.domains import domain_arrays, domain_from_arrays
 from dualmech.files.matrixmarket import format_matrix_market, read_matrix_market
+from dualmech.files.reading import FilePath, decoding_errors, errors_naming, opened
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 
@@ -254,21 +253,21 @@ def _check_indices(matrix: Any) -> Any:
 
 
 def _unpack(path: FilePath) -> Workload:
-    arrays = read_archive(path, {"schema", "format"}) or read_archive(path)
+    arrays = read_archive(path, {"schema", "format"})
     if "schema" in arrays:
         return workload_from_arrays(read_npz(path, SCHEMA, (VERSION,)))
     if "format" not in arrays:
-        held = ", ".join(sorted(arrays)) or "none"
         raise FileFormatError(
-            f"{path}: holds neither a {SCHEMA!r} nor a scipy sparse matrix, but arrays {held}"
+            f"{path}: holds neither a {SCHEMA!r} nor a scipy sparse matrix, but arrays {listed_names(path)}"
         )
-    with open(path, "rb") as handle, decoding_errors(path, ".npz"):
+    read_archive(path)  # checks sizes, which scipy does not
+    with opened(path) as handle, decoding_errors(path, ".npz"):
         return Workload(_check_indices(sp.load_npz(handle)))
 
 
 def _read_npy(path: FilePath) -> npt.NDArray[Any]:
-    with open(path, "rb") as handle, decoding_errors(path, ".npy"):
-        return np.lib.format.read_array(handle, allow_pickle=False)
+    with opened(path) as handle, decoding_errors(path, ".npy"):
+        return read_array(handle, os.fstat(handle.fileno()).st_size)
 
 
 def _read_mtx(path: FilePath) -> Array | sp.csr_array:
@@ -280,7 +279,7 @@ def _read_array(path: FilePath, name: str, suffix: str) -> npt.NDArray[Any]:
     if suffix == ".csv":
         return csv.read_table(path).values
     if suffix == ".npz":
-        arrays = read_archive(path, {name}) or read_archive(path)
+        arrays = read_archive(path, {name})
         require(path, arrays, name)
         return arrays[name]
     if suffix == ".npy":

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech.errors import InvalidInputError
+from dualmech.files.reading import opened_lines
 from dualmech.validate import Array
 
 KINDS = {("coordinate", "real"): 3, ("coordinate", "integer"): 3, ("coordinate", "pattern"): 2} | {
@@ -37,9 +38,9 @@ def read_matrix_market(path: str | PathLike[str]) -> Array | sp.csr_array:
     Raises `InvalidInputError` or `ValueError` for another kind of file or of matrix, text that is not a number,
     another number of entries than is announced.
     """
-    with open(path, encoding="utf-8") as handle:
-        words = handle.readline().lower().split()
-        lines = [line for line in handle if line.strip() and not line.lstrip().startswith("%")]
+    with opened_lines(path) as given:
+        words = next(given, "").lower().split()
+        lines = [line for line in given if line.strip() and not line.lstrip().startswith("%")]
     layout, field, symmetry = words[2:] if len(words) == 5 else ("", "", "")
     if words[:2] != ["%%matrixmarket", "matrix"] or (layout, field) not in KINDS or symmetry not in MIRRORS:
         raise InvalidInputError(

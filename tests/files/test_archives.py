@@ -1,9 +1,7 @@
-"""A file is whole or absent, whatever happens; an archive says what it is and is believed only so far."""
+"""An archive says what it is and is believed only so far."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import zipfile
 from pathlib import Path
@@ -12,133 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualmech import files
 from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError
-from dualmech.files import archives
+from dualmech.files import archives, reading
 
 
 def names(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir())
-
-
-class TestAtomicWrite:
-    def test_writes_and_replaces(self, tmp_path: Path) -> None:
-        for content in (b"first", b"second"):
-            with archives.atomic_write(tmp_path / "file") as handle:
-                handle.write(content)
-                assert content not in [
-                    (tmp_path / name).read_bytes() for name in names(tmp_path) if name == "file"
-                ]
-            assert (tmp_path / "file").read_bytes() == content
-        assert names(tmp_path) == ["file"]
-
-    @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit, GeneratorExit, RuntimeError])
-    @pytest.mark.parametrize("before", [None, b"old"])
-    def test_an_interruption_leaves_nothing(
-        self, tmp_path: Path, interruption: type[BaseException], before: bytes | None
-    ) -> None:
-        path = tmp_path / "file"
-        if before:
-            path.write_bytes(before)
-        with pytest.raises(interruption), archives.atomic_write(path) as handle:
-            handle.write(b"half")
-            raise interruption
-        assert names(tmp_path) == (["file"] if before else [])
-        assert before is None or path.read_bytes() == before
-
-    @pytest.mark.parametrize("step", ["fsync", "replace"])
-    @pytest.mark.parametrize(
-        "failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()]
-    )
-    def test_a_failing_last_step_leaves_nothing(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, failure: BaseException
-    ) -> None:
-        def fail(*_: object) -> None:
-            raise failure
-
-        monkeypatch.setattr(os, step, fail)
-        expected = FileFormatError if isinstance(failure, OSError) else KeyboardInterrupt
-        with pytest.raises(expected, match="No space" if isinstance(failure, OSError) else None):
-            archives.write_npz(tmp_path / "file.npz", "s", 1, a=np.ones(3))
-        assert names(tmp_path) == []
-
-    def test_follows_links_and_keeps_permissions(self, tmp_path: Path) -> None:
-        real, link = tmp_path / "real", tmp_path / "link"
-        real.write_bytes(b"old")
-        real.chmod(0o640)
-        link.symlink_to(real)
-        with archives.atomic_write(link) as handle:
-            handle.write(b"new")
-        assert link.is_symlink() and real.read_bytes() == b"new"
-        assert real.stat().st_mode & 0o777 == 0o640
-
-
-class TestAtomicFolder:
-    def test_it_appears_with_all_its_files_or_not_at_all(self, tmp_path: Path) -> None:
-        for failure in (KeyboardInterrupt, OSError, None):
-            ignored = contextlib.suppress(KeyboardInterrupt, FileFormatError)
-            with ignored, archives.atomic_folder(tmp_path / "tables") as folder:
-                (folder / "first").write_bytes(b"1")
-                assert not (tmp_path / "tables").exists()
-                if failure is not None:
-                    raise failure
-            assert names(tmp_path) == ([] if failure else ["tables"])
-        assert names(tmp_path / "tables") == ["first"]
-
-    @pytest.mark.parametrize("make", ["mkdir", "touch"])
-    def test_what_is_there_already_stays(self, make: str, tmp_path: Path) -> None:
-        getattr(tmp_path / "tables", make)()
-        with (
-            pytest.raises(FileFormatError, match="exists already"),
-            archives.atomic_folder(tmp_path / "tables"),
-        ):
-            pass
-        assert names(tmp_path) == ["tables"]
-        with pytest.raises(InputTypeError, match="path must be a text"), archives.atomic_folder(3):  # type: ignore[arg-type]
-            pass
-
-
-class TestUnwritablePaths:
-    def refused(self, path: Any, match: str) -> None:
-        with pytest.raises(FileFormatError, match=match) as caught:
-            archives.check_writable(path)
-        assert "\n" not in str(caught.value)
-        with pytest.raises(FileFormatError, match=match), archives.atomic_write(path):
-            pytest.fail("opened")
-
-    def test_folders_devices_and_missing_folders(self, tmp_path: Path) -> None:
-        (tmp_path / "file").write_bytes(b"old")
-        self.refused(tmp_path, "it is a folder")
-        self.refused(
-            tmp_path / "no" / "file", f"{tmp_path}/no/file: cannot be written: no folder {tmp_path}/no"
-        )
-        self.refused(tmp_path / "file" / "below", "no folder")
-        self.refused("", "folder")
-        self.refused("a\0b", "cannot be written")
-        os.mkfifo(tmp_path / "pipe")
-        self.refused(tmp_path / "pipe", "not an ordinary file")
-        assert names(tmp_path) == ["file", "pipe"]
-        with pytest.raises(InputTypeError, match="path"):
-            archives.check_writable(3)  # type: ignore[arg-type]
-
-    def test_closed_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def closed(*_: object, **__: object) -> None:
-            raise PermissionError(errno.EACCES, "Permission denied")
-
-        monkeypatch.setattr("builtins.open", closed)
-        self.refused(tmp_path / "file", "cannot be written: Permission denied")
-
-    def test_read_only_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (tmp_path / "file").write_bytes(b"old")
-        # Whoever runs the tests as root may write anything, so the answer is put in the system's mouth.
-        monkeypatch.setattr(os, "access", lambda path, mode: False)
-        self.refused(tmp_path / "file", "read-only")
-
-    def test_a_check_leaves_nothing(self, tmp_path: Path) -> None:
-        archives.check_writable(tmp_path / "new.npz")
-        assert names(tmp_path) == []
-        (tmp_path / "old.npz").write_bytes(b"old")
-        archives.check_writable(tmp_path / "old.npz")
-        assert (tmp_path / "old.npz").read_bytes() == b"old" and names(tmp_path) == ["old.npz"]
 
 
 class TestArchives:
@@ -192,7 +70,7 @@ class TestArchives:
                 archives.read_npz(path, "example", (1,))
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("schema.npy", b"not an array")
-        with pytest.raises(FileFormatError, match="'schema' is not an array"):
+        with pytest.raises(FileFormatError, match="is not a readable .npz file"):
             archives.read_npz(path, "example", (1,))
 
     def test_objects_are_neither_read_nor_written(self, tmp_path: Path) -> None:
@@ -214,7 +92,94 @@ class TestArchives:
             (FileNotFoundError(2, "No such file or directory"), "here.npz: cannot be read: No such file"),
             (FileFormatError("here.npz: as it was"), "^here.npz: as it was"),
         ):
-            with pytest.raises(FileFormatError, match=expected), archives.errors_naming("here.npz"):
+            with pytest.raises(FileFormatError, match=expected), reading.errors_naming("here.npz"):
                 raise error
-        with pytest.raises(KeyError), archives.errors_naming("here.npz"):
+        with pytest.raises(KeyError), reading.errors_naming("here.npz"):
             raise KeyError("a programming error stays one")
+
+
+def stated(shape: object, kind: str = "<f8") -> bytes:
+    """Return the header, in NumPy's format, of an array of a shape."""
+    header = repr({"descr": kind, "fortran_order": False, "shape": shape}).encode()
+    header += b" " * (63 - (len(header) + 10) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+
+
+class TestMemory:
+    """No file takes more memory than its size, or the largest that is written, justifies."""
+
+    def test_what_inflates_too_far_is_refused_by_its_list_of_contents(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "a.npz"
+        archives.write_npz(path, "example", 1, zeros=np.zeros((300, 1000)), more=np.zeros(300_000))
+        monkeypatch.setattr(archives, "LARGEST_CONTENTS", 4_000_000)
+        monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("read"))
+        assert path.stat().st_size < 10_000
+        with pytest.raises(
+            FileFormatError, match=r"would take 4\.8e\+06 bytes of memory, 4000000 are allowed"
+        ):
+            archives.read_archive(path)
+        with pytest.raises(InvalidInputError, match="more than 4000000 bytes are not written"):
+            archives.write_npz(path, "example", 1, zeros=np.zeros((1000, 1000)))
+        with pytest.raises(InvalidInputError, match="names must be shorter or fewer"):
+            archives.as_text_array("names", ["a"] * 1000 + ["b" * 1001])
+
+    def test_names_are_listed_without_inflating(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "a.npz"
+        np.savez(path, **{f"x{i}": 1.0 for i in range(12)})  # type: ignore[arg-type]
+        monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("read"))
+        with pytest.raises(
+            FileFormatError, match="needs the array 'schema', has x0, x1, x10, x11, .* and 4 more$"
+        ):
+            archives.read_npz(path, "example", (1,))
+
+    @pytest.mark.parametrize(
+        "shape", [(10**12,), (2, 10**15), (-1,), (-(10**9), -(10**9)), (10**400,), (3,), (1.5,), "x", ()]
+    )
+    def test_a_header_that_lies_about_its_size(self, shape: object, tmp_path: Path) -> None:
+        contents = stated(shape) + bytes(16)
+        (tmp_path / "w.npy").write_bytes(contents)
+        with zipfile.ZipFile(tmp_path / "w.npz", "w") as archive:
+            archive.writestr("covariance.npy", contents)
+        for name in ("w.npy", "w.npz"):
+            with pytest.raises(FileFormatError, match=r"is not a readable \.np[yz] file"):
+                files.read_matrix(tmp_path / name, "covariance")
+        with pytest.raises(FileFormatError, match="is not a readable"):
+            files.read_workload(tmp_path / "w.npy")
+
+    def test_texts_of_no_length_are_not_read_by_the_billion(self, tmp_path: Path) -> None:
+        (tmp_path / "w.npy").write_bytes(stated((10**9,), "<U0"))
+        with pytest.raises(FileFormatError, match="is not a readable"):
+            files.read_vector(tmp_path / "w.npy", "targets")
+
+    def test_what_one_name_stands_for_is_no_matter_of_choice(self, tmp_path: Path) -> None:
+        with (
+            zipfile.ZipFile(tmp_path / "a.npz", "w") as archive,
+            pytest.warns(UserWarning, match="Duplicate"),
+        ):
+            for _ in range(2):
+                archive.writestr("x.npy", stated(()) + bytes(8))
+        with pytest.raises(FileFormatError, match="holds 'x' twice"):
+            archives.read_archive(tmp_path / "a.npz")
+
+
+class TestOpening:
+    @pytest.mark.parametrize("name", ["w.csv", "w.npy", "w.npz", "w.mtx"])
+    def test_a_pipe_is_refused_and_not_waited_for(self, name: str, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(FileFormatError, match=f"{tmp_path}/{name}: .*it is a pipe, not an ordinary file"):
+            files.read_workload(tmp_path / name)
+
+    @pytest.mark.parametrize("name", ["w.csv", "w.mtx"])
+    def test_a_line_without_end_is_refused(
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(reading, "LONGEST_LINE", 1000)
+        (tmp_path / name).write_text("1,2\n" + "1," * 501)
+        with pytest.raises(FileFormatError, match="line 2: is longer than 1000 characters"):
+            files.read_workload(tmp_path / name)
+        (tmp_path / "good.csv").write_text("1" + ",1" * 499 + "\n" + "1" + ",1" * 499)
+        assert files.read_workload(tmp_path / "good.csv").shape == (2, 500)

@@ -220,7 +220,7 @@ class TestBadFiles:
         np.savez(tmp_path / "w.npz", schema=files.SCHEMA, version=1, workload_matrix=objects)
         for name in ("w.npy", "w.npz"):
             refused(tmp_path / name, "pickled Python objects")
-        refused(written(tmp_path / "raw.npz", objects.dumps()), "not a zip archive")
+        refused(written(tmp_path / "raw.npz", objects.dumps()), "not a zip file")
 
     @pytest.mark.parametrize("wrong", [np.ones(3), np.ones((2, 2, 1)), np.ones((0, 3)), np.array([["a"]]),
                                        np.array([[1j]]), np.array([[np.inf]])])  # fmt: skip

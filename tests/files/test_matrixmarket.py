@@ -98,7 +98,7 @@ def test_layouts(content: str, expected: list[list[float]]) -> None:
         (ARRAY + "2 2\n1\n2\n3\n", "must have 4 entries, got 3"),
         (ARRAY + "2 2\n1\n2_0\n", "'2_0'"),
         (ARRAY + "99999999 99999999\n1\n", "must have 9999999800000001 entries, got 1"),
-        (ARRAY.encode() + b"1 1\n\xff\n", "0xff"),
+        (ARRAY.encode() + b"1 1\n\xff\n", "not UTF-8"),
     ],
 )
 def test_refused(tmp_path: Path, content: bytes | str, match: str) -> None:

@@ -1,0 +1,134 @@
+"""Files and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path, PurePath
+from typing import BinaryIO
+
+from dualmech.errors import FileFormatError
+from dualmech.files.reading import FilePath, check_path
+from dualmech.files.temporary import temporary_beside
+
+
+@contextlib.contextmanager
+def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
+    """Open a binary file that replaces `path` when the block ends without an error, and is deleted otherwise.
+
+    The bytes go to a temporary file in the same folder, reach the disk, and are renamed. An exception, or
+    an interruption from the keyboard, leaves `path` as it was and nothing beside it; what a killed process left, the
+    next one that writes there removes. A link is followed; an existing file keeps its permissions.
+    Raises `FileFormatError` where the path cannot be written (see `check_writable`), or writing failed.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from dualmech.files import atomic_write
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with atomic_write(os.path.join(folder, "note")) as handle:
+    ...         _ = handle.write(b"whole")
+    ...     os.listdir(folder)
+    ['note']
+    """
+    target = _target(path)
+    with _failures_naming(path), temporary_beside(target) as temporary:
+        # Nobody reads the new contents who could not read the old, not even while they are written.
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        if target.exists():
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: FilePath) -> Iterator[Path]:
+    """Make a folder to write files into, which appears at `path` only if the block ends without an error.
+
+    It has a temporary name beside `path` until then; write its files with `atomic_write`, so that they reach the disk.
+    Raises `FileFormatError` where something of this name exists already, or the folder that it is to lie in is
+    missing or closed to writing.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from dualmech.files import atomic_folder, atomic_write
+    >>> with tempfile.TemporaryDirectory() as home:
+    ...     with atomic_folder(os.path.join(home, "tables")) as folder, atomic_write(folder / "first") as handle:
+    ...         _ = handle.write(b"whole")
+    ...     os.listdir(home), os.listdir(os.path.join(home, "tables"))
+    (['tables'], ['first'])
+    """
+    if isinstance(path, str | PathLike) and os.path.lexists(path):
+        raise FileFormatError(f"{path}: cannot be written: it exists already; name a new folder")
+    target = _target(path)
+    with _failures_naming(path), temporary_beside(target) as temporary:
+        temporary.mkdir()
+        try:
+            yield temporary
+        except FileFormatError as error:
+            # Of a file inside, say where its user will look for it.
+            raise FileFormatError(str(error).replace(str(temporary), str(path))) from error
+        os.replace(temporary, target)
+
+
+def check_writable(path: FilePath, suffix: str = "") -> None:
+    """Check, before long work, that `path` could be written now; leaves nothing behind.
+
+    Raises `FileFormatError` where the folder is missing or closed to writing, `path` is a folder, a device or a
+    read-only file, or does not end in a name and `suffix`.
+
+    Examples
+    --------
+    >>> from dualmech.files import check_writable
+    >>> check_writable("/no/such/folder/answer.npz")
+    Traceback (most recent call last):
+    dualmech.errors.FileFormatError: /no/such/folder/answer.npz: cannot be written: no folder /no/such/folder
+    """
+    check_suffix(path, suffix)
+    with _failures_naming(path), temporary_beside(_target(path)) as trial, open(trial, "xb"):
+        pass
+
+
+def check_suffix(path: FilePath, suffix: str) -> None:
+    """Raise `FileFormatError` unless a path ends in a name and this suffix, in letters of either case."""
+    check_path(path)
+    if suffix and PurePath(path).suffix.lower() != suffix:
+        raise FileFormatError(f"{path}: must end in a name and {suffix}, the one format that is written here")
+
+
+@contextlib.contextmanager
+def _failures_naming(path: FilePath) -> Iterator[None]:
+    """Turn a system call that failed while writing into one line that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _target(path: FilePath) -> Path:
+    """Return the file behind a path, links followed, after the checks that need no trial."""
+    check_path(path)
+    reason = None
+    try:
+        target = Path(os.path.realpath(path))
+        if target.is_dir():
+            reason = "it is a folder"
+        elif not target.parent.is_dir():
+            reason = f"no folder {target.parent}"
+        elif target.exists() and not target.is_file():
+            reason = "it is not an ordinary file"
+        elif target.exists() and not os.access(target, os.W_OK):
+            reason = "it is read-only"
+    except (OSError, ValueError) as error:
+        raise FileFormatError(f"{path!r}: cannot be written: {error}") from error
+    if reason:
+        raise FileFormatError(f"{path}: cannot be written: {reason}")
+    return target

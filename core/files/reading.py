@@ -1,0 +1,99 @@
+"""Opening files to read: ordinary ones, lines of a length that has an end, and errors that name the file."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator
+from os import PathLike
+from typing import BinaryIO
+
+from dualmech.errors import DualmechError, FileFormatError, InputTypeError
+
+FilePath = str | PathLike[str]
+
+LONGEST_LINE = 2**26  # characters of a line of text: a row of millions of numbers with all their digits
+
+# What numpy, scipy and zipfile raise on contents that are broken, or were made to look so.
+_BROKEN = (
+    *(ValueError, TypeError, LookupError, EOFError, ArithmeticError, SyntaxError),
+    *(AttributeError, RuntimeError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+
+
+@contextlib.contextmanager
+def errors_naming(path: FilePath) -> Iterator[None]:
+    """Name the file in any error raised inside the block: a failed system call, or contents that are refused.
+
+    Raises `FileFormatError` in place of any `OSError` or `DualmechError`.
+    """
+    try:
+        yield
+    except FileFormatError:
+        raise
+    except DualmechError as error:
+        raise FileFormatError(f"{path}: {error}") from error
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def decoding_errors(path: FilePath, kind: str) -> Iterator[None]:
+    """Turn what numpy and scipy raise on broken contents into one line that names the file."""
+    try:
+        yield
+    except (DualmechError, OSError):
+        raise
+    except _BROKEN as error:
+        if "pickle" in str(error):
+            raise FileFormatError(f"{path}: holds pickled Python objects, which are never loaded") from error
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise FileFormatError(f"{path}: is not a readable {kind} file: {first_line}") from error
+
+
+@contextlib.contextmanager
+def opened(path: FilePath) -> Iterator[BinaryIO]:
+    """Open an ordinary file to read its bytes; a pipe by its name is refused, which may wait for its writer for ever.
+
+    What a shell hands on, such as ``/dev/stdin``, can be read.
+    """
+    check_path(path)
+    if stat.S_ISFIFO(os.stat(path).st_mode) and os.path.exists(os.path.realpath(path)):
+        raise FileFormatError(f"{path}: cannot be read: it is a pipe, not an ordinary file")
+    with open(path, "rb") as handle:
+        yield handle
+
+
+@contextlib.contextmanager
+def opened_lines(path: FilePath) -> Iterator[Iterator[str]]:
+    """Open an ordinary file of text in UTF-8, to read its lines with their ends; a byte order mark is left out.
+
+    Raises `FileFormatError`, while lines are read, for one of more than `LONGEST_LINE` characters, before it fills the
+    memory, and for bytes that are not UTF-8.
+    """
+    with opened(path) as handle, io.TextIOWrapper(handle, encoding="utf-8-sig", newline="") as text:
+        try:
+            yield _lines(path, text)
+        except UnicodeDecodeError as error:
+            raise FileFormatError(f"{path}: is not UTF-8 text") from error
+
+
+def _lines(path: FilePath, text: io.TextIOWrapper) -> Iterator[str]:
+    number = 1
+    while line := text.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE and line[-1] not in "\r\n":
+            raise FileFormatError(f"{path}: line {number}: is longer than {LONGEST_LINE} characters")
+        yield line
+        number += 1
+
+
+def check_path(path: object) -> None:
+    """Raise `InputTypeError` for what is neither a text nor a path, such as the number of an open file."""
+    if not isinstance(path, str | PathLike):
+        raise InputTypeError(f"path must be a text or a path, got {type(path).__name__}")
