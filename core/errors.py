@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
 
 
 class DualmechError(Exception):
-    """Base of every error raised on purpose; its message is one clear line."""
+    """Base of every error raised on purpose; its message is one clear line, which no name in it can break."""
+
+    def __str__(self) -> str:
+        """Return the message, control characters of names and paths written out."""
+        return printable(super().__str__())
 
 
 class InvalidInputError(DualmechError, ValueError):
@@ -60,3 +65,21 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(given, [*known], n=1, cutoff=0.7) if isinstance(given, str) else []
     return f" (did you mean {near[0]}?)" if near else ""
+
+
+def printable(text: str) -> str:
+    r"""Return a user's text with control characters written out, so that no terminal obeys them.
+
+    Examples
+    --------
+    >>> print(printable("age\x1b[2J\u202e \u2264 35"))
+    age\x1b[2J\u202e ≤ 35
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter.encode("unicode_escape").decode()
+        if unicodedata.category(letter)[0] == "C" or letter in "\u2028\u2029"
+        else letter
+        for letter in text
+    )

@@ -12,6 +12,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from dualmech.errors import printable
+
 UNBOUNDED = 10_000  # columns in which a table's own width is measured
 
 
@@ -42,9 +44,9 @@ class TextTable:
     def _side_by_side(self) -> Table:
         drawn = Table(box=box.SIMPLE_HEAD, **self.style)
         for heading in self.headings:
-            drawn.add_column(Text(heading), justify="left" if heading in self.words else "right")
+            drawn.add_column(Text(plain(heading)), justify="left" if heading in self.words else "right")
         for row in self.rows:
-            drawn.add_row(*(Text(cell) for cell in row))
+            drawn.add_row(*(Text(plain(cell)) for cell in row))
         return drawn
 
     def _stacked(self, width: int) -> Iterator[Text]:
@@ -52,7 +54,7 @@ class TextTable:
         first, *others = (heading.replace("\n", " ") for heading in self.headings)
         stub = min(max((len(name) for name in others), default=0), max(width // 2, 8))
         for row in self.rows:
-            lead, *cells = (" ".join(cell.split()) for cell in row)
+            lead, *cells = (" ".join(plain(cell).split()) for cell in row)
             yield Text("")
             yield from _paragraph(f"{first}: {lead}", width)
             for name, cell in zip(others, cells, strict=True):
@@ -65,6 +67,11 @@ class TextTable:
         yield Text("")
 
 
+def plain(text: str) -> str:
+    """Return a text with the control characters of its lines written out; line breaks stay."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
 def wrapped(text: str, width: int) -> list[str]:
     """Return a text in lines of at most a width, broken between words; its own line breaks stay."""
     return [
@@ -75,4 +82,4 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def _paragraph(text: str, width: int) -> Iterator[Text]:
-    return (Text(line) for line in wrapped(text, width))
+    return (Text(line) for line in wrapped(plain(text), width))

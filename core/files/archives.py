@@ -116,8 +116,9 @@ def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
     shape, _, dtype = _HEADERS[version](stream)
     if dtype.hasobject:
         raise ValueError("holds pickled objects")
-    stated, found = math.prod(shape) * dtype.itemsize, size - stream.tell()
-    if stated != found or (math.prod(shape) and not dtype.itemsize) or min(shape, default=0) < 0:
+    entries: int = math.prod(shape)
+    stated, found = entries * dtype.itemsize, size - stream.tell()
+    if stated != found or (entries and not dtype.itemsize) or min(shape, default=0) < 0:
         raise ValueError(f"its header states {dtype} of shape {shape}, {stated} bytes; {found} bytes follow")
     stream.seek(0)
     return np.lib.format.read_array(stream, allow_pickle=False)

@@ -17,7 +17,6 @@ from dualmech.crosscheck.command.wording import (
     Terms,
     free_lines,
     gap_percent,
-    printable,
     range_text,
 )
 from dualmech.crosscheck.tables import TextTable
@@ -165,7 +164,7 @@ def _by_table(out: Console, problem: Any, prices: Array, forms: Any, terms: Term
         own = forms.variances[np.isin(orbits, inside)]
         columns = (given[inside], own, accounting.margin_from_variance(own, terms.z))
         shares = f"{100 * prices[inside].sum():.1f} %"
-        rows.append((printable(label), str(len(inside)), *(range_text(each) for each in columns), shares))
+        rows.append((label, str(len(inside)), *(range_text(each) for each in columns), shares))
     out.print(_table("Tables", headings, rows, terms.z))
 
 
@@ -207,7 +206,7 @@ def _target_table(
         counts = (int(tight[inside].sum()), int((~tight[inside]).sum()))
         shown = (*(range_text(values) for values in numbers), *map(str, counts))
         share = f"{100 * prices[inside].sum():.1f} %"
-        rows.append((printable(group), str(int(inside.sum())), *shown, share))
+        rows.append((group, str(int(inside.sum())), *shown, share))
     names = ("group", "queries", *headings, "binding", "loose", "share of bill")
     return _table("Queries by group", names, rows, terms.z)
 
@@ -222,7 +221,7 @@ def _variance_table(workload: Workload, weights: Array | None, variances: Array,
             range_text(values) for values in (columns if weights is None else [weights[inside], *columns])
         ]
         share = f"{100 * bill[inside].sum() / bill.sum():.1f} %"
-        rows.append((printable(group), str(int(inside.sum())), *shown, share))
+        rows.append((group, str(int(inside.sum())), *shown, share))
     weight = () if weights is None else ("weight",)
     return _table(
         "Queries by group", ("group", "queries", *weight, "variance", "margin", "share of total"), rows, z

@@ -10,7 +10,7 @@ import typer
 import dualmech as dm
 from dualmech.crosscheck.command import options
 from dualmech.crosscheck.command.options import Layer, UsageError
-from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.errors import UncertifiedWarning
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
@@ -63,9 +63,7 @@ def solve(
     if backend is not None and layer is Layer.FAST:
         raise UsageError("--backend belongs to --layer reference; the fast layer has none")
     if output is not None:
-        if not output.lower().endswith(".npz"):
-            raise InvalidInputError(f"output must be a path that ends in .npz, got {output!r}")
-        dm.files.check_writable(output)
+        dm.files.check_writable(output, ".npz")
     with warnings.catch_warnings(), passing("stating the problem") as line:
         warnings.simplefilter("ignore", UncertifiedWarning)
         posed = request.state("dense" if refine and request.geometry == "auto" else None)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
+from rich.markup import escape
 
 from dualmech import fast
 from dualmech.crosscheck.command import rationals
@@ -18,7 +19,6 @@ from dualmech.crosscheck.command.wording import (
     interval_text,
     neighbours_lines,
     range_text,
-    terminal_text,
 )
 from dualmech.crosscheck.families import family_of
 from dualmech.errors import DualmechError, UncertifiedWarning
@@ -68,7 +68,7 @@ def _explain_by_family(out: Console, answer: Solution) -> None:
     """Explain an answer by its family: what is asked, what bounds it, who pays, and what that proves."""
     problem, certificate = answer.problem, answer.certificate
     family, geometry = family_of(problem), getattr(problem, "geometry", None)
-    out.print(f"[bold]The program[/], {terminal_text(repr(problem))}:")
+    out.print(f"[bold]The program[/], {escape(repr(problem))}:")
     out.print(f"  {family.program}.", markup=False)
     for line in neighbours_lines(problem):
         out.print(f"  {line}")
@@ -97,14 +97,14 @@ def _shares(out: Console, answer: Solution) -> None:
     try:
         prices = answer.prices
     except DualmechError as error:
-        out.print(f"[bold]No prices[/]: {terminal_text(str(error))}.")
+        out.print(f"[bold]No prices[/]: {escape(str(error))}.")
         return
     names = labels(answer.problem.workload) if hasattr(answer.problem, "workload") else None
     out.print("[bold]The prices.[/] Shares of the bill, the largest first:")
     order = np.argsort(-prices, kind="stable")[:LISTED]
     for j in order:
         out.print(
-            f"  {terminal_text(names[j]) if names and len(names) == len(prices) else j}: {100 * prices[j]:.4g} %"
+            f"  {escape(names[j]) if names and len(names) == len(prices) else j}: {100 * prices[j]:.4g} %"
         )
     if len(prices) > LISTED:
         out.print(f"  … and {len(prices) - LISTED} more, together {100 * (1 - prices[order].sum()):.3g} %")
@@ -158,7 +158,7 @@ def _prices(out: Console, answer: Solution, exact: rationals.RationalProof | Non
             if exact is None
             else str(exact.query_weights[j] * Fraction(answer.problem.targets[j]))
         )
-        out.print(f"  {terminal_text(answer.problem.workload.names[j])}: {share}")
+        out.print(f"  {escape(answer.problem.workload.names[j])}: {share}")
     if len(prices) > LISTED:
         out.print(f"  … and {len(prices) - LISTED} more, together {100 * (1 - prices[order].sum()):.3g} %")
 

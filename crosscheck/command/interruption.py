@@ -1,7 +1,7 @@
-"""Ctrl-C ends the command within a second: with one line and status 130, whatever it computes.
+"""Signals end the command within a second, without a trace: Ctrl-C with one line and status 130, others as they do.
 
 Python runs a handler between two of its own instructions, so not while a backend computes. The command therefore runs
-in a process of its own, and the one that was started waits for it: what does not end by itself upon Ctrl-C is killed.
+in a process of its own, and the one that was started waits for it: what does not end by itself upon a signal is killed.
 Nothing is raised in either, so that there is no trace of an import, or of a solver that catches whatever it can.
 
 This module imports next to nothing: it is there before what takes long is loaded.
@@ -20,28 +20,36 @@ from typing import NoReturn
 STATUS = 130
 GRACE = 0.4  # seconds in which a process may end by itself
 LINE = b"dualmech: interrupted\n"
+KILLED = b"dualmech: the process that computed was ended from outside, as happens where memory runs out\n"
 CLEAR = b"\r\x1b[2K\x1b[?25h"  # of a terminal: removes the line of progress, and shows the cursor that it hid
 
 
 def run(work: Callable[[], None]) -> None:
-    """Do the work so that Ctrl-C ends it; returns in the process that does it."""
-    supported = hasattr(os, "fork") and hasattr(signal, "pthread_sigmask")
-    if not supported or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return work()  # Ctrl-C is ignored, as in the background of a shell, or somebody else's
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Do the work so that Ctrl-C and the signals that end a session end it; returns in the process that does it."""
+    if not (hasattr(os, "fork") and hasattr(signal, "pthread_sigmask")):
+        return work()
+    # Those that are ignored, as Ctrl-C is in the background of a shell, or that are somebody else's, stay so.
+    ours = {
+        each
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(each) in (signal.default_int_handler, signal.SIG_DFL)
+    }
+    signal.pthread_sigmask(signal.SIG_BLOCK, ours)
     read, write = os.pipe()
     worker = os.fork()
     if worker:
         os.close(read)
-        _wait_for(worker)
+        _wait_for(worker, ours)
     os.close(write)
     threading.Thread(target=_end_with, args=(read,), daemon=True).start()
-    signal.signal(signal.SIGINT, lambda *_: leave())
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for each in ours:
+        signal.signal(each, lambda number, _: leave(signal.Signals(number)))
+    signal.signal(signal.SIGPIPE, _end_without_readers)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ours)
     return work()
 
 
-def leave() -> NoReturn:
+def leave(by: signal.Signals = signal.SIGINT) -> NoReturn:
     """End the process that works: unfinished files are removed, and processes that it started end with it."""
     try:
         # What is not loaded has nothing to clear away.
@@ -51,7 +59,17 @@ def leave() -> NoReturn:
             for child in processes.active_children():
                 child.kill()
     finally:
-        os._exit(STATUS)
+        if by is signal.SIGINT:
+            os._exit(STATUS)
+        _end_by(by)
+
+
+def _end_by(by: int) -> NoReturn:
+    """End this process as a signal does that nobody handles."""
+    signal.signal(by, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {by})
+    os.kill(os.getpid(), by)
+    os._exit(128 + by)
 
 
 def _end_with(read: int) -> None:
@@ -60,30 +78,44 @@ def _end_with(read: int) -> None:
     leave()
 
 
-def _wait_for(worker: int) -> NoReturn:
-    """Wait for the process that works, and end as it did."""
-    asked = False
+def _end_without_readers(*_: object) -> None:
+    """End quietly where nobody reads what is written, as ``head`` has enough; other pipes raise their own errors."""
+    import select
 
-    def interrupt(*_: object) -> None:
-        nonlocal asked
-        asked = True
-        end(signal.SIGINT)  # from a terminal it has its own; from elsewhere it has not
+    poll = select.poll()
+    for stream in (1, 2):
+        poll.register(stream, 0)
+    if any(event & select.POLLERR for _, event in poll.poll(0)):
+        leave(signal.SIGPIPE)
+
+
+def _wait_for(worker: int, ours: set[signal.Signals]) -> NoReturn:
+    """Wait for the process that works, and end as it did."""
+    asked: list[int] = []
+
+    def pass_on(number: int, _: object) -> None:
+        asked.append(number)
+        end(number)  # from a terminal it has its own; from elsewhere it has not
         signal.setitimer(signal.ITIMER_REAL, GRACE)
 
-    def end(by: signal.Signals) -> None:
+    def end(by: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # it has ended by its own
             os.kill(worker, by)
 
     signal.signal(signal.SIGALRM, lambda *_: end(signal.SIGKILL))
-    signal.signal(signal.SIGINT, interrupt)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for each in ours:
+        signal.signal(each, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ours)
     code = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
     signal.setitimer(signal.ITIMER_REAL, 0)
-    if code == STATUS or (asked and code < 0):
+    by = asked[0] if asked and code < 0 else -code
+    if code == STATUS or (code < 0 and by == signal.SIGINT):
         terminal = os.isatty(2) and os.environ.get("TERM") != "dumb"
         os.write(2, CLEAR + LINE if terminal else LINE)
         os._exit(STATUS)
-    if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
+    if code >= 0:
+        os._exit(code)
+    if by in (signal.SIGKILL, signal.SIGABRT):
+        os.write(2, KILLED)
+        os._exit(1)
+    _end_by(by)

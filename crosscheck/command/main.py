@@ -17,7 +17,7 @@ import typer
 from dualmech.crosscheck.command import commands
 from dualmech.crosscheck.command.options import UsageError
 from dualmech.crosscheck.papers import sheets
-from dualmech.errors import DualmechError
+from dualmech.errors import DualmechError, printable
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
@@ -161,12 +161,22 @@ def main() -> None:
             app()
         finally:
             sys.stdout.flush()  # a full disk, or a reader that left, shows here and not in a traceback at the end
-    except (DualmechError, OSError) as error:
-        print(f"dualmech: {' '.join(str(error).split())}", file=sys.stderr)
+    except (DualmechError, OSError, MemoryError) as error:
+        print(f"dualmech: {_one_line(error)}", file=sys.stderr)
         if isinstance(error, OSError):
             # What could not be written is dropped: Python would try, and fail, once more at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2 if isinstance(error, UsageError) else 1)
+
+
+def _one_line(error: Exception) -> str:
+    """Return what is said of an error, without the control characters that a file or a path may have put in it."""
+    said = str(error)
+    if isinstance(error, MemoryError):
+        said = f"not enough memory{said and ': '}{said}"
+    elif isinstance(error, OSError):
+        said = f"{error.filename or 'output'}: {error.strerror or error}"
+    return printable(" ".join(said.split()))
 
 
 def _threads() -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 
 from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.crosscheck.command.answers import describe
@@ -21,9 +22,9 @@ from dualmech.crosscheck.command.wording import (
     names,
     neighbours_lines,
     steps,
-    terminal_text,
 )
 from dualmech.crosscheck.judging import Judgement
+from dualmech.crosscheck.tables import plain
 from dualmech.geometry.dense import Dense
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.weighting import QueryWeighting
@@ -35,7 +36,15 @@ _SINGULAR = "the covariance is singular where neighbours differ"
 
 def console() -> Console:
     """Return a console for standard output: tables fit its width, or COLUMNS; lines are broken on a terminal alone."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    return _PlainConsole(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+class _PlainConsole(Console):
+    """A console on which no name in a text can move the cursor."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print texts with their control characters written out, and other objects as they draw themselves."""
+        super().print(*(plain(each) if isinstance(each, str) else each for each in objects), **options)
 
 
 def solution_report(out: Console, solution: Solution, terms: Terms) -> None:
@@ -50,7 +59,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms) -> None:
     interval = interval_text((low / divisor, high / divisor))
     out.print(f"  {interval}  ({gap_words(certificate, solution.tol)})")
     if solution.status is not Status.CERTIFIED:
-        out.print(f"  {solution.message or solution.status.value}")
+        out.print(f"  {escape(solution.message or solution.status.value)}")
     out.print(f"  {solution.solver}: {steps(solution)}, {solution.seconds:.3g} s")
     for line in free_lines(getattr(problem, "geometry", None)):
         out.print(line)
@@ -103,7 +112,7 @@ def _raised(number: float) -> str:
 
 def _listed(out: Console, sentences: Sequence[str]) -> None:
     for each in sentences:
-        out.print(f"    {terminal_text(each)}")
+        out.print(f"    {escape(each)}")
 
 
 def verdict_report(out: Console, problem: Any, verdict: Judgement, terms: Terms) -> None:
@@ -132,7 +141,7 @@ def verdict_report(out: Console, problem: Any, verdict: Judgement, terms: Terms)
             f"at most {gap_percent(verdict.scaled)} above the optimum"
         )
     for remark in verdict.remarks:
-        out.print(f"  {terminal_text(remark)}")
+        out.print(f"  {escape(remark)}")
     loose, binding = verdict.loose, verdict.binding
     if isinstance(problem, FitnessForUse | PrivacyFirst):
         dense = isinstance(problem.geometry, Dense)

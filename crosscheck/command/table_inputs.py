@@ -17,6 +17,8 @@ from dualmech.workloads.unions import UnionWorkload
 
 Numbers: TypeAlias = float | Array | dict[Any, float]
 
+VECTORS = (".csv", ".npy", ".npz")  # endings of files with one number an item
+
 Rows: TypeAlias = list[Named]
 
 
@@ -34,7 +36,13 @@ def read_numbers(text: str, name: str, workload: Workload) -> Numbers:
         return float(text)
     except ValueError:
         pass
-    if Path(text).suffix.lower() == ".csv":
+    suffix = Path(text).suffix.lower()
+    if suffix not in VECTORS and not Path(text).is_file():
+        raise InvalidInputError(
+            f"--{name} takes one number, with a full stop, or a file that ends in {', '.join(VECTORS[:-1])} or "
+            f"{VECTORS[-1]}, with a number a line or lines of name,number; got {text!r}"
+        )
+    if suffix == ".csv":
         with files.errors_naming(text):
             rows = read_named(text)
         if rows is not None:

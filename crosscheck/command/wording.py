@@ -76,19 +76,9 @@ def gap_percent(certificate: Certificate) -> str:
     return f"{100 * max(certificate.gap, certificate.resolution):.3g} %"
 
 
-def terminal_text(text: str) -> str:
-    """Return a user's text for a terminal: no markup, no control characters."""
-    return escape(printable(text))
-
-
-def printable(text: str) -> str:
-    """Return a user's text without control characters, for where no markup is read."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
 def names(workload: Workload, queries: npt.NDArray[np.intp]) -> str:
     """Return the names of some queries, cut after `LISTED`."""
-    listed = ", ".join(terminal_text(workload.names[j]) for j in queries[:LISTED])
+    listed = ", ".join(escape(workload.names[j]) for j in queries[:LISTED])
     return listed if len(queries) <= LISTED else f"{listed} and {len(queries) - LISTED} more"
 
 

@@ -128,13 +128,14 @@ def with_data(sheets: Mapping[str, Sheet], path: str) -> dict[str, Sheet]:
 
 
 def compute(sheets: Sequence[Sheet], quick: bool = False, jobs: int = 1) -> Iterator[Iterator[Computed]]:
-    """Yield the rows of each sheet, in order, computed `jobs` at a time across sheets.
+    """Yield the rows of each sheet, in order, computed `jobs` at a time across sheets; no more than rows or cores.
 
     Several at a time get one BLAS thread each. The rows of a sheet must be taken before those of the next.
     """
-    from joblib import Parallel, delayed
+    from joblib import Parallel, cpu_count, delayed
 
     batches = [sheet.tasks(quick) for sheet in sheets]
+    jobs = max(1, min(jobs, sum(map(len, batches)), cpu_count()))
     pool = Parallel(n_jobs=jobs, return_as="generator", backend="loky", inner_max_num_threads=1)
     with _silent_processes() if jobs > 1 else contextlib.nullcontext():
         rows = iter(pool(delayed(task)() for batch in batches for task in batch))

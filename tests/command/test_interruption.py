@@ -1,4 +1,4 @@
-"""Ctrl-C, and other ends that a run does not choose: one line, no trace, the status of a shell, and nothing left."""
+"""Ends that a run does not choose: at most one line, no trace, the status of a shell, and nothing left."""
 
 from __future__ import annotations
 
@@ -104,7 +104,56 @@ def test_the_work_ends_with_the_process_that_was_started(tmp_path: Path) -> None
     assert process.communicate(timeout=60) == ("", "")
 
 
-@pytest.mark.parametrize("end", [signal.SIGSEGV, signal.SIGTERM])
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("reached", ["the one that was started", "both"])
+def test_signals_that_end_a_session_leave_no_file(end: signal.Signals, reached: str, tmp_path: Path) -> None:
+    """One signal ends both processes as it does, and what is half written goes with them."""
+    half = (
+        "from pathlib import Path\n"
+        "from dualmech.files.temporary import temporary_beside\n"
+        "with temporary_beside(Path('out.npz')) as path:\n"
+        "    path.write_text('half')\n"
+        "    sys.stderr.write('ready\\n'); sys.stderr.flush()\n"
+        "    time.sleep(600)\n"
+    )
+    process = started("os.setpgid(0, 0)\n" + in_place_of_the_command(half), tmp_path)
+    assert process.stderr is not None and process.stderr.readline() == "ready\n"
+    assert len([*tmp_path.iterdir()]) == 1
+    (os.killpg if reached == "both" else os.kill)(process.pid, end)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == -end
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_never_looks_at_signals_is_terminated(tmp_path: Path) -> None:
+    process = started(in_place_of_the_command(READY + UNINTERRUPTIBLE), tmp_path)
+    assert process.stderr is not None and process.stderr.readline() == "ready\n"
+    process.terminate()
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("work", ["print('x', flush=True)\n", "import typer\ntyper.echo('x')\n"])
+def test_readers_that_have_enough_end_it_quietly(work: str, tmp_path: Path) -> None:
+    """As of ``dualmech … | head -1``; typer would turn a closed pipe into status 1."""
+    lines = f"import typer\ndef told():\n    for _ in range(10**6):\n        {work.splitlines()[-1]}\ntyper.run(told)\n"
+    with started(in_place_of_the_command("del sys.argv[1:]\n" + lines), tmp_path) as process:
+        assert process.stdout is not None and process.stdout.readline() == "x\n"
+        process.stdout.close()
+        assert process.stderr is not None and process.stderr.read() == ""
+        assert process.wait(timeout=60) == -signal.SIGPIPE
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGABRT])
+def test_where_memory_runs_out_the_line_says_so(end: signal.Signals, tmp_path: Path) -> None:
+    """The system kills a process that takes too much; libraries that get no memory abort."""
+    process = started(in_place_of_the_command(f"os.kill(os.getpid(), {int(end)})\n"), tmp_path)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert err.startswith("dualmech: ") and "memory runs out" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("end", [signal.SIGSEGV, signal.SIGUSR1])
 def test_an_end_by_another_signal_is_passed_on(end: signal.Signals, tmp_path: Path) -> None:
     process = started(in_place_of_the_command(f"os.kill(os.getpid(), {int(end)})\n"), tmp_path)
     process.communicate(timeout=60)

@@ -151,5 +151,5 @@ class TestRefused:
         self.refused("measures nothing", records, path, "-o", folder)
         dm.BlockMechanism.of_levels(DOMAIN, {(0, 1): 1.0}).save(path)
         self.refused("is not answered", records, path, "-o", folder)
-        self.refused("not a zip archive", records, records, "-o", folder)
+        self.refused("not a zip file", records, records, "-o", folder)
         assert not folder.exists()
