@@ -28,6 +28,8 @@ MIRRORS = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
 
 LAST_DIAGONAL = {1: 0, -1: -1}  # the last one that an array writes, by mirror; otherwise all
 
+MOST_EMPTY_ROWS = 2**24  # rows, which take memory though nothing stands in them
+
 Listed = tuple[Array, npt.NDArray[np.int64], tuple[int, int]]
 """Entries, their rows and columns (2, n), and the shape."""
 
@@ -52,6 +54,10 @@ def read_matrix_market(path: str | PathLike[str]) -> Array | sp.csr_array:
         raise InvalidInputError(f"must state its sizes, got {' '.join(map(str, sizes)) or 'nothing'}")
     if MIRRORS[symmetry] and sizes[0] != sizes[1]:
         raise InvalidInputError(f"a {symmetry} matrix must be square, got {sizes[0]} x {sizes[1]}")
+    if layout == "coordinate" and sizes[0] > max(MOST_EMPTY_ROWS, sizes[2]):
+        raise InvalidInputError(
+            f"must have at most {MOST_EMPTY_ROWS} rows, or an entry in each, got {sizes[0]} rows, {sizes[2]} entries"
+        )
     width, mirror = KINDS[layout, field], MIRRORS[symmetry]
     numbers = np.loadtxt(lines[1:], ndmin=2) if len(lines) > 1 else np.zeros((0, width))
     matrix = _sparse_matrix(

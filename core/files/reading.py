@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import stat
 import struct
@@ -12,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from os import PathLike
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 
@@ -59,32 +58,37 @@ def decoding_errors(path: FilePath, kind: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opened(path: FilePath) -> Iterator[BinaryIO]:
-    """Open an ordinary file to read its bytes; a pipe by its name is refused, which may wait for its writer for ever.
-
-    What a shell hands on, such as ``/dev/stdin``, can be read.
-    """
+    """Open an ordinary file to read its bytes; what has no size is refused."""
     check_path(path)
-    if stat.S_ISFIFO(os.stat(path).st_mode) and os.path.exists(os.path.realpath(path)):
-        raise FileFormatError(f"{path}: cannot be read: it is a pipe, not an ordinary file")
+    if stat.S_IFMT(os.stat(path).st_mode) not in (
+        stat.S_IFREG,
+        stat.S_IFDIR,
+    ):  # a folder is refused by its own words
+        raise FileFormatError(f"{path}: cannot be read: it is not an ordinary file")
     with open(path, "rb") as handle:
         yield handle
 
 
 @contextlib.contextmanager
 def opened_lines(path: FilePath) -> Iterator[Iterator[str]]:
-    """Open an ordinary file of text in UTF-8, to read its lines with their ends; a byte order mark is left out.
+    """Open a file of text in UTF-8, to read its lines with their ends; a byte order mark is left out.
 
+    What a shell hands on, such as ``/dev/stdin``, can be read; a pipe by its name is refused, which may wait for its
+    writer for ever.
     Raises `FileFormatError`, while lines are read, for one of more than `LONGEST_LINE` characters, before it fills the
     memory, and for bytes that are not UTF-8.
     """
-    with opened(path) as handle, io.TextIOWrapper(handle, encoding="utf-8-sig", newline="") as text:
+    check_path(path)
+    if stat.S_ISFIFO(os.stat(path).st_mode) and os.path.exists(os.path.realpath(path)):
+        raise FileFormatError(f"{path}: cannot be read: it is a pipe, not an ordinary file")
+    with open(path, encoding="utf-8-sig", newline="") as text:
         try:
             yield _lines(path, text)
         except UnicodeDecodeError as error:
             raise FileFormatError(f"{path}: is not UTF-8 text") from error
 
 
-def _lines(path: FilePath, text: io.TextIOWrapper) -> Iterator[str]:
+def _lines(path: FilePath, text: TextIO) -> Iterator[str]:
     number = 1
     while line := text.readline(LONGEST_LINE):
         if len(line) == LONGEST_LINE and line[-1] not in "\r\n":

@@ -6,6 +6,7 @@ disagree, 130 interrupted.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -164,8 +165,9 @@ def main() -> None:
     except (DualmechError, OSError, MemoryError) as error:
         print(f"dualmech: {_one_line(error)}", file=sys.stderr)
         if isinstance(error, OSError):
-            # What could not be written is dropped: Python would try, and fail, once more at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            with contextlib.suppress(OSError):  # of a stream that is no file
+                # What could not be written is dropped: Python would try, and fail, once more at exit.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2 if isinstance(error, UsageError) else 1)
 
 
