@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import warnings
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO, Any
@@ -113,15 +114,19 @@ def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
     version = np.lib.format.read_magic(stream)
     if version not in _HEADERS:
         raise ValueError(f"version {version} of NumPy's format is not read")
-    shape, _, dtype = _HEADERS[version](stream)
-    if dtype.hasobject:
-        raise ValueError("holds pickled objects")
-    entries: int = math.prod(shape)
-    stated, found = entries * dtype.itemsize, size - stream.tell()
-    if stated != found or (entries and not dtype.itemsize) or min(shape, default=0) < 0:
-        raise ValueError(f"its header states {dtype} of shape {shape}, {stated} bytes; {found} bytes follow")
-    stream.seek(0)
-    return np.lib.format.read_array(stream, allow_pickle=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a header that Python 2 wrote
+        shape, _, dtype = _HEADERS[version](stream)
+        if dtype.hasobject:
+            raise ValueError("holds pickled objects")
+        entries: int = math.prod(shape)
+        stated, found = entries * dtype.itemsize, size - stream.tell()
+        if stated != found or (entries and not dtype.itemsize) or min(shape, default=0) < 0:
+            raise ValueError(
+                f"its header states {dtype} of shape {shape}, {stated} bytes; {found} bytes follow"
+            )
+        stream.seek(0)
+        return np.lib.format.read_array(stream, allow_pickle=False)
 
 
 def require(path: FilePath, arrays: Mapping[str, object], *keys: str) -> None:

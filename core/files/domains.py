@@ -26,10 +26,14 @@ def domain_arrays(domain: Domain) -> Arrays:
 
 def domain_from_arrays(given: Mapping[str, npt.NDArray[Any]]) -> Domain | None:
     """Return the domain that `domain_arrays` described, None where there is none; half of one is refused."""
-    found = [given[key].tolist() for key in KEYS[:2] if key in given]
-    if len(found) == 1:
-        raise InvalidInputError("a domain needs both workload_domain_names and workload_domain_sizes")
-    return Domain(zip(*found, strict=True)) if found else None
+    found = [given[key] for key in KEYS[:2] if key in given]
+    if not found:
+        return None
+    if len(found) == 1 or any(each.ndim != 1 for each in found) or len(found[0]) != len(found[1]):
+        raise InvalidInputError(
+            "a domain needs both workload_domain_names and workload_domain_sizes, one of each per attribute"
+        )
+    return Domain(zip(*(each.tolist() for each in found), strict=True))
 
 
 def arrays(domain: Domain, sets: Collection[Axes]) -> Arrays:

@@ -150,6 +150,10 @@ class TestMemory:
         with pytest.raises(FileFormatError, match="is not a readable"):
             files.read_workload(tmp_path / "w.npy")
 
+    def test_a_header_that_python_2_wrote_is_read_without_a_word(self, tmp_path: Path) -> None:
+        (tmp_path / "w.npy").write_bytes(stated((2, 1)).replace(b"(2, 1)}  ", b"(2L, 1L)}") + bytes(16))
+        assert files.read_vector(tmp_path / "w.npy", "targets").shape == (2,)
+
     def test_texts_of_no_length_are_not_read_by_the_billion(self, tmp_path: Path) -> None:
         (tmp_path / "w.npy").write_bytes(stated((10**9,), "<U0"))
         with pytest.raises(FileFormatError, match="is not a readable"):

@@ -220,6 +220,8 @@ class TestFiles:
             ("increasing positions below 2", {"set_axes": np.array([0, 2, 0, 1])}),
             ("got one twice", {"set_axes": np.array([0, 0, 0, 1])}),
             ("arrays of integers", {"set_axes": np.array([0.0, 1.0, 0.0, 1.0])}),
+            ("one of each per attribute", {"domain_sizes": np.array(2)}),
+            ("one of each per attribute", {"domain_sizes": np.array([2])}),
             ("levels must be 4 numbers", {"levels": np.ones(3)}),
             ("must be positive", {"levels": -np.ones(4)}),
             ("domain size of 'a'", {"domain_sizes": np.array([0, 2])}),
