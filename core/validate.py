@@ -45,8 +45,8 @@ def numeric(ndim: int | None = None, /, **named: object) -> Array:
         raw = np.asarray(value)
         if raw.dtype.kind not in "biuf" and not (raw.dtype.kind == "O" and raw.size):
             raise TypeError
-        if raw.dtype.kind == "O" and any(each is None for each in raw.flat):
-            raise TypeError  # which numpy would take for NaN
+        if raw.dtype.kind == "O" and any(each is None or isinstance(each, str | bytes) for each in raw.flat):
+            raise TypeError  # which numpy would take for NaN, or for the number that it spells
         array = np.array(raw, dtype=np.float64)
     except OverflowError as error:
         raise InvalidInputError(f"{name} must be numbers that a double can hold") from error

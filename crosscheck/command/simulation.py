@@ -33,13 +33,14 @@ Mechanism: TypeAlias = SplitMechanism | BlockMechanism
 Asked: TypeAlias = MarginalWorkload | TableWorkload | UnionWorkload
 
 
-def simulate(data: str, source: str, output: str, rng: int) -> list[str]:
+def simulate(data: str, source: str, output: str, rng: int, allow_empty: bool = False) -> list[str]:
     """Write the noisy tables of the records in a file, by the mechanism in another; return what there is to say."""
     mechanism, workload = read_mechanism(source)
     with files.atomic_folder(output) as folder:
         # Before the records are read: a table that is not answered is refused here.
         variances = [mechanism.variance(names) for names in _table_labels(workload)]
-        noisy: Any = mechanism.measure(records.count(data, _counted_tables(mechanism, workload)), rng)
+        counts = records.count(data, _counted_tables(mechanism, workload), allow_empty=allow_empty)
+        noisy: Any = mechanism.measure(counts, rng)
         labels = table_inputs.labels(workload) or []
         listed = [_file_name(number, label, len(labels)) for number, label in enumerate(labels, start=1)]
         for name, names, sides in zip(listed, _table_labels(workload), _sides(workload), strict=True):
@@ -49,6 +50,7 @@ def simulate(data: str, source: str, output: str, rng: int) -> list[str]:
             _write(folder / name, (*sides, "estimate"), rows)
         _write(folder / INDEX, ("file", "table", "variance"), zip(listed, labels, variances, strict=True))
     return [
+        f"counted: {next(iter(counts.values())).sum():.0f} records",
         f"written: {len(listed)} noisy tables and {INDEX} in {output}",
         f"{answers.privacy_text(mechanism, REPORTED_DELTA)[:-1]}, if the noise were exact.",
     ]

@@ -47,6 +47,7 @@ class TestTables:
         dm.save(answer, tmp_path / "answer.npz")
         result = run(records, tmp_path / "answer.npz", "-o", folder, "--rng", 7)
         assert result.exit_code == 0 and "NOT a private release" in result.stderr
+        assert result.stdout.startswith("counted: 200 records\n")
         assert f"rho = {answer.mechanism.rho:.6g}" in result.stdout and "written: 7 noisy" in result.stdout
         header, listed = read(folder / "tables.csv")
         assert header == ["file", "table", "variance"]
@@ -133,13 +134,36 @@ class TestRefused:
         bad = tmp_path / "bad.csv"
         bad.write_text(records.read_text(encoding="utf-8") + "3,0,0\n", encoding="utf-8")
         before = sorted(path.name for path in tmp_path.iterdir())
-        self.refused("record 201 has 3 for 'place' of size 3", bad, mechanism, "-o", tmp_path / "out")
+        self.refused(
+            "bad.csv: line 202: 'place' must be a whole number from 0 to 2, got '3'",
+            bad,
+            mechanism,
+            "-o",
+            tmp_path / "out",
+        )
         bad.write_text(records.read_text(encoding="utf-8").replace(",", ";"), encoding="utf-8")
-        self.refused("bad.csv: fields are separated by semicolons", bad, mechanism, "-o", tmp_path / "out")
+        self.refused(
+            "bad.csv: line 1: fields are separated by semicolons", bad, mechanism, "-o", tmp_path / "out"
+        )
         self.refused("cannot be read", tmp_path / "missing.csv", mechanism, "-o", tmp_path / "out")
         self.refused("no folder", records, mechanism, "-o", tmp_path / "no" / "out")
         self.refused("exists already", records, mechanism, "-o", tmp_path)
         assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+    def test_files_without_records_are_counted_where_that_is_asked_for(
+        self, mechanism: Path, records: Path, tmp_path: Path
+    ) -> None:
+        nobody, folder = tmp_path / "nobody.csv", tmp_path / "out"
+        nobody.write_text(records.read_text(encoding="utf-8").splitlines()[0], encoding="utf-8")
+        self.refused(
+            "nobody.csv: there are no records; allow_empty=True (--allow-empty)",
+            nobody,
+            mechanism,
+            "-o",
+            folder,
+        )
+        result = run(nobody, mechanism, "-o", folder, "--allow-empty")
+        assert result.exit_code == 0 and result.stdout.startswith("counted: 0 records\n")
 
     def test_mechanisms_of_no_tables(self, records: Path, tmp_path: Path) -> None:
         path, folder = tmp_path / "other.npz", tmp_path / "out"
