@@ -45,8 +45,8 @@ def numeric(ndim: int | None = None, /, **named: object) -> Array:
         raw = np.asarray(value)
         if raw.dtype.kind not in "biuf" and not (raw.dtype.kind == "O" and raw.size):
             raise TypeError
-        if raw.dtype.kind == "O" and any(each is None for each in raw.flat):
-            raise TypeError  # which numpy would take for NaN
+        if raw.dtype.kind == "O" and any(each is None or isinstance(each, str | bytes) for each in raw.flat):
+            raise TypeError  # which numpy would take for NaN, or for the number that it spells
         array = np.array(raw, dtype=np.float64)
     except OverflowError as error:
         raise InvalidInputError(f"{name} must be numbers that a double can hold") from error
@@ -169,13 +169,15 @@ def matrix(**named: Any) -> Matrix:
 
 
 def generator(**named: Any) -> np.random.Generator:
-    """Return a generator: the one given, or one of an integer seed >= 0."""
+    """Return a generator: the one given, one of an integer seed >= 0, or for None one that nobody can repeat."""
     name, value = _one(named)
+    if value is None:
+        return np.random.default_rng()
     if isinstance(value, np.random.Generator):
         return value
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise InputTypeError(
-            f"{name} must be a numpy.random.Generator or an integer seed, got {_describe(value)}"
+            f"{name} must be a numpy.random.Generator, an integer seed or None, got {_describe(value)}"
         )
     if value < 0:
         raise InvalidInputError(f"{name} must be a seed of at least 0, got {value}")

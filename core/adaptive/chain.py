@@ -143,7 +143,9 @@ class Chain:
         """The largest gap of all stages."""
         return max(stage.solution.gap for stage in self.stages)
 
-    def simulate(self, blocks: npt.ArrayLike, rule: Rule, rng: np.random.Generator | int = 0) -> ChainOutcome:
+    def simulate(
+        self, blocks: npt.ArrayLike, rule: Rule, rng: np.random.Generator | int | None = None
+    ) -> ChainOutcome:
         """Simulate adaptive releases of many data sets, for study. NOT a private release.
 
         Raises `InvalidInputError` or `InputTypeError` for blocks of other cells, decisions that the stage does
@@ -152,7 +154,7 @@ class Chain:
         - `blocks` (n, d): one data vector per row; each is released along the chain with noise of its own;
         - `rule`: takes a stage and the answers (n, k) of what is known by then; returns for each the index of a
           mechanism to end with, `GO_ON` (not after the last stage) or `STOP`;
-        - `rng`: where the noise comes from.
+        - `rng`: a generator or a seed that the noise comes from, by default the operating system's.
         """
         data, generator = validate.finite(2, blocks=blocks), validate.generator(rng=rng)
         count, cells = len(self.mechanisms), self.mechanisms[0].query_matrix.shape[1]

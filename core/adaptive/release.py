@@ -55,8 +55,8 @@ class AdaptiveRelease:
         Made by `dualmech.fast.chain` or `dualmech.reference.chain`.
     x : (d,) array
         The data.
-    rng : numpy.random.Generator or int
-        Where noise comes from.
+    rng : numpy.random.Generator or int, optional
+        Where noise comes from, by default the operating system.
     measure : callable, optional
         Takes a mechanism, the data and the generator, and returns noisy answers; every access to the data goes
         through it. By default a simulation in floating point, for study and NOT a private release.
@@ -86,7 +86,7 @@ class AdaptiveRelease:
         self,
         chain: Chain,
         x: npt.ArrayLike,
-        rng: np.random.Generator | int = 0,
+        rng: np.random.Generator | int | None = None,
         measure: Measure = simulate_answers,
     ) -> None:
         if not isinstance(chain, Chain):

@@ -56,7 +56,7 @@ class Samples:
 def hit_and_run(
     region: ConfidenceRegion,
     count: int = 1000,
-    rng: np.random.Generator | int = 0,
+    rng: np.random.Generator | int | None = None,
     chains: int = 16,
     thin: int | None = None,
     burn_in: int | None = None,
@@ -74,7 +74,7 @@ def hit_and_run(
     points, or a larger `thin`.
 
     - `count`: points to keep, rounded up to a multiple of `chains`;
-    - `rng`: where chance comes from;
+    - `rng`: a generator or a seed, by default the operating system's;
     - `chains`: independent walks, side by side;
     - `thin`: steps from one kept point to the next; by default the number of cells;
     - `burn_in`: steps before the first; by default ten times `thin`.

@@ -21,6 +21,11 @@ from dualmech.validate import Array
 
 HINT = "a first line is a header if it starts with 'query' or holds no number at all"
 
+COUNTS = (
+    "0, 1, 2, … only count the columns, as pandas does: write it with index=False, header=False, or name the columns; "
+    "a query of these very numbers needs a header"
+)
+
 OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs"}
 """What other programs write between fields, and what it is called."""
 
@@ -44,8 +49,8 @@ def read_table(path: str | PathLike[str]) -> CsvTable:
     rows: list[Array] = []
     layout: tuple[int, int] | None = None
     cells: list[str] = []
-    for line, row in _lines(path):
-        with _line_named(path, line):
+    for line, row in lines(path):
+        with line_named(path, line):
             if layout is None:
                 texts, is_header = _header(row)
                 layout = texts, len(row)
@@ -71,11 +76,11 @@ def read_named(path: str | PathLike[str]) -> list[Named] | None:
     """
     found: list[Named] = []
     first = True
-    for line, row in _lines(path):
+    for line, row in lines(path):
         if first and len(row) == 1:
             return None
-        with _line_named(path, line):
-            amount = _number(row[1]) if len(row) == 2 else None
+        with line_named(path, line):
+            amount = number(row[1]) if len(row) == 2 else None
             if amount is None and (not first or len(row) != 2):
                 raise InvalidInputError(f"must be a name and a number, got {','.join(row)!r}")
             if amount is not None and not math.isfinite(amount):
@@ -88,11 +93,48 @@ def read_named(path: str | PathLike[str]) -> list[Named] | None:
     return found
 
 
+def lines(path: str | PathLike[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the fields of each line of a file that is not blank, with the number of the line that it ends on.
+
+    Raises `FileFormatError` for what is not UTF-8 or not CSV (RFC 4180) with commas; `OSError` is passed on.
+    """
+    with opened_lines(path) as given:
+        reader, first = csv.reader(given, strict=True), True
+        try:
+            for row in reader:
+                if len(row) < 2 and (not row or row[0].isspace()):
+                    continue  # while a single field that is quoted and empty is one
+                if first:
+                    first = False
+                    with line_named(path, reader.line_num):
+                        check_separator(row)
+                yield reader.line_num, row
+        except csv.Error as error:
+            raise FileFormatError(f"{path}: line {reader.line_num}: is not CSV: {error}") from error
+
+
+@contextlib.contextmanager
+def line_named(path: str | PathLike[str], line: int) -> Iterator[None]:
+    """Name file and line in what is refused inside the block."""
+    try:
+        yield
+    except InvalidInputError as error:
+        raise FileFormatError(f"{path}: line {line}: {error}") from error
+
+
+def number(field: str) -> float | None:
+    """Return the number that a field holds, spaces around it or none; None for what is none in ASCII digits."""
+    try:
+        return float(field) if field.isascii() and "_" not in field else None
+    except ValueError:
+        return None
+
+
 def check_separator(row: Sequence[str]) -> None:
     """Raise `InvalidInputError` for a first line whose fields are not separated by commas."""
     for mark, called in OTHER_SEPARATORS.items():
         halves = [field.split(mark) for field in row if mark in field]
-        numbers = any(all(_number(part) is not None for part in parts) for parts in halves)
+        numbers = any(all(number(part) is not None for part in parts) for parts in halves)
         if halves and (len(row) == 1 or numbers):
             raise InvalidInputError(
                 f"fields are separated by {called}: write commas between them, and full stops in numbers"
@@ -114,32 +156,6 @@ def format_table(
         raise InvalidInputError("names and groups must be texts that UTF-8 can hold") from error
 
 
-def _lines(path: str | PathLike[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the lines that are not empty, with their numbers; the first must have commas between its fields."""
-    with opened_lines(path) as lines:
-        reader, first = csv.reader(lines, strict=True), True
-        try:
-            for row in reader:
-                if len(row) <= 1 and not any(field.strip() for field in row):
-                    continue
-                if first:
-                    with _line_named(path, reader.line_num):
-                        check_separator(row)
-                first = False
-                yield reader.line_num, row
-        except csv.Error as error:
-            raise FileFormatError(f"{path}: line {reader.line_num}: is not CSV: {error}") from error
-
-
-@contextlib.contextmanager
-def _line_named(path: str | PathLike[str], line: int) -> Iterator[None]:
-    """Name file and line in what is refused inside the block."""
-    try:
-        yield
-    except InvalidInputError as error:
-        raise FileFormatError(f"{path}: line {line}: {error}") from error
-
-
 def _counted(cells: int) -> list[str]:
     return [f"x{i}" for i in range(cells)]
 
@@ -149,7 +165,10 @@ def _header(row: list[str]) -> tuple[int, bool]:
     fields = [field.strip().lower() for field in row]
     if fields[0] == "query":
         return (2 if fields[1:2] == ["group"] else 1), True
-    if any(_number(field) is not None for field in row):
+    counting = fields if fields[0] else fields[1:]  # without the head of a column that counts the rows
+    if len(fields) > 2 and counting == [str(i) for i in range(len(counting))]:
+        raise InvalidInputError(COUNTS)
+    if any(number(field) is not None for field in row):
         return 0, False
     if "" in fields:
         raise InvalidInputError("the header has an empty field; a column of names must be called 'query'")
@@ -161,17 +180,10 @@ def _parse(row: list[str], texts: int, width: int, first: bool) -> tuple[list[st
         raise InvalidInputError(f"has {len(row)} fields where the first line has {width}")
     if width == texts:
         raise InvalidInputError("has no column of numbers")
-    values = [_number(field) for field in row[texts:]]
+    values = [number(field) for field in row[texts:]]
     for field, value in zip(row[texts:], values, strict=True):
         if value is None:
             raise InvalidInputError(f"{field!r} is not a number" + (f" ({HINT})" if first else ""))
         if not math.isfinite(value):
             raise InvalidInputError(f"numbers must be finite, got {field!r}")
     return row[:texts], np.array(values, dtype=np.float64)
-
-
-def _number(field: str) -> float | None:
-    try:
-        return None if "_" in field else float(field)
-    except ValueError:
-        return None

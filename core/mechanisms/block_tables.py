@@ -44,7 +44,7 @@ class BlockTables(BlockNoise):
         return MarginalWorkload(self.domain, sorted(chosen, key=lambda axes: (len(axes), axes)))
 
     def measure(
-        self, tables: Tables, rng: np.random.Generator | int = 0, sampler: Sampler | None = None
+        self, tables: Tables, rng: np.random.Generator | int | None = None, sampler: Sampler | None = None
     ) -> dict[Axes, Array]:
         """Draw the noisy parts of all blocks, for study: with floating-point noise NOT a private release.
 
@@ -59,7 +59,7 @@ class BlockTables(BlockNoise):
         where values turn), then one for the classes of every other attribute that has several.
 
         - `tables`: marginal tables of the records; any that cover those of `needed_tables` (`dualmech.records.count`);
-        - `rng`: where Gaussian noise in floating point comes from, if there is no `sampler`;
+        - `rng`: a generator or a seed of Gaussian noise in floating point, by default the operating system's;
         - `sampler`: what draws the noise instead, called once per block with a standard deviation and a shape.
 
         Examples
@@ -120,7 +120,7 @@ class BlockTables(BlockNoise):
                 )
         return estimate
 
-    def simulate(self, tables: Tables, rng: np.random.Generator | int = 0) -> dict[Any, Array]:
+    def simulate(self, tables: Tables, rng: np.random.Generator | int | None = None) -> dict[Any, Array]:
         """Draw all tables, noisy and consistent with each other, for study. NOT a private release.
 
         Returns a dict of names to arrays: those of a union by their names; marginal tables by their attributes, where

@@ -139,8 +139,8 @@ class LocalMechanism(Displayed):
         spread = self.worst_variance() if not average else self.average_variance()
         return spread / (count * validate.positive_number(alpha=alpha))
 
-    def respond(self, user: int, rng: np.random.Generator | int = 0) -> int:
-        """Draw the report of one user of a type. NOT private against anyone who knows the seed or its low bits.
+    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> int:
+        """Draw the report of one user of a type. NOT private against anyone who knows the seed, if one is given.
 
         Raises `InvalidInputError` or `InputTypeError` for no such type.
         """
@@ -152,7 +152,7 @@ class LocalMechanism(Displayed):
         generator = validate.generator(rng=rng)
         return int(generator.choice(len(self.strategy), p=_probabilities(self.strategy[:, user])))
 
-    def responses(self, x: npt.ArrayLike, rng: np.random.Generator | int = 0) -> Array:
+    def responses(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw the histogram of reports (m,) of ``x_u`` users of each type, for study."""
         data, generator = self._data(x), validate.generator(rng=rng)
         if np.any(data < 0) or np.any(data != np.round(data)) or np.any(data > MOST_USERS):
@@ -170,7 +170,7 @@ class LocalMechanism(Displayed):
             )
         return np.asarray(self.reconstruction @ given)
 
-    def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int = 0) -> Array:
+    def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw the answers (p,) that ``x_u`` users of each type would give, for study. NOT a private release."""
         return self.estimate(self.responses(x, rng))
 

@@ -211,7 +211,7 @@ class NoisyQueries:
         return np.maximum(np.einsum("jk,jk->j", spread, coordinates), 0.0)
 
     def simulate(
-        self, x: npt.ArrayLike, rng: np.random.Generator | int = 0, workload: Workload | None = None
+        self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None, workload: Workload | None = None
     ) -> Array:
         """Draw noisy answers to B x, or to a workload, for study. NOT a private release.
 
@@ -220,7 +220,7 @@ class NoisyQueries:
         Returns an array, (m,) or (n, m).
 
         - `x` (d,) or (n, d): one data vector, or one per row, each answered with noise of its own;
-        - `rng`: where the noise comes from;
+        - `rng`: a generator or a seed that the noise comes from, by default the operating system's;
         - `workload`: what to answer, (m, d), in the row space of B; by default B itself.
         """
         generator, data = validate.generator(rng=rng), validate.finite(x=x)

@@ -119,7 +119,7 @@ class ProductMechanism(GaussianPrivacy):
         return tuple(factor.variances(part) for factor, part in zip(self.factors, parts, strict=True))
 
     def simulate(
-        self, x: npt.ArrayLike, workload: ProductWorkload, rng: np.random.Generator | int = 0
+        self, x: npt.ArrayLike, workload: ProductWorkload, rng: np.random.Generator | int | None = None
     ) -> Array:
         """Draw noisy answers to a product workload, for study. NOT a private release.
 
@@ -131,7 +131,7 @@ class ProductMechanism(GaussianPrivacy):
 
         - `x` (d_1, …, d_r): the records by the factors' cells;
         - `workload`: what to answer, its factors as the mechanism's;
-        - `rng`: where the noise comes from.
+        - `rng`: a generator or a seed that the noise comes from, by default the operating system's.
         """
         generator, parts = validate.generator(rng=rng), self._parts(workload)
         data = validate.finite(x=x)

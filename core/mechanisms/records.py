@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TextIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dualmech import files, validate
-from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError
-from dualmech.files.csv import check_separator
+from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
+from dualmech.files import csv
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
+from dualmech.workloads.frames import column_names
 from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
 
-CHUNK = 65536  # records that are read at a time
+BATCH = 256  # records that are read at a time: so few that hardly any lives to see a garbage collection
+CHUNK = 65536  # records that are counted at a time, and distinct texts that are remembered
+LARGEST_CODE = 2**53 - 1  # largest whole number up to which a double holds all
 LARGEST_TABLE = 2**27  # largest number of cells of a table that is counted (1 GiB)
 
 Codes = npt.NDArray[np.int64]
@@ -28,21 +31,25 @@ Tables = Mapping[Axes, Array]
 """Marginal tables by the positions of their attributes, each with one axis per attribute."""
 
 
-def count(source: str | PathLike[str] | npt.ArrayLike, workload: MarginalWorkload) -> dict[Axes, Array]:
+def count(
+    source: str | PathLike[str] | npt.ArrayLike, workload: MarginalWorkload, *, allow_empty: bool = False
+) -> dict[Axes, Array]:
     """Count records into the marginal tables that a workload needs: those that no other table covers.
 
-    Raises `FileFormatError` for a file that lacks an attribute or holds anything but whole numbers, with the line;
-    `InvalidInputError` or `InputTypeError` for a code outside its attribute's size, with the record; an array of
-    another width; a table too large to count.
+    Raises `FileFormatError` for a file that is not as `docs/formats.md` says, with the line that is at fault;
+    `InvalidInputError` or `InputTypeError` for an array of another width, columns that lack an attribute, anything but
+    a whole number below the attribute's size, with the record; no records; a table too large to count.
     Returns a dict of axes to arrays: what the `measure` of a mechanism takes: an axis per attribute, counts as float64.
 
     Parameters
     ----------
-    source : path of a CSV file, or (records, attributes) array of integers
-        Codes 0 … n - 1 of every attribute. A file has a header that names all attributes of the domain, in any order
-        and among others; it is read once, a chunk at a time.
+    source : path of a CSV file, DataFrame, or (records, attributes) array of integers
+        Codes 0 … n - 1 of every attribute. The header of a file, which is read once, and the columns of a frame name
+        all attributes of the domain, in any order and among others; an array has them in the domain's order.
     workload : MarginalWorkload
         Whose tables are wanted.
+    allow_empty : bool
+        Whether there may be no records, which then count 0 everywhere.
 
     Examples
     --------
@@ -68,15 +75,19 @@ def count(source: str | PathLike[str] | npt.ArrayLike, workload: MarginalWorkloa
     counts = {axes: np.zeros(int(np.prod(shape, dtype=np.int64))) for axes, shape in shapes.items()}
     seen = 0
     for codes in _chunks(source, domain):
-        _check_range(codes, domain, seen)
-        seen += len(codes)
+        seen += codes.shape[1]
         for axes, shape in shapes.items():
             cells = (
-                np.ravel_multi_index(tuple(codes[:, list(axes)].T), shape)
+                np.ravel_multi_index(tuple(codes[axis] for axis in axes), shape)
                 if axes
-                else np.zeros(len(codes), int)
+                else np.zeros(codes.shape[1], int)
             )
             counts[axes] += np.bincount(cells, minlength=len(counts[axes]))
+    if not seen and not allow_empty:
+        where = f"{source}: " if isinstance(source, str | PathLike) else ""
+        raise InvalidInputError(
+            f"{where}there are no records; allow_empty=True (--allow-empty) counts them so"
+        )
     return {axes: validate.read_only(table.reshape(shapes[axes])) for axes, table in counts.items()}
 
 
@@ -118,76 +129,108 @@ def maximal_sets(chosen: Iterable[Axes]) -> list[Axes]:
     return kept
 
 
+class _Codes(dict[str, int]):
+    """What the texts in an attribute's column stand for; each is read once, but for those too many to remember."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.size = name, size
+
+    def __missing__(self, text: str) -> int:
+        number = csv.number(text)
+        if number is None or not (number.is_integer() and 0 <= number <= _largest(self.size)):
+            raise InvalidInputError(_demand(self.name, self.size, reprlib.repr(text)))
+        if len(self) == CHUNK:
+            self.clear()
+        self[text] = code = int(number)
+        return code
+
+
 def _chunks(source: str | PathLike[str] | npt.ArrayLike, domain: Domain) -> Iterator[Codes]:
+    """Yield the codes of some records at a time (attributes, records), all of them checked."""
     if isinstance(source, str | PathLike):
-        yield from _file_chunks(source, domain)
+        batches = _batches(source, domain)
+        while parts := [*itertools.islice(batches, CHUNK // BATCH)]:
+            yield np.concatenate(parts, axis=1)
         return
-    codes = validate.finite(2, records=source)
-    if codes.shape[1] != len(domain.names):
-        raise InvalidInputError(
-            f"records must hold {len(domain.names)} whole numbers each, one per attribute, got shape {codes.shape}"
-        )
-    odd = np.argwhere((codes != np.round(codes)) | (np.abs(codes) > 2.0**53))
-    if len(odd):
-        raise InvalidInputError(
-            f"records must hold whole numbers, record {odd[0][0] + 1} has {codes[tuple(odd[0])]:g} "
-            f"for {domain.names[odd[0][1]]!r}"
-        )
-    yield codes.astype(np.int64)
+    given: Any = source
+    names = column_names(given)
+    columns = None if names is None else [given.columns[each] for each in _positions(names, domain)]
+    if _is_empty(given):
+        return
+    if columns is None:
+        yield _checked(validate.finite(2, records=given).T, domain)
+    else:
+        named = zip(domain.names, columns, strict=True)
+        numbers = [
+            validate.finite(1, **{f"records[{name!r}]": np.asarray(given[key])}) for name, key in named
+        ]
+        yield _checked(np.stack(numbers), domain)
 
 
-def _file_chunks(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
-    with _open_text(path) as stream:
-        header = next(csv.reader([stream.readline()]), [])
-        with files.errors_naming(path):
-            check_separator(header)
-        labels = [label.strip() for label in header]
-        missing = [name for name in domain.names if name not in labels]
-        if missing:
-            raise FileFormatError(
-                f"{path}: its first line must name the attribute {missing[0]!r}, got {labels}"
-            )
-        twice = [name for name in domain.names if labels.count(name) > 1]
-        if twice:
-            raise FileFormatError(f"{path}: its first line names the attribute {twice[0]!r} more than once")
-        columns, line = [labels.index(name) for name in domain.names], 2
-        while True:
-            lines = [text for text in (stream.readline() for _ in range(CHUNK)) if text]
-            if not lines:
-                return
-            yield _parse_codes(path, lines, columns, line)
-            line += len(lines)
-
-
-@contextlib.contextmanager
-def _open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
-    """Open a file of text, a byte order mark or none; errors name the file."""
+def _is_empty(source: Any) -> bool:
     try:
-        with open(path, encoding="utf-8-sig", newline="") as stream:
-            yield stream
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileFormatError(f"{path}: cannot be read as text: {error}") from error
+        return len(source) == 0
+    except TypeError:  # which has no length
+        return False
 
 
-def _parse_codes(path: str | PathLike[str], lines: list[str], columns: list[int], first: int) -> Codes:
-    try:
-        return np.loadtxt(lines, dtype=np.int64, delimiter=",", usecols=columns, ndmin=2)
-    except ValueError:
-        for offset, text in enumerate(lines):
+def _checked(numbers: Array, domain: Domain) -> Codes:
+    """Return numbers (attributes, records) as codes; the first record that holds anything else is refused."""
+    if len(numbers) != len(domain.names):
+        raise InvalidInputError(
+            f"records must hold {len(domain.names)} whole numbers each, one per attribute, got shape {numbers.T.shape}"
+        )
+    largest = np.array([_largest(size) for size in domain.shape], dtype=np.float64)[:, None]
+    wrong = np.argwhere(((numbers < 0) | (numbers > largest) | (numbers != np.floor(numbers))).T)
+    if len(wrong):
+        record, axis = wrong[0]
+        name, size = domain.sizes[axis]
+        shown = repr(float(numbers[axis, record])).removesuffix(".0")
+        raise InvalidInputError(f"records: record {record + 1}: {_demand(name, size, shown)}")
+    return numbers.astype(np.int64)
+
+
+def _batches(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
+    """Yield the codes of a few records of a file at a time (attributes, records)."""
+    with files.errors_naming(path):
+        rows, codes = csv.lines(path), [_Codes(*each) for each in domain.sizes]
+        line, header = next(rows, (1, []))
+        with csv.line_named(path, line):
+            columns = _positions([name if name in domain.names else name.strip() for name in header], domain)
+        while batch := [*itertools.islice(rows, BATCH)]:
             try:
-                np.loadtxt([text], dtype=np.int64, delimiter=",", usecols=columns, ndmin=2)
-            except ValueError as error:
-                raise FileFormatError(
-                    f"{path}: line {first + offset} is not a record of codes: {text.strip()!r}"
-                ) from error
-        raise
+                yield _parse([row for _, row in batch], codes, columns, len(header))
+            except InvalidInputError:
+                for line, row in batch:  # which one it is
+                    with csv.line_named(path, line):
+                        _parse([row], codes, columns, len(header))
+                raise
 
 
-def _check_range(codes: Codes, domain: Domain, seen: int) -> None:
-    outside = (codes < 0) | (codes >= np.array(domain.shape))
-    if np.any(outside):
-        row, column = np.argwhere(outside)[0]
-        raise InvalidInputError(
-            f"records must hold codes below the domain's sizes, record {seen + row + 1} has {codes[row, column]} "
-            f"for {domain.names[column]!r} of size {domain.shape[column]}"
-        )
+def _parse(rows: Sequence[Sequence[str]], codes: list[_Codes], columns: list[int], width: int) -> Codes:
+    if wrong := {*map(len, rows)} - {width}:
+        raise InvalidInputError(f"has {min(wrong)} fields where the first line has {width}")
+    texts = [*zip(*rows, strict=True)]
+    known = zip(codes, columns, strict=True)
+    return np.stack(
+        [np.fromiter(map(code.__getitem__, texts[column]), np.int64, len(rows)) for code, column in known]
+    )
+
+
+def _positions(labels: list[str], domain: Domain) -> list[int]:
+    """Return where the attributes stand among the labels of columns."""
+    for name in domain.names:
+        if name not in labels:
+            near = did_you_mean(name, labels)
+            raise InvalidInputError(f"columns must name the attribute {name!r}, got {labels}{near}")
+        if labels.count(name) > 1:
+            raise InvalidInputError(f"columns must name the attribute {name!r} once, got {labels}")
+    return [labels.index(name) for name in domain.names]
+
+
+def _largest(size: int) -> int:
+    return min(size - 1, LARGEST_CODE)
+
+
+def _demand(name: str, size: int, shown: str) -> str:
+    return f"{name!r} must be a whole number from 0 to {_largest(size)}, got {shown}"

@@ -25,7 +25,7 @@ class Sampler(Protocol):
         """Return independent draws of the standard deviation `deviation` in an array of this shape."""
 
 
-def gaussian(rng: np.random.Generator | int) -> Sampler:
+def gaussian(rng: np.random.Generator | int | None = None) -> Sampler:
     """Return the sampler of Gaussian noise in floating point: for study, since its rounding can reveal the data.
 
     Examples

@@ -125,7 +125,7 @@ class SplitMechanism(GaussianPrivacy):
             spread += self.noise[part] * _outer(factors)
         return spread
 
-    def measure(self, tables: Tables, rng: np.random.Generator | int = 0) -> dict[Axes, Array]:
+    def measure(self, tables: Tables, rng: np.random.Generator | int | None = None) -> dict[Axes, Array]:
         """Draw the noisy residuals of all measured sets, for study. NOT a private release.
 
         Raises `InvalidInputError` or `InputTypeError` for a measured set that no table covers, a table of
@@ -133,7 +133,7 @@ class SplitMechanism(GaussianPrivacy):
 
         - `tables`: marginal tables of the records that cover the measured sets (`dualmech.records.count` on
           ``workload.tables``);
-        - `rng`: where the noise comes from.
+        - `rng`: a generator or a seed that the noise comes from, by default the operating system's.
         """
         generator, domain = validate.generator(rng=rng), self.workload.tables.domain
         assert domain is not None

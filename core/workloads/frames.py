@@ -23,11 +23,14 @@ def frame_sides(frame: Any) -> tuple[list[str] | None, list[str] | None]:
                 f"workload must hold numbers alone, column {name!r} holds others; where it names the queries, make it "
                 f"the index: set_index({name!r})"
             )
-    rows, columns = (
-        None if counts_from_zero(side) else [_text(key) for key in side]
-        for side in (frame.index, frame.columns)
-    )
-    return rows, columns
+    rows = None if counts_from_zero(frame.index) else [_text(key) for key in frame.index]
+    return rows, column_names(frame)
+
+
+def column_names(source: Any) -> list[str] | None:
+    """Return the names of a DataFrame's columns; None where they only count from 0, and of what has no columns."""
+    columns = getattr(source, "columns", None)
+    return None if columns is None or counts_from_zero(columns) else [_text(key) for key in columns]
 
 
 def _text(key: Any) -> str:

@@ -188,13 +188,17 @@ def simulate(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for the noisy tables.")
     ],
-    rng: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
+    rng: Annotated[
+        int | None,
+        typer.Option(min=0, help="Seed of the noise, to repeat it. [default: from the operating system]"),
+    ] = None,
+    allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
 ) -> None:
     """Count records in one pass, add a mechanism's noise, and write consistent tables. For study, not for release."""
     from dualmech.crosscheck.command import report, simulation
 
     with passing("counting and measuring"):
-        done = simulation.simulate(data, source, output, rng)
+        done = simulation.simulate(data, source, output, rng, allow_empty)
     typer.echo(simulation.WARNING, err=True)
     out = report.console()
     for line in done:

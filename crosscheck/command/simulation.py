@@ -23,9 +23,17 @@ from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.query_tables import TableWorkload
 from dualmech.workloads.unions import Queries, UnionWorkload
 
-WARNING = "dualmech: noise in floating point is for study; this is NOT a private release"
+WARNING = "dualmech: noise in floating point is for study only; this is NOT a private release"
 
 INDEX = "tables.csv"  # the file that lists the others
+README, NOTICE = (
+    "README.txt",
+    """Noisy tables, for study only: this is NOT a private release.
+
+The noise was drawn in floating point, whose rounding can reveal the data; and who knows the seed, where one was given,
+can subtract it. tables.csv lists the tables, with the variance of their noise.
+""",
+)
 LONGEST = 60  # most letters of a table's name that the name of its file holds
 
 Mechanism: TypeAlias = SplitMechanism | BlockMechanism
@@ -33,13 +41,14 @@ Mechanism: TypeAlias = SplitMechanism | BlockMechanism
 Asked: TypeAlias = MarginalWorkload | TableWorkload | UnionWorkload
 
 
-def simulate(data: str, source: str, output: str, rng: int) -> list[str]:
+def simulate(data: str, source: str, output: str, rng: int | None, allow_empty: bool = False) -> list[str]:
     """Write the noisy tables of the records in a file, by the mechanism in another; return what there is to say."""
     mechanism, workload = read_mechanism(source)
     with files.atomic_folder(output) as folder:
         # Before the records are read: a table that is not answered is refused here.
         variances = [mechanism.variance(names) for names in _table_labels(workload)]
-        noisy: Any = mechanism.measure(records.count(data, _counted_tables(mechanism, workload)), rng)
+        counts = records.count(data, _counted_tables(mechanism, workload), allow_empty=allow_empty)
+        noisy: Any = mechanism.measure(counts, rng)
         labels = table_inputs.labels(workload) or []
         listed = [_file_name(number, label, len(labels)) for number, label in enumerate(labels, start=1)]
         for name, names, sides in zip(listed, _table_labels(workload), _sides(workload), strict=True):
@@ -47,8 +56,11 @@ def simulate(data: str, source: str, output: str, rng: int) -> list[str]:
             estimates = mechanism.recombine(noisy, names).ravel().tolist()
             rows = ((*cell, estimate) for cell, estimate in zip(cells, estimates, strict=True))
             _write(folder / name, (*sides, "estimate"), rows)
+        with files.atomic_write(folder / README) as handle:
+            handle.write(NOTICE.encode())
         _write(folder / INDEX, ("file", "table", "variance"), zip(listed, labels, variances, strict=True))
     return [
+        f"counted: {next(iter(counts.values())).sum():.0f} records",
         f"written: {len(listed)} noisy tables and {INDEX} in {output}",
         f"{answers.privacy_text(mechanism, REPORTED_DELTA)[:-1]}, if the noise were exact.",
     ]

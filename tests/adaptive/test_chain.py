@@ -173,7 +173,7 @@ class TestNested:
         first, second = chain.stages
         assert first.known.is_equivalent_to(cells) and second.trivial
         assert first.decomposition(2).residual.rank == 0
-        outcome = chain.simulate(np.ones((4, 3)), choosing(2, at=1))
+        outcome = chain.simulate(np.ones((4, 3)), choosing(2, at=1), rng=0)
         assert outcome.answers[2].values.shape == (4, 3)
 
 
@@ -189,7 +189,7 @@ class TestTrivialStages:
         assert "trivial" in chain.stages[0].solution.message
         np.testing.assert_allclose(chain.stages[1].known.variances(dm.workloads.total(4)), 2)
         for wanted, at in ((0, 0), (1, 0), (2, 0), (1, 1), (2, 1)):
-            outcome = chain.simulate(np.ones((3, 4)), choosing(wanted, at))
+            outcome = chain.simulate(np.ones((3, 4)), choosing(wanted, at), rng=0)
             assert np.all(outcome.choices == wanted)
 
     def test_nothing_in_common_at_all(self) -> None:
@@ -276,7 +276,7 @@ class TestSimulation:
 
     def test_stopping_everywhere_and_nowhere(self) -> None:
         chain = fast.chain(histograms((4, 2, 1), cells=4))
-        outcome = chain.simulate(np.ones((5, 4)), choosing(STOP, 0))
+        outcome = chain.simulate(np.ones((5, 4)), choosing(STOP, 0), rng=0)
         assert np.all(outcome.choices == STOP) and all(not len(each.blocks) for each in outcome.answers)
         assert [each.values.shape for each in outcome.answers] == [(0, 1), (0, 2), (0, 4)]
 

@@ -182,7 +182,7 @@ class TestRegion:
             hit_and_run(cells)  # type: ignore[arg-type]
         with pytest.raises(dm.InvalidInputError, match="x must have 2 entries"):
             region.contains([1])
-        samples = hit_and_run(region, 2000)
+        samples = hit_and_run(region, 2000, rng=0)
         with pytest.raises(dm.InvalidInputError, match="workload must have 2 cells"):
             samples.variances(dm.workloads.identity(3))
         with pytest.raises(dm.InputTypeError, match="workload must be"):
@@ -213,10 +213,10 @@ class TestEffectiveSize:
     def test_too_few_are_said(self) -> None:
         region = ConfidenceRegion(dm.LinearGaussianMechanism(np.ones((1, 40)), [[1]]), [100])
         with pytest.warns(dm.SamplingWarning, match="effective sample size of a cell is .* of 64 points"):
-            samples = hit_and_run(region, 64, thin=1)
+            samples = hit_and_run(region, 64, thin=1, rng=0)
         assert samples.effective_size < 100
         with pytest.warns(dm.SamplingWarning):
-            hit_and_run(region, 50)
+            hit_and_run(region, 50, rng=0)
 
     def test_of_queries(self) -> None:
         samples = Samples(np.random.default_rng(0).standard_normal((200, 4, 3)))

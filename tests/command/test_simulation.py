@@ -47,10 +47,11 @@ class TestTables:
         dm.save(answer, tmp_path / "answer.npz")
         result = run(records, tmp_path / "answer.npz", "-o", folder, "--rng", 7)
         assert result.exit_code == 0 and "NOT a private release" in result.stderr
+        assert result.stdout.startswith("counted: 200 records\n")
         assert f"rho = {answer.mechanism.rho:.6g}" in result.stdout and "written: 7 noisy" in result.stdout
         header, listed = read(folder / "tables.csv")
         assert header == ["file", "table", "variance"]
-        assert [row[0] for row in listed[:2]] == ["1_total.csv", "2_age.csv"] and len(contents(folder)) == 8
+        assert [row[0] for row in listed[:2]] == ["1_total.csv", "2_age.csv"] and len(contents(folder)) == 9
         np.testing.assert_allclose([float(row[2]) for row in listed], [1, *[4] * 3, *[9] * 3], rtol=1e-6)
         noisy = answer.mechanism.simulate(dm.records.count(records, ASKED), 7)
         for (name, *_), (names, table) in zip(listed, noisy.items(), strict=True):
@@ -64,12 +65,13 @@ class TestTables:
 
     def test_a_mechanism_gives_the_largest_that_it_answers(self, records: Path, tmp_path: Path) -> None:
         dm.BlockMechanism.of_tables(ASKED, 1e-18).save(tmp_path / "cells.npz")
-        assert run(records, tmp_path / "cells.npz", "-o", tmp_path / "out").exit_code == 0
+        assert run(records, tmp_path / "cells.npz", "-o", tmp_path / "out", "--rng", 0).exit_code == 0
         found = sorted(contents(tmp_path / "out"))
         assert found == [
             "1_age_x_sex_or_so.csv",
             "2_age_x_place.csv",
             "3_sex_or_so_x_place.csv",
+            "README.txt",
             "tables.csv",
         ]
         _, rows = read(tmp_path / "out" / "2_age_x_place.csv")
@@ -80,7 +82,7 @@ class TestTables:
         asked = dm.workloads.query_tables(DOMAIN, {"age": dm.workloads.prefix(4)}, ways=(1, 2))
         answer = fast.solve(dm.FitnessForUse(asked, 1e-14, geometry="split"), tol=1.0)
         dm.save(answer, tmp_path / "answer.npz")
-        assert run(records, tmp_path / "answer.npz", "-o", tmp_path / "out").exit_code == 0
+        assert run(records, tmp_path / "answer.npz", "-o", tmp_path / "out", "--rng", 0).exit_code == 0
         header, rows = read(tmp_path / "out" / "5_age_x_place.csv")
         counted = np.cumsum(dm.records.count(records, asked.tables)[0, 2], axis=0)
         assert header == ["age", "place", "estimate"] and [row[0] for row in rows[3:5]] == ["cells 0..1"] * 2
@@ -98,7 +100,7 @@ class TestTables:
         )
         answer = fast.solve(dm.FitnessForUse(asked, 1e-14))
         dm.save(answer, tmp_path / "answer.npz")
-        assert run(records, tmp_path / "answer.npz", "-o", tmp_path / "out").exit_code == 0
+        assert run(records, tmp_path / "answer.npz", "-o", tmp_path / "out", "--rng", 0).exit_code == 0
         header, listed = read(tmp_path / "out" / "tables.csv")
         names = ["1_all.csv", "2_by_age.csv", "3_again_by_age.csv", "4_ends.csv"]
         assert [row[0] for row in listed] == names and header == ["file", "table", "variance"]
@@ -109,11 +111,20 @@ class TestTables:
         assert found[1][0] == ["age", "place", "estimate"] and found[1][1][3][:2] == ["cell 1", "0"]
         assert [row[0] for row in found[3][1]] == ["ends", "front"]
 
+    def test_the_folder_says_what_it_is_and_noise_is_drawn_anew(self, records: Path, tmp_path: Path) -> None:
+        dm.BlockMechanism.of_tables(ASKED).save(tmp_path / "cells.npz")
+        once, again = tmp_path / "once", tmp_path / "again"
+        for folder in (once, again):
+            assert run(records, tmp_path / "cells.npz", "-o", folder).exit_code == 0
+            assert "for study only: this is NOT a private release" in (folder / "README.txt").read_text()
+        assert (once / "tables.csv").read_bytes() == (again / "tables.csv").read_bytes()
+        assert (once / "2_age_x_place.csv").read_bytes() != (again / "2_age_x_place.csv").read_bytes()
+
     @pytest.mark.skipif(not ADULT.exists(), reason="the Adult table is not beside the project")
     def test_adult(self, tmp_path: Path) -> None:
         people = dm.workloads.marginals({"race": 5, "sex": 2, "income>50K": 2}, ways=(1, 2))
         dm.save(fast.solve(dm.FitnessForUse(people, 25.0)), tmp_path / "answer.npz")
-        assert run(ADULT, tmp_path / "answer.npz", "-o", tmp_path / "out").exit_code == 0
+        assert run(ADULT, tmp_path / "answer.npz", "-o", tmp_path / "out", "--rng", 0).exit_code == 0
         _, rows = read(tmp_path / "out" / "1_race.csv")
         truth, estimates = [41762, 1519, 470, 406, 4685], [float(row[1]) for row in rows]
         assert estimates != truth and np.abs(np.subtract(estimates, truth)).max() < 5 * 5
@@ -133,13 +144,36 @@ class TestRefused:
         bad = tmp_path / "bad.csv"
         bad.write_text(records.read_text(encoding="utf-8") + "3,0,0\n", encoding="utf-8")
         before = sorted(path.name for path in tmp_path.iterdir())
-        self.refused("record 201 has 3 for 'place' of size 3", bad, mechanism, "-o", tmp_path / "out")
+        self.refused(
+            "bad.csv: line 202: 'place' must be a whole number from 0 to 2, got '3'",
+            bad,
+            mechanism,
+            "-o",
+            tmp_path / "out",
+        )
         bad.write_text(records.read_text(encoding="utf-8").replace(",", ";"), encoding="utf-8")
-        self.refused("bad.csv: fields are separated by semicolons", bad, mechanism, "-o", tmp_path / "out")
+        self.refused(
+            "bad.csv: line 1: fields are separated by semicolons", bad, mechanism, "-o", tmp_path / "out"
+        )
         self.refused("cannot be read", tmp_path / "missing.csv", mechanism, "-o", tmp_path / "out")
         self.refused("no folder", records, mechanism, "-o", tmp_path / "no" / "out")
         self.refused("exists already", records, mechanism, "-o", tmp_path)
         assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+    def test_files_without_records_are_counted_where_that_is_asked_for(
+        self, mechanism: Path, records: Path, tmp_path: Path
+    ) -> None:
+        nobody, folder = tmp_path / "nobody.csv", tmp_path / "out"
+        nobody.write_text(records.read_text(encoding="utf-8").splitlines()[0], encoding="utf-8")
+        self.refused(
+            "nobody.csv: there are no records; allow_empty=True (--allow-empty)",
+            nobody,
+            mechanism,
+            "-o",
+            folder,
+        )
+        result = run(nobody, mechanism, "-o", folder, "--allow-empty")
+        assert result.exit_code == 0 and result.stdout.startswith("counted: 0 records\n")
 
     def test_mechanisms_of_no_tables(self, records: Path, tmp_path: Path) -> None:
         path, folder = tmp_path / "other.npz", tmp_path / "out"

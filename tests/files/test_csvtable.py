@@ -29,6 +29,7 @@ def parse(folder: Path, content: bytes | str) -> csv.CsvTable:
         ("query,left,right\na,1,0\nb,1,1\n", ("a", "b"), None),
         ("Query , GROUP,x0,x1\na,g,1,0\nb,h,1,1\n", ("a", "b"), ("g", "h")),
         ("query,0,1\na,1,0\nb,1,1\n", ("a", "b"), None),
+        ("1,0\n1,1\n  \n\n", None, None),
         ('\ufeff"query","group",,\n"a,\n""b""",,1,0\n12, g,1,1\n', ('a,\n"b"', "12"), ("", " g")),
     ],
 )
@@ -54,6 +55,10 @@ def test_read(tmp_path: Path, content: str, names: object, groups: object) -> No
         (",a,b\n0,1,0\n", "line 1: the header has an empty field; a column of names must be called 'query'"),
         ("a,b\n1,\n", "line 2: '' is not a number"),
         ("1,0\n1,1_0\n", "line 2: '1_0' is not a number$"),
+        ("1,0\n1,\u0663\n", "line 2: '\u0663' is not a number$"),
+        ('1\n""\n', "line 2: '' is not a number"),
+        ("0,1,2\n1,0,0\n", "line 1: 0, 1, 2, … only count .* index=False, header=False, or name the columns"),
+        (",0,1\n0,1,0\n", "line 1: 0, 1, 2, … only count .* index=False, header=False"),
         (
             "1;0\n1;1\n",
             "line 1: fields are separated by semicolons: write commas between them, and full stops",
@@ -86,6 +91,11 @@ def test_numbers_keep_every_bit(tmp_path: Path) -> None:
     read = parse(tmp_path, csv.format_table(values, texts, texts)).values
     np.testing.assert_array_equal(read, values)
     np.testing.assert_array_equal(np.signbit(read), np.signbit(values))
+
+
+@pytest.mark.parametrize("first", ["0,1", "0,1.0,2", "0,2,1"])
+def test_a_first_line_of_numbers_that_may_be_a_query_is_one(tmp_path: Path, first: str) -> None:
+    assert parse(tmp_path, f"{first}\n").values.tolist() == [[float(number) for number in first.split(",")]]
 
 
 def test_whole_numbers_are_written_short() -> None:

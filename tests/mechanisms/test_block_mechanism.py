@@ -240,7 +240,7 @@ class TestNoisyTables:
     def test_what_is_missing_or_misshapen_is_refused(self) -> None:
         mechanism = mechanism_of("prefixes")
         tables: Any = {axes: np.zeros(shape) for axes, shape in shapes_needed(mechanism)}
-        measured: Any = mechanism.measure(tables)
+        measured: Any = mechanism.measure(tables, rng=0)
         no_tables: Any = [1]
         no_sampler: Any = 3
         key = next(iter(measured))

@@ -157,7 +157,7 @@ class TestSimulate:
     def test_a_seed_gives_one_draw(self) -> None:
         mechanism, x = random_mechanism(0), np.ones(random_mechanism(0).query_matrix.shape[1])
         np.testing.assert_array_equal(mechanism.simulate(x, 7), mechanism.simulate(x, 7))
-        np.testing.assert_array_equal(mechanism.simulate(x), mechanism.simulate(x, rng=0))
+        assert np.any(mechanism.simulate(x) != mechanism.simulate(x))
         assert np.any(mechanism.simulate(x, 7) != mechanism.simulate(x, 8))
 
     @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ class TestSimulate:
         with pytest.raises(dm.DualmechError, match="x"):
             dm.LinearGaussianMechanism(np.eye(2), CORRELATED).simulate(x)
 
-    @pytest.mark.parametrize("rng", ["seed", -1, 1.5, None], ids=str)
+    @pytest.mark.parametrize("rng", ["seed", -1, 1.5, True], ids=str)
     def test_bad_seed(self, rng: Any) -> None:
         with pytest.raises(dm.DualmechError, match="rng"):
             dm.LinearGaussianMechanism(np.eye(2), CORRELATED).simulate([1, 2], rng)
@@ -182,7 +182,7 @@ class TestSingularCovariance:
         mechanism = dm.LinearGaussianMechanism(np.eye(2), self.exact_total, dm.neighbours.replace_one(2))
         np.testing.assert_allclose(mechanism.profile, [1.0], rtol=1e-12)
         np.testing.assert_allclose(mechanism.variances(dm.workloads.total(2)), [0], atol=1e-15)
-        assert mechanism.simulate([3, 4], workload=dm.workloads.total(2)) == pytest.approx([7])
+        assert mechanism.simulate([3, 4], rng=0, workload=dm.workloads.total(2)) == pytest.approx([7])
         with pytest.raises(dm.InvalidInputError, match="cost_matrix"):
             _ = mechanism.cost_matrix
 

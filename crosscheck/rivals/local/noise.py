@@ -84,12 +84,12 @@ class NoiseRival(LocalRival):
         total = self.deviation**2 * float(np.einsum("uk,uv,vk->", inverse, asked, inverse))
         return np.full(self.user_types, max(total, 0.0))
 
-    def respond(self, user: int, rng: np.random.Generator | int = 0) -> Array:
+    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> Array:
         """Draw the noisy column (k,) that one user of a type reports, for study."""
         column, generator = self.strategy[:, self._type(user)], validate.generator(rng=rng)
         return np.asarray(column + self._noise(1, generator))
 
-    def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int = 0) -> Array:
+    def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw an estimate of the data vector (n,) from ``x_u`` users of each type, for study."""
         counts, generator = self._counts(x), validate.generator(rng=rng)
         told = self.strategy @ counts + self._noise(int(counts.sum()), generator)

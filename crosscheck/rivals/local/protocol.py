@@ -44,11 +44,11 @@ class LocalRival(ABC):
         """Return ``T_u`` (n,): total variance over all queries that one user of each type adds."""
 
     @abstractmethod
-    def respond(self, user: int, rng: np.random.Generator | int = 0) -> Any:
+    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> Any:
         """Draw the report of one user of a type, for study: whoever knows the seed knows the user."""
 
     @abstractmethod
-    def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int = 0) -> Array:
+    def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw an estimate of the data vector (n,) from ``x_u`` users of each type, for study.
 
         A workload's answers are its product with it, unbiased and of variance ``Σ_u x_u T_u`` in total, provided that
@@ -113,7 +113,7 @@ class FactorisedRival(LocalRival):
         """Return ``Σ_o Q_ou p_o' K p_o`` (n,) of a symmetric K (n, n)."""
 
     @abstractmethod
-    def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int = 0) -> Array:
+    def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw ``Σ p_o`` (n,) over the reports of ``x_u`` users of each type; its expectation is ``G x``."""
 
     def user_variances(self, workload: Workload) -> Array:
@@ -125,7 +125,7 @@ class FactorisedRival(LocalRival):
         form = inverse @ asked @ inverse
         return np.asarray(self.second_moments((form + form.T) / 2) - np.diag(asked))
 
-    def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int = 0) -> Array:
+    def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw ``G⁺ Σ p_o`` (n,) over the reports of ``x_u`` users of each type."""
         return np.asarray(self._inverse()[0] @ self.evidence(x, rng))
 
@@ -173,12 +173,12 @@ class MatrixRival(FactorisedRival):
         rows = self._rows()
         return np.asarray(self.strategy.T @ np.einsum("ou,ou->o", rows @ form, rows))
 
-    def respond(self, user: int, rng: np.random.Generator | int = 0) -> int:
+    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> int:
         """Draw the output that one user of a type reports, for study."""
         column = self.strategy[:, self._type(user)]
         return int(validate.generator(rng=rng).choice(len(column), p=column / column.sum()))
 
-    def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int = 0) -> Array:
+    def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw ``Σ p_o`` (n,) over the reports of ``x_u`` users of each type."""
         generator, rows = validate.generator(rng=rng), self._rows()
         columns = zip(self._counts(x), self.strategy.T, strict=True)

@@ -86,12 +86,12 @@ class SetRival(FactorisedRival):
         quadratic = (weight * share**2) @ (total * (one - two)[:, None] + excess * lifted)
         return np.asarray(means.mean() + linear + quadratic)
 
-    def respond(self, user: int, rng: np.random.Generator | int = 0) -> npt.NDArray[np.bool_]:
+    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> npt.NDArray[np.bool_]:
         """Draw the set that one user of a type reports, as its indicator (n,), for study."""
         generator, chosen = validate.generator(rng=rng), self._type(user)
         return self._draw(np.full(1, chosen), generator)[0]
 
-    def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int = 0) -> Array:
+    def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw ``Σ p_S`` (n,) over the sets that ``x_u`` users of each type report."""
         counts, generator = self._counts(x), validate.generator(rng=rng)
         people = np.repeat(np.arange(self.user_types), counts)

@@ -74,13 +74,13 @@ class MixedRival(FactorisedRival):
             total += part.second_moments(sums @ form @ sums.T)[group]
         return np.asarray(total / len(self.parts))
 
-    def respond(self, user: int, rng: np.random.Generator | int = 0) -> tuple[int, object]:
+    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> tuple[int, object]:
         """Draw which part one user of a type takes, and what they report there, for study."""
         chosen, generator = self._type(user), validate.generator(rng=rng)
         index = int(generator.integers(len(self.parts)))
         return index, self.parts[index].respond(int(self.groups[index][chosen]), generator)
 
-    def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int = 0) -> Array:
+    def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw ``Σ p_o`` (n,) over the reports of ``x_u`` users of each type."""
         counts, generator = self._counts(x), validate.generator(rng=rng)
         shares = np.full(len(self.parts), 1 / len(self.parts))
