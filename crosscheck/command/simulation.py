@@ -141,7 +141,12 @@ def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) 
     with files.atomic_write(path) as handle:
         text = io.TextIOWrapper(handle, encoding="utf-8", newline="", write_through=True)
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+        writer.writerow(map(_shown, header))
+        writer.writerows(map(_shown, row) for row in rows)
         text.flush()
         text.detach()
+
+
+def _shown(cell: object) -> object:
+    """Return a cell of which a spreadsheet makes no formula: a text that would begin one gets an apostrophe."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in tuple("=+-@\t\r") else cell
