@@ -21,7 +21,7 @@ from dualmech.mechanisms.answerability import TOLERANCE, Answerability
 from dualmech.mechanisms.block_tables import BlockTables
 from dualmech.mechanisms.decomposition import NOTHING_LEFT
 from dualmech.mechanisms.pieces import Piece, axes_of
-from dualmech.mechanisms.records import Tables
+from dualmech.mechanisms.records import Tables, check_tables
 from dualmech.validate import Array
 from dualmech.workloads.lattice import Axes
 
@@ -126,7 +126,11 @@ class OrderedBlocks(BlockTables):
         >>> first.combine({(): np.array(10.0)}, (second, {(): np.array(14.0)}))[()]
         array(11.)
         """
-        parts = [(self, measured), *others]
+        parts = [(self, check_tables(measured=measured))]
+        for index, each in enumerate(others):
+            if len(pair := validate.sequence(**{f"others[{index}]": each})) != 2:
+                raise InvalidInputError(f"others[{index}] must be a mechanism and what it measured")
+            parts.append((pair[0], check_tables(**{f"others[{index}]": pair[1]})))
         levels = _levels([each for each, _ in parts])
         combined: dict[Axes, Array] = {}
         for key, level in _combined_levels(levels).items():

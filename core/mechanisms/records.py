@@ -6,7 +6,7 @@ import contextlib
 import csv
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -95,6 +95,15 @@ def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
     if table.shape != shape:
         raise InvalidInputError(f"tables[{best}] must have shape {shape}, got {table.shape}")
     return np.asarray(table.sum(axis=tuple(i for i, axis in enumerate(best) if axis not in axes)))
+
+
+def check_tables(**named: object) -> Any:
+    """Return tables by the positions of their attributes; what maps nothing, or other keys, is refused."""
+    ((name, given),) = named.items()
+    found = validate.mapping("tuples of attribute positions, such as (0, 2), to arrays", **named)
+    if not all(isinstance(key, tuple) for key in found):
+        raise InputTypeError(f"{name} must map tuples of attribute positions, such as (0, 2), to arrays")
+    return given
 
 
 def maximal_sets(chosen: Iterable[Axes]) -> list[Axes]:

@@ -55,6 +55,7 @@ class Problem(Displayed, Generic[Dual, Made]):
 
     def loose(self, primal: Any, slack: float) -> Index:
         """Return no query: none has a target of its own that it could fall short of."""
+        validate.nonnegative_number(slack=slack)
         return np.zeros(0, dtype=np.intp)
 
     def exceeded(self, primal: Any) -> tuple[str, ...]:
@@ -164,7 +165,7 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
 
     def stored(self, primal: Any) -> Any:
         """Return a primal point as a file holds it."""
-        return self.geometry.stored(primal)
+        return self.geometry.stored(self.geometry.point(primal))
 
     def restored(self, primal: Any) -> Any:
         """Return a primal point from what a file holds."""
@@ -172,8 +173,9 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
 
     def binding(self, primal: Any, slack: float) -> Index:
         """Return the neighbours, or orbits of them, whose cost is within `slack`, relative, of the largest."""
+        within = validate.nonnegative_number(slack=slack)
         forms = self.geometry.forms(self.geometry.point(primal))
-        return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(slack)
+        return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(within)
 
     def same_as(self, other: Any) -> bool:
         """Whether another problem asks the same, on whatever geometry."""

@@ -11,7 +11,8 @@ import scipy.linalg
 
 from dualmech import validate
 from dualmech.certificate import Certificate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
+from dualmech.geometry.base import shares
 from dualmech.geometry.local import strategies
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.geometry.local.strategies import as_epsilon, as_prior
@@ -221,17 +222,16 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
     def prices(self, dual: LocalDual) -> Array:
         """Return each user type's share of the bound (n,), y over its sum."""
-        costs = np.maximum(dual.costs, 0.0)
-        return np.asarray(costs / costs.sum()) if np.any(costs) else costs
+        return shares(np.maximum(self._weights(dual)[1], 0.0))
 
     def binding(self, primal: LocalPoint | npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the user types whose variance is within `slack` of the largest, relative to its second moment."""
-        point = self._point(primal)
+        within, point = validate.nonnegative_number(slack=slack), self._point(primal)
         evaluated = strategies.evaluate(self.root, point.strategy, point.prior, self.epsilon)
         if evaluated is None:
             return np.zeros(0, dtype=np.intp)
         variances = evaluated.variances
-        return np.flatnonzero(variances >= variances.max() - slack * evaluated.moments.max())
+        return np.flatnonzero(variances >= variances.max() - within * evaluated.moments.max())
 
     @property
     def _lengths(self) -> Array:
@@ -269,15 +269,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         ``Σ_S (y'p_S) w_S · Σ_S ‖U_S‖² (n π'p_S) / w_S``, ``1'y`` times what is bounded.
         """
         size, share = self.user_types, self.user_types * prior
-        if not isinstance(dual, LocalDual):
-            raise InputTypeError(f"dual must be a LocalDual, got {type(dual).__name__}")
-        matrix = validate.numeric(2, **{"dual matrix": dual.matrix})
-        costs = validate.numeric(1, **{"dual costs": dual.costs})
-        if matrix.shape != self.root.T.shape or costs.shape != (size,):
-            raise InvalidInputError(
-                f"dual must hold a matrix of shape {self.root.T.shape} and {size} costs, "
-                f"got {matrix.shape} and {costs.shape}"
-            )
+        matrix, costs = self._weights(dual)
         if not (np.all(np.isfinite(matrix)) and np.all(np.isfinite(costs))):
             return 0.0, 0.0
         excess = strategies.excess(matrix, costs, share, self.epsilon, dual.relaxation)
@@ -290,6 +282,18 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         )
         return value**2 / total, rounding
 
+    def _weights(self, dual: LocalDual) -> tuple[Array, Array]:
+        """Return the matrix and the costs of dual weights, their entries unseen; other shapes are refused."""
+        validate.instance(LocalDual, dual=dual)
+        matrix = validate.numeric(2, **{"dual matrix": dual.matrix})
+        costs = validate.numeric(1, **{"dual costs": dual.costs})
+        if matrix.shape != self.root.T.shape or costs.shape != (self.user_types,):
+            raise InvalidInputError(
+                f"dual must hold a matrix of shape {self.root.T.shape} and {self.user_types} costs, "
+                f"got {matrix.shape} and {costs.shape}"
+            )
+        return matrix, costs
+
     def _dual_prior(self, dual: LocalDual) -> Array:
         if not isinstance(dual, LocalDual) or dual.prior is None:
             return self.prior
@@ -299,7 +303,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         return np.asarray(prior / prior.sum())
 
     def _point(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
-        given = primal if isinstance(primal, LocalPoint) else LocalPoint(np.asarray(primal), self.prior)
+        given = primal if isinstance(primal, LocalPoint) else LocalPoint(primal, self.prior)
         strategy = validate.numeric(2, strategy=given.strategy)
         if strategy.shape[1] != self.user_types:
             raise InvalidInputError(

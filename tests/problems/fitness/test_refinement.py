@@ -315,7 +315,7 @@ class TestCertificates:
         for bad in ("text", (ones, ones, ones), (ones, ["a"] * 5), 3.0):
             with pytest.raises((dm.InputTypeError, dm.InvalidInputError)):
                 stage.certify(answer.covariance, bad)
-        with pytest.raises(dm.InvalidInputError, match="neighbours must be indices"):
+        with pytest.raises(dm.InvalidInputError, match="neighbours must be integers"):
             dm.RefinementStage(stage.problem, stage.settled, stage.open, neighbours=np.array([7]))
         with pytest.raises(dm.InvalidInputError, match="settled and open must have"):
             dm.RefinementStage(stage.problem, np.ones((1, 1)), stage.open)
