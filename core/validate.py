@@ -6,7 +6,7 @@ name it. Nothing is repaired in silence: data are converted to read-only float64
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -30,6 +30,12 @@ SYMMETRY_TOLERANCE = 1e-9
 """Largest |S - S'| allowed in a covariance, relative to its largest entry; beyond it the input is refused."""
 
 
+def is_empty(value: Any) -> bool:
+    """Whether a sequence or an array has no items at all."""
+    shape = getattr(value, "shape", None)
+    return 0 in shape if isinstance(shape, tuple) else isinstance(value, Sized) and not len(value)
+
+
 def read_only(array: Array) -> Array:
     """Return the same array, marked read-only, so that a frozen dataclass cannot change under its user."""
     array.flags.writeable = False
@@ -39,8 +45,8 @@ def read_only(array: Array) -> Array:
 def numeric(ndim: int | None = None, /, **named: object) -> Array:
     """Return a read-only float64 copy of a non-empty numeric array, of `ndim` dimensions if given."""
     name, value = _one(named)
-    if value is None or isinstance(value, str | bytes):
-        shown = "None" if value is None else f"text: {value!r}"
+    if value is None or isinstance(value, str | bytes | bool | np.bool):
+        shown = f"text: {value!r}" if isinstance(value, str | bytes) else repr(value)
         raise InputTypeError(f"{name} must be a number or an array of numbers, got {shown}")
     try:
         raw = np.asarray(value)
@@ -120,13 +126,15 @@ def choice(known: Sequence[str], /, **named: object) -> str:
     return value
 
 
-def size(**named: object) -> int:
-    """Return one integer >= 1."""
+def size(most: int | None = None, /, **named: object) -> int:
+    """Return one integer >= 1, and of `most` at most."""
     name, value = _one(named)
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise InputTypeError(f"{name} must be an integer of at least 1, got {_describe(value)}")
     if value < 1:
         raise InvalidInputError(f"{name} must be an integer of at least 1, got {value}")
+    if most is not None and value > most:
+        raise InvalidInputError(f"{name} must be an integer of at most {most}, got {_describe(value)}")
     return int(value)
 
 
@@ -291,8 +299,6 @@ def moderate(**named: Matrix) -> None:
 def _number(allowed: str, named: dict[str, Any]) -> tuple[str, float]:
     """Return the name and one finite number; anything else is refused with what is allowed."""
     name, value = _one(named)
-    if isinstance(value, bool | np.bool):
-        raise InputTypeError(f"{name} must be {allowed}, got {_describe(value)}")
     try:
         array = numeric(**named)
     except InputTypeError:

@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, is_dataclass
+from os import PathLike
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import dualmech as dm
-from dualmech.errors import DualmechError, UncertifiedWarning
+from dualmech.errors import CertificateError, DualmechError, SamplingWarning, UncertifiedWarning
 
 
 class Anything:
@@ -246,19 +247,25 @@ def fault_of(
 ) -> str:
     """Return what is wrong with what came of a call with hostile arguments; empty where nothing is.
 
-    `names` are the words by which a message may call a parameter: one of them must occur in it.
+    An error names the argument, or another one of the call, which it does not fit; `names` are the words by which
+    it may call a parameter. Of files it names the file, and what is too large is a product of several arguments.
     """
     given = call.arguments | spoiled
     before = _photograph(given)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            warnings.simplefilter("ignore", UncertifiedWarning)
+            for kind in (UncertifiedWarning, SamplingWarning):
+                warnings.simplefilter("ignore", kind)
             call(spoiled)
+    except CertificateError:
+        pass  # what contradicts itself is said of no argument
     except DualmechError as error:
-        if not any(
-            re.search(rf"\b{re.escape(word)}", str(error)) for name in spoiled for word in names(name)
-        ):
+        known = [word for name in given for word in names(name)]
+        pattern = rf"\b({'|'.join(map(re.escape, known))})s?\b|too (large|many|long)"
+        paths = [repr(str(each))[1:-1] for each in spoiled.values() if isinstance(each, str | PathLike)]
+        named = re.search(pattern, str(error)) or any(path in str(error) for path in paths)
+        if not named and not call.refused:
             return f"unnamed: {error}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"

@@ -19,6 +19,8 @@ FEW = 100.0
 
 EVERY = 4  # one direction in so many is normal; only those change the number of records
 
+MOST_STEPS = 2**24  # largest number of steps of a walk, which take minutes
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
@@ -88,14 +90,11 @@ def hit_and_run(
     array([ 10., 200.])
     """
     validate.instance(ConfidenceRegion, region=region)
-    walks = validate.size(chains=chains)
-    kept = -(-validate.size(count=count) // walks)
-    stride = validate.size(thin=region.rows.shape[1] if thin is None else thin)
-    ahead = validate.size(burn_in=10 * stride if burn_in is None else burn_in)
-    if (entries := kept * walks * region.rows.shape[1]) > validate.MOST_ITEMS:
-        raise InvalidInputError(
-            f"count and chains must be fewer: {float(entries):.3g} numbers are too many (limit {validate.MOST_ITEMS})"
-        )
+    cells = region.rows.shape[1]
+    walks = validate.size(validate.MOST_ITEMS // cells, chains=chains)
+    kept = -(-validate.size(validate.MOST_ITEMS // cells, count=count) // walks)
+    stride = validate.size(MOST_STEPS // kept, thin=cells if thin is None else thin)
+    ahead = validate.size(MOST_STEPS, burn_in=10 * stride if burn_in is None else burn_in)
     generator = validate.generator(rng=rng)
     middle, factor = region.analytic_centre()
     directions = _Directions(factor, _likely_exchanges(region, middle), generator)

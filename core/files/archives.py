@@ -122,6 +122,7 @@ def errors_naming(path: FilePath) -> Iterator[None]:
 
     Raises `FileFormatError` in place of any `OSError` or `DualmechError`.
     """
+    check_readable(path)
     try:
         yield
     except FileFormatError:
@@ -207,7 +208,6 @@ def read_archive(path: FilePath, keys: Collection[str] | None = None) -> Arrays:
 
     Raises `FileFormatError`; and `InputTypeError` for a path of another kind, such as the number of an open file.
     """
-    _check_path(path)
     with errors_naming(path), open(path, "rb") as handle, decoding_errors(path, ".npz"):
         # np.load takes anything that is neither .npy nor a zip for a pickle, and says so.
         if handle.read(4) not in (b"PK\3\4", b"PK\5\6"):
@@ -239,14 +239,22 @@ def as_text_array(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
     return np.array(labels, dtype=np.str_)
 
 
-def _check_path(path: object) -> None:
+def check_path(path: object) -> None:
+    """Refuse what names no file, whatever the system."""
     if not isinstance(path, str | PathLike):
         raise InputTypeError(f"path must be a text or a path, got {type(path).__name__}")
 
 
+def check_readable(path: object) -> None:
+    """Refuse what names no file that could be read."""
+    check_path(path)
+    if "\0" in str(path):
+        raise FileFormatError(f"{str(path)!r}: cannot be read: embedded null byte")
+
+
 def _target(path: FilePath) -> Path:
     """Return the file behind a path, links followed, after the checks that need no trial."""
-    _check_path(path)
+    check_path(path)
     reason = None
     try:
         target = Path(os.path.realpath(path))

@@ -13,11 +13,14 @@ import numpy.typing as npt
 
 from dualmech import files, validate
 from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError
+from dualmech.files.archives import check_readable
 from dualmech.files.csv import check_separator
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
+
+__all__ = ["count"]
 
 CHUNK = 65536  # records that are read at a time
 LARGEST_TABLE = 2**27  # largest number of cells of a table that is counted (1 GiB)
@@ -171,6 +174,7 @@ def _file_chunks(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
 @contextlib.contextmanager
 def _open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
     """Open a file of text, a byte order mark or none; errors name the file."""
+    check_readable(path)
     try:
         with open(path, encoding="utf-8-sig", newline="") as stream:
             yield stream

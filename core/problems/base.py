@@ -118,7 +118,7 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         """The geometry, where it is dense; refused by name where it is another."""
         if not isinstance(self.geometry, Dense):
             raise InvalidInputError(
-                f"this takes a {type(self).__name__} with geometry 'dense', got {self.geometry.name!r}"
+                f"problem must be a {type(self).__name__} on geometry 'dense', got {self.geometry.name!r}"
             )
         return self.geometry
 
@@ -165,7 +165,7 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
 
     def stored(self, primal: Any) -> Any:
         """Return a primal point as a file holds it."""
-        return self.geometry.stored(self.geometry.point(primal))
+        return self.geometry.stored(primal)
 
     def restored(self, primal: Any) -> Any:
         """Return a primal point from what a file holds."""
@@ -198,10 +198,12 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
 
     def with_bases(self, bases: Sequence[Any]) -> Any:
         """Return the same problem on a product whose dense factors stand on given bases, None for their own."""
-        held = getattr(self, self.numbers)
+        held, given = getattr(self, self.numbers), validate.sequence(bases=bases)
+        if len(given) != len(held):
+            raise InvalidInputError(f"bases must be {len(held)}, one per factor, got {len(given)}")
         known: dict[Any, Geometry] = {}
         factors = []
-        for each, basis, own in zip(self.factors, bases, held, strict=True):
+        for each, basis, own in zip(self.factors, given, held, strict=True):
             key = id(each), id(basis)
             if key not in known:
                 moved = each if basis is None else each._on(each.workload, own, None, basis=basis)

@@ -160,7 +160,7 @@ class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
             raise InvalidInputError(
                 f"the rival must answer all {len(self.basis)} queries that the mechanisms have in common"
             )
-        return validate.symmetric(covariance=given) if np.size(given) else np.zeros((0, 0))
+        return np.zeros((0, 0)) if validate.is_empty(given) else validate.symmetric(covariance=given)
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of this covariance to B x."""

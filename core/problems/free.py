@@ -54,6 +54,8 @@ def extra_for_free(
     >>> round(extra.objective, 6)
     1.0
     """
+    if alpha is not None:
+        validate.moderate(alpha=validate.positive_number(alpha=alpha))
     left = validate.instance(LinearGaussianMechanism, mechanism=mechanism).free_budget(alpha)
     mechanism.check_cells(workload)
     allowed = float((mechanism.profile + left).max())

@@ -300,7 +300,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         except (TypeError, ValueError) as error:
             raise InputTypeError("dual must hold weights on neighbours, queries and the release") from error
         size = len(self.release)
-        if size or np.size(last):
+        if size or not validate.is_empty(last):
             last = validate.numeric(2, **{"dual weights on the release": last})
         if np.shape(last) != (size, size):
             raise InvalidInputError(

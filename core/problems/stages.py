@@ -86,6 +86,8 @@ class RefinementStage:
         settled = _directions(geometry.rank, settled=settled)
         open = _directions(geometry.rank, open=open)
         directions, count = np.hstack([settled, open]), settled.shape[1]
+        if linalg.rank(directions.T) < directions.shape[1]:
+            raise InvalidInputError("settled and open must be independent directions")
         frame = _Frame(directions)
         coordinates = frame.coordinates(geometry.moves)
         coefficients = geometry.representation @ directions
@@ -228,9 +230,10 @@ class _Frame:
 def _directions(rank: int, **named: npt.ArrayLike) -> Array:
     """Return finite directions (rank, n), of which there may be none."""
     ((name, given),) = named.items()
-    if np.shape(given) == (rank, 0):
+    if getattr(given, "shape", None) == (rank, 0):
         return np.zeros((rank, 0))
     found = validate.finite(2, **named)
+    validate.moderate(**named)
     if len(found) != rank:
         raise InvalidInputError(
             f"{name} must have {rank} rows, one per row of the basis, got shape {found.shape}"

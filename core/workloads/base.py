@@ -160,6 +160,8 @@ class Workload(Displayed):
     def select(self, queries: Sequence[int] | npt.NDArray[np.integer]) -> Workload:
         """Return the workload of the chosen queries, in the chosen order."""
         index = validate.indices(self.shape[0], queries=queries)
+        if not len(index):
+            raise InvalidInputError("queries must be one or more, got none")
         names, groups = [self.names[j] for j in index], [self.groups[j] for j in index]
         return Workload(self.matrix[index], names, groups, self.domain, self.cell_names)
 

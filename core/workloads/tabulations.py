@@ -105,7 +105,7 @@ def age_pyramid(ages: int = 116, adults: bool = True) -> Workload:
     ('males, age 0-115', 'males, age 18-115', 'females, age 0')
     """
     count = validate.size(ages=ages)
-    if adults and count <= ADULT_AGE:
+    if validate.boolean(adults=adults) and count <= ADULT_AGE:
         raise InvalidInputError(f"ages must exceed {ADULT_AGE} where adults are asked for, got {count}")
     if 2 * count**2 > MAX_ENTRIES:
         raise InvalidInputError(f"ages must be at most {math.isqrt(MAX_ENTRIES // 2)}, got {count}")
@@ -186,14 +186,14 @@ def _axes_of_ways(
     domain: Domain, ways: int | Iterable[int], limit: Callable[[Domain, int], None]
 ) -> list[tuple[int, ...]]:
     attributes = len(domain.names)
-    wanted = list(ways) if isinstance(ways, Iterable) else [ways]
+    wanted = [ways] if np.isscalar(ways) else validate.sequence(ways=ways)
     for way in wanted:
         if isinstance(way, bool) or not isinstance(way, int | np.integer):
             raise InputTypeError(f"ways must be integers from 0 to {attributes}, got {way!r}")
         if not 0 <= way <= attributes:
             raise InvalidInputError(f"ways must lie between 0 and {attributes}, the attributes, got {way}")
     if not wanted or len(set(wanted)) != len(wanted):
-        raise InvalidInputError(f"ways must be one or more distinct integers, got {wanted}")
+        raise InvalidInputError(f"ways must be one or more distinct integers, got {[*wanted]}")
     limit(domain, sum(math.comb(attributes, int(way)) for way in wanted))
     return [axes for way in wanted for axes in itertools.combinations(range(attributes), int(way))]
 

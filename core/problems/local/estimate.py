@@ -104,6 +104,7 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
         even = np.asarray(self.workload.matrix @ np.full(cells, total / cells))
         return float(self.answers @ self.answers + even @ even) / 2 or 1.0
 
+    @np.errstate(over="ignore", invalid="ignore")
     def certify(self, primal: npt.ArrayLike, dual: EstimateDual) -> Certificate:
         """Judge an estimate (n,) and multipliers; neither needs to come from a solver.
 

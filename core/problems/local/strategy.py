@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 
 from dualmech import validate
 from dualmech.certificate import Certificate
@@ -148,8 +147,10 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         object.__setattr__(self, "epsilon", as_epsilon(epsilon))
         object.__setattr__(self, "criterion", criterion)
         object.__setattr__(self, "prior", as_prior(prior, size))
-        root = _root(workload)
-        object.__setattr__(self, "root", validate.read_only(_centred(root) if criterion == "worst" else root))
+        root = strategies.root_of(workload)
+        object.__setattr__(
+            self, "root", validate.read_only(strategies.centred(root) if criterion == "worst" else root)
+        )
 
     def statement(self) -> dict[str, Any]:
         """Return the arguments that make the same problem again; the worst case takes no prior."""
@@ -190,7 +191,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
         At an optimum they prove it; elsewhere they prove what they can.
         """
-        point = self._point(primal)
+        point = self._usable(primal)
         share = self.user_types * point.prior
         rows, sizes = strategies.normalise_rows(point.strategy)
         weight = rows @ share
@@ -205,7 +206,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
     def feasible(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
         """Return a strategy close by that meets its constraints: small entries raised, an output added if needed."""
-        point = self._point(primal)
+        point = self._usable(primal)
         return LocalPoint(strategies.repair(point.strategy, self.epsilon), point.prior)
 
     def as_primal(self, answer: Any) -> Any:
@@ -312,23 +313,8 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         prior = self.prior if self.criterion == "average" else as_prior(given.prior, self.user_types)
         return LocalPoint(strategy, prior)
 
-
-def _centred(root: Array) -> Array:
-    """Return ``R Π``, each query less its mean: the total is known, so no user's variance changes.
-
-    A workload of totals alone is left as it is, since nothing of it would remain.
-    """
-    centred = root - root.mean(axis=1, keepdims=True)
-    return centred if np.linalg.norm(centred) > 8 * root.size * EPS * np.linalg.norm(root) else root
-
-
-def _root(workload: Workload) -> Array:
-    """Return R (k, n) with ``R'R = W'W``, the workload itself where it has no more queries than user types."""
-    queries, size = workload.shape
-    if queries <= size:
-        return np.array(workload.dense())
-    if not workload.is_sparse:
-        return np.asarray(scipy.linalg.qr(workload.dense(), mode="r", check_finite=False)[0][:size])
-    values, vectors = np.linalg.eigh(workload.gram())
-    kept = values > 8 * size * EPS * values[-1]
-    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
+    def _usable(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
+        point = self._point(primal)
+        if not (np.all(np.isfinite(point.strategy)) and np.all(np.any(point.strategy > 0, axis=0))):
+            raise InvalidInputError("strategy must be finite, with a positive entry for every user type")
+        return point
