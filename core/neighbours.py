@@ -88,9 +88,10 @@ class Relation:
 
     def matrix(self, d: int) -> sp.csc_array | None:
         """Return U over d cells, None for the identity."""
+        cells = validate.size(d=d)
         if not self.replace and self.members == 1:
             return None
-        return household(d, self.members, self.replace)
+        return household(cells, self.members, self.replace)
 
     def __str__(self) -> str:
         return f"{'replace' if self.replace else 'add-remove'}:{self.members}"

@@ -6,10 +6,11 @@ comes of it must be an answer, or an error of the library that names the argumen
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from os import PathLike
 from pathlib import Path
@@ -32,7 +33,7 @@ class Anything:
 
 def _ragged_frame() -> Any:
     try:
-        import pandas
+        pandas = importlib.import_module("pandas")
     except ImportError:
         return [{"a": 1.0}, {"b": 2.0}]
     return pandas.DataFrame({"a": ["x", None], "b": [1.0, 2.0]})
@@ -115,45 +116,49 @@ VALUES: dict[str, Callable[[], Any]] = {
 }
 """Fresh values, by what they are."""
 
+made: Any = dm
+
 FOREIGN: dict[str, Callable[[], Any]] = {
-    "workload of 3 cells": lambda: dm.workloads.prefix(3),
-    "tables": lambda: dm.workloads.marginals({"a": 2, "b": 3}, ways=1),
-    "circle": lambda: dm.workloads.circular_ranges(3),
-    "product": lambda: dm.workloads.kron(dm.workloads.prefix(2), dm.workloads.prefix(2)),
-    "domain": lambda: dm.Domain({"a": 2}),
-    "relation": lambda: dm.neighbours.Relation(replace=True),
-    "mechanism of 3 cells": lambda: dm.LinearGaussianMechanism(np.eye(3), np.eye(3)),
-    "mechanism of tables": lambda: dm.BlockMechanism.of_levels(dm.Domain({"a": 2}), {(0,): 1.0}),
-    "problem": lambda: dm.TotalVariance(dm.workloads.prefix(3)),
-    "problem of tables": lambda: dm.FitnessForUse(
-        dm.workloads.marginals({"a": 2}, ways=1), geometry="blocks"
+    "workload of 3 cells": lambda: made.workloads.prefix(3),
+    "tables": lambda: made.workloads.marginals({"a": 2, "b": 3}, ways=1),
+    "circle": lambda: made.workloads.circular_ranges(3),
+    "product": lambda: made.workloads.kron(made.workloads.prefix(2), made.workloads.prefix(2)),
+    "domain": lambda: made.Domain({"a": 2}),
+    "relation": lambda: made.neighbours.Relation(replace=True),
+    "mechanism of 3 cells": lambda: made.LinearGaussianMechanism(np.eye(3), np.eye(3)),
+    "mechanism of tables": lambda: made.BlockMechanism.of_levels(made.Domain({"a": 2}), {(0,): 1.0}),
+    "problem": lambda: made.TotalVariance(made.workloads.prefix(3)),
+    "problem of tables": lambda: made.FitnessForUse(
+        made.workloads.marginals({"a": 2}, ways=1), geometry="blocks"
     ),
-    "certificate": lambda: dm.Certificate.of(2.0, 1.0, 0.0, 0.0),
+    "certificate": lambda: made.Certificate.of(2.0, 1.0, 0.0, 0.0),
     "pair of None": lambda: (None, None),
     "pair of texts": lambda: ("x", "y"),
     "triple of None": lambda: (None, None, None),
-    "weights of 3": lambda: dm.FitnessDual(np.ones(3), np.ones(3)),
-    "weights of None": lambda: dm.FitnessDual(None, None),
-    "weights of objects": lambda: dm.FitnessDual(object(), ({}, [])),
-    "weights by attribute": lambda: dm.FitnessDual((np.ones(2), "x"), dm.SplitWeights((np.ones(2),), None)),
-    "variance weights": lambda: dm.VarianceDual("x"),
-    "variance weights by factor": lambda: dm.VarianceDual((np.ones(3), np.ones((2, 2)))),
-    "weighting weights": lambda: dm.WeightingDual(None),
-    "softmax weights": lambda: dm.SoftmaxDual(np.ones(3), np.full(3, np.nan)),
-    "reuse weights": lambda: dm.ReuseDual(np.ones(3), np.ones(3), "x"),
-    "common weights": lambda: dm.CommonDual(np.ones((3, 3))),
-    "local weights": lambda: dm.LocalDual("x", None),
-    "local weights of 3": lambda: dm.LocalDual(np.eye(3), np.ones(3), np.ones(3)),
-    "projection weights": lambda: dm.ProjectionDual(np.ones(2), "x"),
-    "estimate weights": lambda: dm.EstimateDual(None),
-    "point of blocks": lambda: dm.BlockPoint(np.ones(2), (np.eye(2), "x")),
-    "point of no blocks": lambda: dm.BlockPoint(None, None),
-    "point of split noise": lambda: dm.SplitPoint((np.eye(2), None), np.ones(1)),
-    "point of nothing": lambda: dm.SplitPoint(None, "x"),
-    "local point": lambda: dm.LocalPoint(np.ones((3, 2)), None),
-    "local point of texts": lambda: dm.LocalPoint("x", "y"),
-    "by factor": lambda: dm.ByFactor(1.0, "x"),
-    "orbits": lambda: dm.Orbits(np.zeros(2, dtype=int), np.zeros(9, dtype=int)),
+    "weights of 3": lambda: made.FitnessDual(np.ones(3), np.ones(3)),
+    "weights of None": lambda: made.FitnessDual(None, None),
+    "weights of objects": lambda: made.FitnessDual(object(), ({}, [])),
+    "weights by attribute": lambda: made.FitnessDual(
+        (np.ones(2), "x"), made.SplitWeights((np.ones(2),), None)
+    ),
+    "variance weights": lambda: made.VarianceDual("x"),
+    "variance weights by factor": lambda: made.VarianceDual((np.ones(3), np.ones((2, 2)))),
+    "weighting weights": lambda: made.WeightingDual(None),
+    "softmax weights": lambda: made.SoftmaxDual(np.ones(3), np.full(3, np.nan)),
+    "reuse weights": lambda: made.ReuseDual(np.ones(3), np.ones(3), "x"),
+    "common weights": lambda: made.CommonDual(np.ones((3, 3))),
+    "local weights": lambda: made.LocalDual("x", None),
+    "local weights of 3": lambda: made.LocalDual(np.eye(3), np.ones(3), np.ones(3)),
+    "projection weights": lambda: made.ProjectionDual(np.ones(2), "x"),
+    "estimate weights": lambda: made.EstimateDual(None),
+    "point of blocks": lambda: made.BlockPoint(np.ones(2), (np.eye(2), "x")),
+    "point of no blocks": lambda: made.BlockPoint(None, None),
+    "point of split noise": lambda: made.SplitPoint((np.eye(2), None), np.ones(1)),
+    "point of nothing": lambda: made.SplitPoint(None, "x"),
+    "local point": lambda: made.LocalPoint(np.ones((3, 2)), None),
+    "local point of texts": lambda: made.LocalPoint("x", "y"),
+    "by factor": lambda: made.ByFactor(1.0, "x"),
+    "orbits": lambda: made.Orbits(np.zeros(2, dtype=int), np.zeros(9, dtype=int)),
 }
 """The library's own objects, where they do not belong."""
 
@@ -178,11 +183,7 @@ class Call:
     def __call__(self, spoiled: dict[str, Any]) -> Any:
         """Call it with some of the arguments replaced; of ``*others`` the first, of ``**codes`` all."""
         given = self.arguments | spoiled
-        try:
-            parameters = [*inspect.signature(self.function).parameters.values()]
-        except ValueError:
-            parameters = []
-        kinds = {each.name: each.kind for each in parameters}
+        kinds = {name: each.kind for name, each in parameters_of(self.function).items()}
         several = any(kind is inspect.Parameter.VAR_POSITIONAL for kind in kinds.values())
         positional: list[Any] = []
         for name, kind in kinds.items():
@@ -199,6 +200,11 @@ class Call:
                 value = given.pop(name)
                 given |= dict.fromkeys(self.arguments[name], value) if name in spoiled else value
         return self.function(*positional, **given)
+
+
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a function, by name."""
+    return inspect.signature(function).parameters
 
 
 def public_functions(module: ModuleType, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -263,8 +269,9 @@ def fault_of(
     except DualmechError as error:
         known = [word for name in given for word in names(name)]
         pattern = rf"\b({'|'.join(map(re.escape, known))})s?\b|too (large|many|long)"
-        paths = [repr(str(each))[1:-1] for each in spoiled.values() if isinstance(each, str | PathLike)]
-        named = re.search(pattern, str(error)) or any(path in str(error) for path in paths)
+        paths = [str(each) for each in spoiled.values() if isinstance(each, str | PathLike)]
+        shown = [*paths, *map(repr, paths)]
+        named = re.search(pattern, str(error)) or any(path in str(error) for path in shown)
         if not named and not call.refused:
             return f"unnamed: {error}"
     except Exception as error:

@@ -273,4 +273,4 @@ def _covariance(name: str, given: Any) -> Array:
 
 def share_of(problem: OnGeometry, tol: float) -> float:
     """Return the gap to prove of each factor of a product, so that theirs make up `tol`."""
-    return math.expm1(math.log1p(tol) / len(problem.geometry.factors))
+    return math.expm1(math.log1p(validate.positive_number(tol=tol)) / len(problem.geometry.factors))

@@ -70,7 +70,7 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
 
 def _sizes(order: int | Iterable[int] | None, count: int) -> list[int]:
     given = range(count + 1) if order is None else order
-    wanted = [given] if np.isscalar(given) else [*validate.sequence(order=given)]
+    wanted = [*validate.sequence(order=given)] if hasattr(given, "__iter__") else [given]
     for each in wanted:
         if isinstance(each, bool) or not isinstance(each, int | np.integer):
             raise InputTypeError(f"order must be integers from 0 to {count}, got {each!r}")

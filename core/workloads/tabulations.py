@@ -186,14 +186,14 @@ def _axes_of_ways(
     domain: Domain, ways: int | Iterable[int], limit: Callable[[Domain, int], None]
 ) -> list[tuple[int, ...]]:
     attributes = len(domain.names)
-    wanted = [ways] if np.isscalar(ways) else validate.sequence(ways=ways)
+    wanted = [*validate.sequence(ways=ways)] if hasattr(ways, "__iter__") else [ways]
     for way in wanted:
         if isinstance(way, bool) or not isinstance(way, int | np.integer):
             raise InputTypeError(f"ways must be integers from 0 to {attributes}, got {way!r}")
         if not 0 <= way <= attributes:
             raise InvalidInputError(f"ways must lie between 0 and {attributes}, the attributes, got {way}")
     if not wanted or len(set(wanted)) != len(wanted):
-        raise InvalidInputError(f"ways must be one or more distinct integers, got {[*wanted]}")
+        raise InvalidInputError(f"ways must be one or more distinct integers, got {wanted}")
     limit(domain, sum(math.comb(attributes, int(way)) for way in wanted))
     return [axes for way in wanted for axes in itertools.combinations(range(attributes), int(way))]
 

@@ -291,7 +291,7 @@ def _as_pieces(pieces: Iterable[tuple[Workload, str | None]]) -> tuple[tuple[Wor
     for piece in given:
         if len(piece) != 2 or not isinstance(piece[0], Workload) or not isinstance(piece[1], str | None):
             raise InputTypeError("pieces must be pairs of a workload and a label or None")
-    return given  # type: ignore[return-value]
+    return given
 
 
 def _as_table(domain: Domain, name: str, asked: Mapping[str, Queries] | Iterable[str]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -304,7 +304,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         return np.asarray(prior / prior.sum())
 
     def _point(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
-        given = primal if isinstance(primal, LocalPoint) else LocalPoint(primal, self.prior)
+        given = primal if isinstance(primal, LocalPoint) else LocalPoint(cast(Any, primal), self.prior)
         strategy = validate.numeric(2, strategy=given.strategy)
         if strategy.shape[1] != self.user_types:
             raise InvalidInputError(
