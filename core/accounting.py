@@ -235,7 +235,12 @@ def variance_from_margin(margin: Any, z: float = CENSUS_Z) -> Any:
     margins = as_mapping(margin, "margin")
     if isinstance(margins, Mapping):
         return {name: float(variance_from_margin(own, z)) for name, own in margins.items()}
-    return np.asarray((validate.positive(margin=margins) / validate.positive_number(z=z)) ** 2)
+    given, quantile = validate.positive(margin=margins), validate.positive_number(z=z)
+    with np.errstate(over="ignore", under="ignore"):
+        found = (given / quantile) ** 2
+    if not np.all((found > 0) & np.isfinite(found)):
+        raise InvalidInputError("margin over z must have a square that a double can hold")
+    return np.asarray(found)
 
 
 def margin_from_variance(variance: npt.ArrayLike, z: float = CENSUS_Z) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dualmech import validate
 from dualmech.display import Displayed
 from dualmech.errors import CertificateError
 
@@ -50,6 +51,8 @@ class Certificate(Displayed):
         Raises `CertificateError` where a feasible point lies below the bound by more than the resolution: one
         of the two is wrong.
         """
+        objective, lower_bound = validate.real(objective=objective), validate.real(lower_bound=lower_bound)
+        violation, resolution = validate.real(violation=violation), validate.real(resolution=resolution)
         objective = objective if math.isfinite(objective) and objective >= 0 else math.inf
         violation = violation if math.isfinite(violation) else math.inf
         lower_bound = lower_bound if math.isfinite(lower_bound) and lower_bound > 0 else 0.0
@@ -63,7 +66,7 @@ class Certificate(Displayed):
                     f"by {-gap:.2e}, more than rounding ({resolution:.2e}) explains"
                 )
             gap = max(gap, 0.0)
-        return cls(objective, lower_bound, gap, violation, resolution)
+        return Certificate(objective, lower_bound, gap, violation, resolution)
 
     @property
     def feasible(self) -> bool:
@@ -89,4 +92,5 @@ class Certificate(Displayed):
 
     def certifies(self, tol: float) -> bool:
         """Whether the gap is proven to be at most `tol`, and rounding cannot hide more than that."""
+        tol = validate.nonnegative_number(tol=tol)
         return self.gap <= tol and self.resolution <= tol

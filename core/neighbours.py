@@ -39,6 +39,10 @@ class Relation:
     replace: bool = False
     members: int = 1
 
+    def __post_init__(self) -> None:
+        validate.boolean(replace=self.replace)
+        _as_members(self.members)
+
     @classmethod
     def of(cls, text: str) -> Relation:
         """Return the relation that a text such as ``replace`` or ``add-remove:3`` stands for.
@@ -51,14 +55,14 @@ class Relation:
         >>> dm.neighbours.Relation.of("replace:3")
         Relation(replace=True, members=3)
         """
-        name, colon, members = text.partition(":")
+        name, colon, members = validate.text(text=text).partition(":")
         counted = not colon or (members.isdecimal() and int(members) > 0)
         if name not in ("add-remove", "replace") or not counted:
             raise InvalidInputError(
                 f"neighbours must be add-remove, replace, add-remove:RECORDS, replace:RECORDS or a matrix, got {text!r}"
                 f"{did_you_mean(name, ('add-remove', 'replace'))}"
             )
-        return cls(name == "replace", validate.size(members=int(members or 1)))
+        return cls(name == "replace", int(members or 1))
 
     @classmethod
     def matching(cls, differences: Matrix) -> Relation | None:
@@ -70,6 +74,7 @@ class Relation:
         >>> dm.neighbours.Relation.matching(dm.neighbours.replace_one(3))
         Relation(replace=True, members=1)
         """
+        differences = validate.matrix(differences=differences)
         cells, pairs = differences.shape
         members = float(abs(differences).max())
         if not (1 <= members <= MAX_MEMBERS and members.is_integer()):
@@ -83,9 +88,10 @@ class Relation:
 
     def matrix(self, d: int) -> sp.csc_array | None:
         """Return U over d cells, None for the identity."""
+        cells = validate.size(d=d)
         if not self.replace and self.members == 1:
             return None
-        return household(d, self.members, self.replace)
+        return household(cells, self.members, self.replace)
 
     def __str__(self) -> str:
         return f"{'replace' if self.replace else 'add-remove'}:{self.members}"
@@ -149,10 +155,8 @@ def household(d: int, members: int, replace: bool = False) -> sp.csc_array:
     array([[ 3.],
            [-3.]])
     """
-    count = validate.size(members=members)
-    if count > MAX_MEMBERS:
-        raise InvalidInputError(f"members must be at most {MAX_MEMBERS}, got {count}")
-    return _swaps(d, count) if replace else _units(d, count)
+    count = _as_members(members)
+    return _swaps(d, count) if validate.boolean(replace=replace) else _units(d, count)
 
 
 def compositions(d: int, groups: Iterable[Iterable[int]]) -> sp.csc_array:
@@ -180,9 +184,9 @@ def compositions(d: int, groups: Iterable[Iterable[int]]) -> sp.csc_array:
            [1., 0.]])
     """
     cells = validate.size(d=d)
-    if isinstance(groups, str | bytes) or not isinstance(groups, Iterable):
-        raise InputTypeError(f"groups must be a sequence of sequences of cells, got {groups!r}")
-    columns = [_household(group, cells, f"groups[{index}]") for index, group in enumerate(groups)]
+    _check_entries(cells)
+    given = validate.sequence(groups=groups)
+    columns = [_household(group, cells, f"groups[{index}]") for index, group in enumerate(given)]
     if not columns:
         raise InvalidInputError("groups must hold at least one household, got none")
     rows = np.concatenate(columns)
@@ -192,9 +196,7 @@ def compositions(d: int, groups: Iterable[Iterable[int]]) -> sp.csc_array:
 
 
 def _household(group: Iterable[int], cells: int, name: str) -> npt.NDArray[np.int64]:
-    if isinstance(group, str | bytes) or not isinstance(group, Iterable):
-        raise InputTypeError(f"{name} must be a sequence of cells, got {group!r}")
-    members = list(group)
+    members = validate.sequence(**{name: group})
     if not members:
         raise InvalidInputError(f"{name} must have at least one record, got none")
     for cell in members:
@@ -203,6 +205,13 @@ def _household(group: Iterable[int], cells: int, name: str) -> npt.NDArray[np.in
         if not 0 <= cell < cells:
             raise InvalidInputError(f"{name} must hold cells from 0 to {cells - 1}, got {cell}")
     return np.array(members, dtype=np.int64)
+
+
+def _as_members(members: int) -> int:
+    count = validate.size(members=members)
+    if count > MAX_MEMBERS:
+        raise InvalidInputError(f"members must be at most {MAX_MEMBERS}, got {count}")
+    return count
 
 
 def _units(d: int, size: int) -> sp.csc_array:

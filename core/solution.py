@@ -199,7 +199,8 @@ class Solution(Displayed, Generic[Dual, Made]):
         A slack below ``max(1e-6, √gap)``, relative to the objective, counts as binding: with a gap g, a
         neighbour of dual weight w can be slack by g/w at most.
         """
-        indices: npt.NDArray[np.intp] = self.problem.binding(self.primal, max(1e-6, self.gap**0.5))
+        slack = min(max(1e-6, self.gap**0.5), 1.0)  # the gap may be infinite, and at 1 all bind
+        indices: npt.NDArray[np.intp] = self.problem.binding(self.primal, slack)
         return indices
 
 

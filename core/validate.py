@@ -6,8 +6,8 @@ name it. Nothing is repaired in silence: data are converted to read-only float64
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence, Sized
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 
 Array = npt.NDArray[np.float64]
+T = TypeVar("T")
 
 Matrix: TypeAlias = Any
 """A float64 array or a scipy sparse array, two-dimensional; scipy is untyped, so this is no more than a name."""
@@ -29,6 +30,12 @@ SYMMETRY_TOLERANCE = 1e-9
 """Largest |S - S'| allowed in a covariance, relative to its largest entry; beyond it the input is refused."""
 
 
+def is_empty(value: Any) -> bool:
+    """Whether a sequence or an array has no items at all."""
+    shape = getattr(value, "shape", None)
+    return 0 in shape if isinstance(shape, tuple) else isinstance(value, Sized) and not len(value)
+
+
 def read_only(array: Array) -> Array:
     """Return the same array, marked read-only, so that a frozen dataclass cannot change under its user."""
     array.flags.writeable = False
@@ -38,8 +45,8 @@ def read_only(array: Array) -> Array:
 def numeric(ndim: int | None = None, /, **named: object) -> Array:
     """Return a read-only float64 copy of a non-empty numeric array, of `ndim` dimensions if given."""
     name, value = _one(named)
-    if value is None or isinstance(value, str | bytes):
-        shown = "None" if value is None else f"text: {value!r}"
+    if value is None or isinstance(value, str | bytes | bool | np.bool):
+        shown = f"text: {value!r}" if isinstance(value, str | bytes) else repr(value)
         raise InputTypeError(f"{name} must be a number or an array of numbers, got {shown}")
     try:
         raw = np.asarray(value)
@@ -79,6 +86,12 @@ def positive(ndim: int | None = None, /, **named: object) -> Array:
     return array
 
 
+def real(**named: object) -> float:
+    """Return one number; it may be NaN or infinite."""
+    name, value = _one(named)
+    return value if isinstance(value, float) else float(numeric(0, **{name: value}))
+
+
 def positive_number(**named: object) -> float:
     """Return one finite number > 0."""
     name, number = _number("a positive number", named)
@@ -113,14 +126,103 @@ def choice(known: Sequence[str], /, **named: object) -> str:
     return value
 
 
-def size(**named: object) -> int:
-    """Return one integer >= 1."""
+def size(most: int | None = None, /, **named: object) -> int:
+    """Return one integer >= 1, and of `most` at most."""
     name, value = _one(named)
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise InputTypeError(f"{name} must be an integer of at least 1, got {_describe(value)}")
     if value < 1:
         raise InvalidInputError(f"{name} must be an integer of at least 1, got {value}")
+    if most is not None and value > most:
+        raise InvalidInputError(f"{name} must be an integer of at most {most}, got {_describe(value)}")
     return int(value)
+
+
+def boolean(**named: object) -> bool:
+    """Return True or False; nothing else is taken for either."""
+    name, value = _one(named)
+    if not isinstance(value, bool | np.bool):
+        raise InputTypeError(f"{name} must be True or False, got {_describe(value)}")
+    return bool(value)
+
+
+def text(**named: object) -> str:
+    """Return one text."""
+    name, value = _one(named)
+    if not isinstance(value, str):
+        raise InputTypeError(f"{name} must be a text, got {_describe(value)}")
+    return value
+
+
+def function(**named: object) -> Any:
+    """Return something that can be called."""
+    name, value = _one(named)
+    if not callable(value):
+        raise InputTypeError(f"{name} must be callable, got {_describe(value)}")
+    return value
+
+
+def instance(kind: type[T], /, **named: object) -> T:
+    """Return an object of a public class."""
+    name, value = _one(named)
+    if not isinstance(value, kind):
+        raise InputTypeError(f"{name} must be a dualmech.{kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def sequence(**named: Any) -> tuple[Any, ...]:
+    """Return the items of something that holds several, in order; a text, a mapping or one number is refused."""
+    name, value = _one(named)
+    try:
+        if isinstance(value, str | bytes | Mapping):
+            raise TypeError
+        return tuple(value)
+    except (TypeError, ValueError) as error:
+        raise InputTypeError(f"{name} must be a sequence, got {_describe(value)}") from error
+
+
+def mapping(what: str, /, **named: Any) -> Mapping[Any, Any]:
+    """Return a mapping; the text says of what, such as "names to numbers"."""
+    name, value = _one(named)
+    if not isinstance(value, Mapping):
+        raise InputTypeError(f"{name} must map {what}, got {_describe(value)}")
+    return value
+
+
+def index(below: int, /, **named: object) -> int:
+    """Return one integer from 0 to ``below - 1``."""
+    name, value = _one(named)
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InputTypeError(f"{name} must be an integer from 0 to {below - 1}, got {_describe(value)}")
+    if not 0 <= value < below:
+        raise InvalidInputError(f"{name} must be an integer from 0 to {below - 1}, got {value}")
+    return int(value)
+
+
+def indices(below: int, /, **named: Any) -> npt.NDArray[np.intp]:
+    """Return integers from 0 to ``below - 1``, as many as are given (also none)."""
+    name, value = _one(named)
+    try:
+        found = np.asarray(value)
+        known = found.ndim == 1 and (found.dtype.kind in "iu" or not found.size)
+    except (TypeError, ValueError):
+        known = False
+    if not known:
+        raise InputTypeError(f"{name} must be a sequence of integers, got {_describe(value)}")
+    if found.size and not (found.min() >= 0 and found.max() < below):
+        raise InvalidInputError(
+            f"{name} must be integers from 0 to {below - 1}, got {found.min()} to {found.max()}"
+        )
+    return found.astype(np.intp)
+
+
+def vector(length: int, of: str, /, **named: object) -> Array:
+    """Return `length` finite numbers, one per what the text says."""
+    name, _ = _one(named)
+    array = finite(1, **named)
+    if array.shape != (length,):
+        raise InvalidInputError(f"{name} must have {length} entries, one per {of}, got {array.shape[0]}")
+    return array
 
 
 def per_item(length: int, /, **named: object) -> Array:

@@ -49,7 +49,10 @@ def news_text(news: Progress) -> str:
 
 def verbosely(verbose: bool, what: str, callback: Callback | None = None) -> Any:
     """Return the context of a run that is watched if that was asked for; it yields the callback to run it with."""
-    return watching(what, callback) if verbose else contextlib.nullcontext(callback)
+    # Imported here so that the help of the command loads nothing that computes.
+    from dualmech import validate
+
+    return watching(what, callback) if validate.boolean(verbose=verbose) else contextlib.nullcontext(callback)
 
 
 def passing(what: str) -> contextlib.AbstractContextManager[Line]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from dualmech import validate
 from dualmech.display import Displayed
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.solution import Solution
 
 TOLERANCES = {"fast": 1e-6, "CLARABEL": 1e-5, "SCS": 1e-3}
@@ -60,15 +61,14 @@ def compare(answers: Sequence[Solution]) -> Comparison:
     >>> compare(pair).outcome.name
     'AGREE'
     """
-    if not answers:
+    given = validate.sequence(answers=answers)
+    if not given:
         raise InvalidInputError("answers must not be empty")
-    for answer in answers:
-        if not isinstance(answer, Solution):
-            raise InputTypeError(f"answers must be solutions, got {type(answer).__name__}")
-    first = answers[0].problem
-    if not all(first.same_as(answer.problem) for answer in answers):
+    for index, answer in enumerate(given):
+        validate.instance(Solution, **{f"answers[{index}]": answer})
+    if not all(given[0].problem.same_as(answer.problem) for answer in given):
         raise InvalidInputError("answers must be to the same problem, got different arguments")
-    return meet(answers)
+    return meet(given)
 
 
 def meet(answers: Sequence[Solution]) -> Comparison:

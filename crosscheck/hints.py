@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dualmech import validate
 from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.errors import DualmechError, InvalidInputError
 from dualmech.geometry.dense import Dense
@@ -51,10 +52,11 @@ def resemblance(problem: Any, given: Any, dual: Any, verdict: Certificate, cost:
     dense = isinstance(getattr(problem, "geometry", None), Dense) and isinstance(given, np.ndarray)
     if not dense or verdict.gap <= GOOD:
         return ()
-    trials = {
-        "an inverse of a covariance (a precision or cost matrix): its inverse": np.linalg.pinv(given),
-        "a square root of a covariance: its product with its transpose": given @ given.T,
-    }
+    with np.errstate(all="ignore"):
+        trials = {
+            "an inverse of a covariance (a precision or cost matrix): its inverse": np.linalg.pinv(given),
+            "a square root of a covariance: its product with its transpose": given @ given.T,
+        }
     for words, trial in trials.items():
         try:
             with np.errstate(all="ignore"):
@@ -71,10 +73,10 @@ def _matrix(problem: Any, primal: Any) -> Array | None:
     if not isinstance(getattr(problem, "geometry", None), Dense):
         return None
     try:
-        matrix = np.asarray(primal, dtype=np.float64)
-    except (TypeError, ValueError):
+        matrix = validate.finite(2, primal=primal)
+    except DualmechError:
         return None
-    return matrix if matrix.ndim == 2 and matrix.size and np.all(np.isfinite(matrix)) else None
+    return matrix
 
 
 def by_shape(problem: Any, matrix: Array) -> str:

@@ -169,6 +169,8 @@ def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Ar
 
     Raises `InvalidInputError` for a strategy with another number of cells, or that cannot answer the workload.
     """
+    if not hasattr(problem, "certify") or not hasattr(problem, "basis"):
+        raise InputTypeError(f"problem must be one whose answer is a covariance, got {_kind(problem)}")
     queries = to_dense(validate.matrix(strategy=strategy))
     cells = problem.workload.shape[1]
     if queries.shape[1] != cells:
@@ -176,12 +178,17 @@ def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Ar
         raise InvalidInputError(
             f"strategy must have {cells} columns, one per cell, got {queries.shape[1]}{turned}"
         )
-    solution = np.linalg.pinv(queries)
-    answered = problem.basis @ solution
-    missed = np.linalg.norm(problem.basis - answered @ queries, axis=1)
-    if np.any(missed > 1e-8 * np.linalg.norm(problem.basis, axis=1)):
+    with np.errstate(all="ignore"):
+        answered = problem.basis @ np.linalg.pinv(queries)
+        missed = np.linalg.norm(problem.basis - answered @ queries, axis=1)
+        covariance = np.asarray(answered @ answered.T)
+    if not np.all(missed <= 1e-8 * np.linalg.norm(problem.basis, axis=1)):
         raise InvalidInputError("strategy cannot answer the workload: its rows do not span the workload's")
-    return np.asarray(answered @ answered.T)
+    if not np.all(np.isfinite(covariance)):
+        raise InvalidInputError(
+            "strategy must have entries whose inverses have squares that a double can hold"
+        )
+    return covariance
 
 
 __all__ = ["Judgement", "covariance_of_strategy", "judge"]

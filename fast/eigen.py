@@ -135,6 +135,7 @@ def eigen_design(
     """
     find = _finder(method, group_size, share)
     limits = loop.Limits.validated(tol, MOST_STEPS)
+    validate.boolean(complete=complete)
     if bound_tol is not None:
         bound_tol = validate.positive_number(bound_tol=bound_tol)
     problem = TotalVariance(workload, weights, geometry="dense")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast import reductions
 from dualmech.fast.engine import ascent, loop
@@ -26,16 +27,13 @@ def solve(
         twin = problem.accuracy_first
         answer = solve(twin, limits, method=method, options=options, start=start, orbits=orbits)
         return transfer(answer, problem, problem.feasible(answer.primal), answer.dual)
+    validate.choice((*ascent.METHODS, *published.METHODS), method=method)
     if method in published.METHODS:
         if (name := problem.geometry.name) != "dense":
             raise InvalidInputError(f"method {method!r} is for geometry 'dense', got {name!r}")
         if orbits is not None:
             raise InvalidInputError(f"orbits are for {', '.join(ascent.METHODS)}, not for {method!r}")
         return published.solve(problem, limits, method=method, options=options, start=start)
-    if method not in ascent.METHODS:
-        raise InvalidInputError(
-            f"method must be one of {', '.join((*ascent.METHODS, *published.METHODS))}, got {method!r}"
-        )
     if options is not None:
         raise InvalidInputError(f"options are for {', '.join(published.METHODS)}, not for {method!r}")
     return reductions.solve(problem.geometry, problem, limits, method=method, start=start, orbits=orbits)

@@ -79,7 +79,12 @@ class ChainStage:
 
     def decomposition(self, mechanism: int) -> Decomposition:
         """Return how the mechanism of this index in the chain is made up of what is known here and its residual."""
-        return self.decompositions[mechanism - self.index]
+        offered = validate.index(self.index + len(self.decompositions), mechanism=mechanism)
+        if offered < self.index:
+            raise InvalidInputError(
+                f"mechanism must be {self.index} or a later one at this stage, got {offered}"
+            )
+        return self.decompositions[offered - self.index]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,6 +161,7 @@ class Chain:
           mechanism to end with, `GO_ON` (not after the last stage) or `STOP`;
         - `rng`: a generator or a seed that the noise comes from, by default the operating system's.
         """
+        validate.function(rule=rule)
         data, generator = validate.finite(2, blocks=blocks), validate.generator(rng=rng)
         count, cells = len(self.mechanisms), self.mechanisms[0].query_matrix.shape[1]
         if data.shape[1] != cells:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.adaptive.branching import GO_ON, STOP
 from dualmech.adaptive.chain import Chain
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -115,8 +115,7 @@ class SignalToNoise:
         if fraction > 1:
             raise InvalidInputError(f"share must be more than 0 and at most 1, got {fraction:g}")
         for name, each in {"primary": primary, "secondary": secondary, "common": common}.items():
-            if not isinstance(each, LinearGaussianMechanism):
-                raise InputTypeError(f"{name} must be a LinearGaussianMechanism, got {type(each).__name__}")
+            validate.instance(LinearGaussianMechanism, **{name: each})
         queries = Workload(primary.query_matrix)
         nested = _estimation_matrix("secondary", secondary, queries)
         estimator = _estimation_matrix("common", common, queries)
@@ -227,20 +226,21 @@ class SignalToNoiseRule:
     def __init__(
         self, chain: Chain, share: float, level: float, confidence: float = 3.0, stop: bool = False
     ) -> None:
-        if not isinstance(chain, Chain):
-            raise InputTypeError(f"chain must be a dualmech.Chain, got {type(chain).__name__}")
+        validate.instance(Chain, chain=chain)
+        validate.boolean(stop=stop)
         stages = tuple(
             SignalToNoise(primary, secondary, stage.known, share, level, confidence)
             for primary, secondary, stage in zip(
                 chain.mechanisms, chain.mechanisms[1:], chain.stages, strict=False
             )
         )
-        fields = (chain, stages[0].share, stages[0].level, stages[0].confidence, bool(stop), stages)
+        fields = (chain, stages[0].share, stages[0].level, stages[0].confidence, stop, stages)
         for name, value in zip(self.__dataclass_fields__, fields, strict=True):
             object.__setattr__(self, name, value)
 
     def __call__(self, stage: int, answers: Array) -> npt.NDArray[np.intp]:
         """Return the decisions after a stage, from the answers (n, k) of what is known by then."""
+        validate.index(len(self.stages), stage=stage)
         verdicts = self.stages[stage].choose(answers)
         further = GO_ON if stage < len(self.stages) - 1 else stage + 1
         decisions = np.where(verdicts == Verdict.SECONDARY, further, stage)

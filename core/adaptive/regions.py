@@ -10,7 +10,7 @@ import scipy.linalg
 from scipy.special import chdtri
 
 from dualmech import linalg, validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
 
@@ -70,14 +70,8 @@ class ConfidenceRegion:
         confidence: float = 0.95,
         total: float | None = None,
     ) -> None:
-        if not isinstance(mechanism, LinearGaussianMechanism):
-            raise InputTypeError(
-                f"mechanism must be a LinearGaussianMechanism, got {type(mechanism).__name__}"
-            )
-        rows = len(mechanism.query_matrix)
-        given = validate.finite(1, answer=answer) if rows else np.zeros(0)
-        if given.shape != (rows,):
-            raise InvalidInputError(f"answer must have {rows} entries, one per query, got {len(given)}")
+        rows = len(validate.instance(LinearGaussianMechanism, mechanism=mechanism).query_matrix)
+        given = validate.vector(rows, "query", answer=answer) if rows else np.zeros(0)
         level = validate.probability(confidence=confidence)
         whitened, centre = _whiten(mechanism, given)
         # Without any query there is no ellipsoid; a radius of 1 around the only point there is says the same.
@@ -94,13 +88,10 @@ class ConfidenceRegion:
 
     def contains(self, x: npt.ArrayLike) -> bool:
         """Whether data x (d,) lie in the region."""
-        data = validate.finite(1, x=x)
-        if data.shape != (self.rows.shape[1],):
-            raise InvalidInputError(
-                f"x must have {self.rows.shape[1]} entries, one per cell, got {len(data)}"
-            )
-        distance = self.rows @ data - self.centre
-        within = float(distance @ distance) <= self.squared_radius
+        data = validate.vector(self.rows.shape[1], "cell", x=x)
+        with np.errstate(over="ignore"):
+            distance = self.rows @ data - self.centre
+            within = float(distance @ distance) <= self.squared_radius
         return bool(within and np.all(data >= 0) and data.sum() <= self.most_records)
 
     def chords(self, points: Array, directions: Array) -> tuple[Array, Array]:

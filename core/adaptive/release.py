@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.adaptive.branching import GO_ON, STOP, Guarantee, Measure, Rule, apply_rule, simulate_answers
 from dualmech.adaptive.chain import Chain
-from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
+from dualmech.errors import InvalidInputError, ReleaseOrderError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
 
@@ -89,15 +89,10 @@ class AdaptiveRelease:
         rng: np.random.Generator | int | None = None,
         measure: Measure = simulate_answers,
     ) -> None:
-        if not isinstance(chain, Chain):
-            raise InputTypeError(f"chain must be a dualmech.Chain, got {type(chain).__name__}")
-        data, cells = validate.finite(1, x=x), chain.mechanisms[0].query_matrix.shape[1]
-        if data.shape != (cells,):
-            raise InvalidInputError(f"x must have {cells} entries, one per cell, got {len(data)}")
-        if not callable(measure):
-            raise InputTypeError(f"measure must be callable, got {type(measure).__name__}")
+        cells = validate.instance(Chain, chain=chain).mechanisms[0].query_matrix.shape[1]
+        validate.function(measure=measure)
         self.chain = chain
-        self._data = data
+        self._data = validate.vector(cells, "cell", x=x)
         self._generator = validate.generator(rng=rng)
         self._measure = measure
         self._ran = 0
@@ -152,10 +147,7 @@ class AdaptiveRelease:
         """
         self._check_open("choose")
         count = len(self.chain.mechanisms)
-        if isinstance(index, bool) or not isinstance(index, int | np.integer):
-            raise InputTypeError(f"index must be an integer, got {type(index).__name__}")
-        if not 0 <= index < count:
-            raise InvalidInputError(f"index must be one of 0 to {count - 1}, got {index}")
+        index = validate.index(count, index=index)
         if not self._ran:
             raise ReleaseOrderError("advance before choosing: no stage has run")
         if index < self._ran - 1:
@@ -183,8 +175,7 @@ class AdaptiveRelease:
             Takes a stage and the answers (1, k) of what is known by then; returns one decision, the index of a
             mechanism, `dualmech.decisions.GO_ON` or `dualmech.decisions.STOP`. It may see no data.
         """
-        if not callable(rule):
-            raise InputTypeError(f"rule must be callable, got {type(rule).__name__}")
+        validate.function(rule=rule)
         decision = GO_ON
         while decision == GO_ON:
             answers = self.advance()

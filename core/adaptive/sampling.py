@@ -10,7 +10,7 @@ import scipy.linalg
 
 from dualmech import linalg, validate
 from dualmech.adaptive.regions import ConfidenceRegion
-from dualmech.errors import InputTypeError, InvalidInputError, SamplingWarning
+from dualmech.errors import InvalidInputError, SamplingWarning
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
@@ -18,6 +18,8 @@ FEW = 100.0
 """Effective sample size below which a variance is known to no better than some 15 %, and a warning is given."""
 
 EVERY = 4  # one direction in so many is normal; only those change the number of records
+
+MOST_STEPS = 2**24  # largest number of steps of a walk, which take minutes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,12 +89,12 @@ def hit_and_run(
     >>> samples.variances(dm.Workload([[1, 1, 1], [1, 0, 0]])).round(-1)
     array([ 10., 200.])
     """
-    if not isinstance(region, ConfidenceRegion):
-        raise InputTypeError(f"region must be a ConfidenceRegion, got {type(region).__name__}")
-    walks = validate.size(chains=chains)
-    kept = -(-validate.size(count=count) // walks)
-    stride = validate.size(thin=region.rows.shape[1] if thin is None else thin)
-    ahead = validate.size(burn_in=10 * stride if burn_in is None else burn_in)
+    validate.instance(ConfidenceRegion, region=region)
+    cells = region.rows.shape[1]
+    walks = validate.size(validate.MOST_ITEMS // cells, chains=chains)
+    kept = -(-validate.size(validate.MOST_ITEMS // cells, count=count) // walks)
+    stride = validate.size(MOST_STEPS // kept, thin=cells if thin is None else thin)
+    ahead = validate.size(MOST_STEPS, burn_in=10 * stride if burn_in is None else burn_in)
     generator = validate.generator(rng=rng)
     middle, factor = region.analytic_centre()
     directions = _Directions(factor, _likely_exchanges(region, middle), generator)
@@ -129,6 +131,7 @@ def effective_sizes(draws: Array) -> Array:
     >>> bool(effective_sizes(np.repeat(independent, 10, axis=0))[0] < 6000)
     True
     """
+    draws = validate.finite(3, draws=draws)
     length, walks, _ = draws.shape
     means = draws.mean(axis=0)
     spectrum = np.fft.rfft(draws - means, n=2 * length, axis=0)

@@ -11,7 +11,7 @@ import scipy.linalg
 
 from dualmech import linalg, validate
 from dualmech.adaptive.sampling import Samples
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.answerability import check_comparable
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
@@ -87,6 +87,7 @@ def posterior_variances(
     array([1.  , 0.75])
     """
     check_workload(workload)
+    check_comparable((known,), ("known",))
     cells = known.query_matrix.shape[1]
     if workload.shape[1] != cells:
         raise InvalidInputError(
@@ -129,13 +130,8 @@ def variance_reduction(
     >>> choice.totals.round(1), choice.best
     (array([220.2, 177.8]), 0)
     """
-    if (
-        isinstance(mechanisms, LinearGaussianMechanism)
-        or not isinstance(mechanisms, Sequence)
-        or not mechanisms
-    ):
-        raise InputTypeError("mechanisms must be a sequence of one or more LinearGaussianMechanism")
-    check_comparable((known, *mechanisms))
+    mechanisms = _several(mechanisms)
+    check_comparable((known, *mechanisms), ("known", *(f"mechanisms[{i}]" for i in range(len(mechanisms)))))
     own = [Workload(mechanism.query_matrix) for mechanism in mechanisms]
     for index, mechanism in enumerate(mechanisms):
         if not known.is_answerable_from(mechanism):
@@ -167,11 +163,21 @@ def sampled_reduction(mechanisms: Sequence[LinearGaussianMechanism], samples: Sa
     >>> sampled_reduction([total, cells], samples).best
     1
     """
+    mechanisms = _several(mechanisms)
+    validate.instance(Samples, samples=samples)
+    check_comparable(mechanisms)
     own = [Workload(mechanism.query_matrix) for mechanism in mechanisms]
     return VarianceReduction(
         tuple(samples.variances(queries) for queries in own),
         tuple(mechanism.variances(queries) for queries, mechanism in zip(own, mechanisms, strict=True)),
     )
+
+
+def _several(mechanisms: Sequence[LinearGaussianMechanism]) -> tuple[LinearGaussianMechanism, ...]:
+    given = validate.sequence(mechanisms=mechanisms)
+    if not given:
+        raise InvalidInputError("mechanisms must be one or more, got none")
+    return given
 
 
 def _flat_variances(workload: Workload, known: LinearGaussianMechanism) -> Array:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from pathlib import PurePath
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import DualmechError, FileFormatError, InputTypeError, InvalidInputError
+from dualmech.errors import DualmechError, FileFormatError, InvalidInputError
 from dualmech.files import csv
 from dualmech.files.archives import (
     Arrays,
@@ -32,7 +31,7 @@ from dualmech.files.archives import (
 from dualmech.files.atomic import atomic_folder, atomic_write, check_writable
 from dualmech.files.domains import domain_arrays, domain_from_arrays
 from dualmech.files.matrixmarket import format_matrix_market, read_matrix_market
-from dualmech.files.reading import FilePath, decoding_errors, errors_naming, opened
+from dualmech.files.reading import FilePath, check_path, decoding_errors, errors_naming, opened
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 
@@ -125,6 +124,7 @@ def read_vector(path: FilePath, name: str) -> Array:
     of finite numbers.
     Returns an array (n,): finite numbers. A ``.npy`` or ``.npz`` array of shape (n, 1) is taken as a column.
     """
+    validate.text(name=name)
     with errors_naming(path):
         suffix = _suffix(path, SUFFIXES[:3])
         table = csv.read_table(path) if suffix == ".csv" else None
@@ -159,6 +159,7 @@ def read_by_name(path: FilePath, name: str) -> dict[str, float]:
     >>> dm.FitnessForUse(dm.workloads.prefix(2), targets).targets
     array([1., 4.])
     """
+    validate.text(name=name)
     _suffix(path, SUFFIXES[:1])
     with errors_naming(path):
         lines = csv.read_named(path)
@@ -180,6 +181,7 @@ def read_matrix(path: FilePath, name: str) -> Array:
     finite numbers.
     Returns an array (rows, columns): finite numbers.
     """
+    validate.text(name=name)
     with errors_naming(path):
         return validate.finite(2, **{name: _read_array(path, name, _suffix(path))})
 
@@ -193,7 +195,7 @@ def workload_arrays(workload: Workload) -> Arrays:
     >>> sorted(dm.files.workload_arrays(dm.workloads.total(2)))
     ['workload_groups', 'workload_matrix', 'workload_names', 'workload_shape']
     """
-    matrix = workload.matrix
+    matrix = check_workload(workload).matrix
     arrays: Arrays = {"shape": np.array(workload.shape, dtype=np.int64)}
     if sp.issparse(matrix):
         arrays |= {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
@@ -291,8 +293,7 @@ def _read_array(path: FilePath, name: str, suffix: str) -> npt.NDArray[Any]:
 
 
 def _suffix(path: FilePath, allowed: Sequence[str] = SUFFIXES) -> str:
-    if not isinstance(path, str | PathLike):
-        raise InputTypeError(f"path must be a text or a path, got {type(path).__name__}")
+    check_path(path)
     suffix = PurePath(path).suffix.lower()
     if suffix not in allowed:
         endings = " or ".join(filter(None, [", ".join(allowed[:-1]), allowed[-1]]))

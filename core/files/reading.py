@@ -32,6 +32,9 @@ def errors_naming(path: FilePath) -> Iterator[None]:
 
     Raises `FileFormatError` in place of any `OSError` or `DualmechError`.
     """
+    check_path(path)
+    if "\0" in str(path):
+        raise FileFormatError(f"{str(path)!r}: cannot be read: embedded null byte")
     try:
         yield
     except FileFormatError:

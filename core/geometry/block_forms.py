@@ -29,7 +29,7 @@ class BlockPoint:
 
     def scaled(self, factor: float) -> BlockPoint:
         """Return the noise times a number, kept symmetric; by nothing else than a positive one."""
-        if not (np.isfinite(factor) and factor > 0):
+        if not (np.isfinite(validate.real(factor=factor)) and factor > 0):
             return self
         return BlockPoint(
             self.levels * factor, tuple((each + each.T) / 2 * factor for each in self.covariances)
@@ -122,8 +122,7 @@ def as_block_point(blocks: Any, primal: Any) -> BlockPoint:
         primal = BlockPoint(primal)
     if not isinstance(primal.covariances, Sequence):
         raise InputTypeError(f"covariances must be a tuple, got {type(primal.covariances).__name__}")
-    none = not np.size(primal.levels)
-    levels = np.zeros(0) if none else validate.numeric(1, levels=primal.levels)
+    levels = np.zeros(0) if validate.is_empty(primal.levels) else validate.numeric(1, levels=primal.levels)
     if len(levels) != len(blocks.keys):
         raise InvalidInputError(
             f"levels must be {len(blocks.keys)}, one per block of one coordinate, got {len(levels)}"

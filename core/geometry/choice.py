@@ -176,7 +176,7 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
 
 def tabular(workload: Workload) -> MarginalWorkload | UnionWorkload:
     """Return a workload as tables; refuse what keeps no structure."""
-    found: MarginalWorkload | UnionWorkload | None = workload.tabular()
+    found: MarginalWorkload | UnionWorkload | None = validate.instance(Workload, workload=workload).tabular()
     if found is None:
         raise InvalidInputError(
             "geometry 'blocks' takes workloads that keep their structure, as those of dualmech.workloads.union, "

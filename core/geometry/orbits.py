@@ -79,13 +79,10 @@ class Orbits:
                 _labels("neighbours", permutations.neighbours, count),
                 _labels("queries", permutations.queries, queries),
             )
-        if isinstance(permutations, str) or not isinstance(permutations, Iterable):
-            raise InputTypeError(
-                f"orbits must be permutations of the cells, got {type(permutations).__name__}"
-            )
+        several = validate.sequence(orbits=permutations)
         numbers = problem.weights if hasattr(problem, "weights") else problem.targets
         moves, links = [], []
-        for index, given in enumerate(permutations):
+        for index, given in enumerate(several):
             order = _permutation(given, index, cells)
             links.append(
                 _images(problem.workload.matrix, order, numbers, f"orbits[{index}]", _query(problem))

@@ -25,7 +25,7 @@ from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
-from dualmech.workloads.domain import Domain, count_text
+from dualmech.workloads.domain import Domain, are_positions, count_text
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.marginals import MarginalWorkload
 
@@ -108,8 +108,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             )
         count, sizes, levels = len(domain.names), domain.shape, {}
         for axes, level in noise.items():
-            whole = isinstance(axes, tuple) and all(isinstance(axis, int) for axis in axes)
-            if not whole or list(axes) != sorted(set(axes)) or not all(0 <= axis < count for axis in axes):
+            if not are_positions(axes, count):
                 raise InvalidInputError(
                     f"noise must be given for increasing positions below {count}, got {axes}"
                 )

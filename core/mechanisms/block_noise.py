@@ -171,7 +171,7 @@ class BlockNoise:
 
         With `first`, `second`, the factors f_i; an attribute that is not named has the factor 1 for all its values.
         """
-        return self._covariance(self._look(first), self._look(second))
+        return self._covariance(self._look(first, "first"), self._look(second, "second"))
 
     def _table(self, asked: str | Iterable[str]) -> Table:
         """Return a table of the union by name, or a marginal table by its attributes."""
@@ -229,9 +229,9 @@ class BlockNoise:
             found[orbits] += np.einsum("jk,jk->j", moved @ piece.covariance, moved) / piece.copies
         return found
 
-    def _look(self, query: Mapping[str, npt.ArrayLike]) -> Look:
+    def _look(self, query: Mapping[str, npt.ArrayLike], argument: str = "query") -> Look:
         """Return what a query is made of; refuse it where a part is not measured."""
-        factors = components.factors_of(self.domain, query)
+        factors = components.factors_of(self.domain, query, argument)
         look = {axis: components.of_query(self.symmetries[axis], factor) for axis, factor in factors.items()}
         shown = self._shown(sorted(look))
         for key in self._sought(look):

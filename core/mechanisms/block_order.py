@@ -21,7 +21,7 @@ from dualmech.mechanisms.answerability import TOLERANCE, Answerability
 from dualmech.mechanisms.block_tables import BlockTables
 from dualmech.mechanisms.decomposition import NOTHING_LEFT
 from dualmech.mechanisms.pieces import Piece, axes_of
-from dualmech.mechanisms.records import Tables
+from dualmech.mechanisms.records import Tables, check_tables
 from dualmech.validate import Array
 from dualmech.workloads.lattice import Axes
 
@@ -83,7 +83,7 @@ class OrderedBlocks(BlockTables):
         >>> better.residual(noisy).noise      # 1 / (1/1 - 1/2)
         {(): 2.0}
         """
-        own, known = _levels([self, common])
+        own, known = _levels([self, common], "common")
         excess, worst = _excess(known, own)
         if excess > validate.positive_number(tol=tol) and worst is not None:
             raise InvalidInputError(
@@ -102,7 +102,7 @@ class OrderedBlocks(BlockTables):
 
         The answer has the least relative excess that would do, and the attributes of the block where it is worst.
         """
-        excess, worst = _excess(*_levels([self, other]))
+        excess, worst = _excess(*_levels([self, other], "other"))
         if excess <= validate.positive_number(tol=tol) or worst is None:
             return Answerability(True, excess)
         names = tuple(self.domain.names[axis] for axis in axes_of(worst))
@@ -126,7 +126,11 @@ class OrderedBlocks(BlockTables):
         >>> first.combine({(): np.array(10.0)}, (second, {(): np.array(14.0)}))[()]
         array(11.)
         """
-        parts = [(self, measured), *others]
+        parts = [(self, check_tables(measured=measured))]
+        for index, each in enumerate(others):
+            if len(pair := validate.sequence(**{f"others[{index}]": each})) != 2:
+                raise InvalidInputError(f"others[{index}] must be a mechanism and what it measured")
+            parts.append((pair[0], check_tables(**{f"others[{index}]": pair[1]})))
         levels = _levels([each for each, _ in parts])
         combined: dict[Axes, Array] = {}
         for key, level in _combined_levels(levels).items():
@@ -156,26 +160,22 @@ def same_symmetry(first: Sequence[AttributeSymmetry], second: Sequence[Attribute
     )
 
 
-def _levels(mechanisms: Sequence[Any]) -> list[dict[Key, float]]:
+def _levels(mechanisms: Sequence[Any], name: str = "others") -> list[dict[Key, float]]:
     """Return the noise of each mechanism, one number per block; refuse those that have no such numbers in common."""
     found = []
-    for index, each in enumerate(mechanisms):
+    for each in mechanisms:
         if not isinstance(each, BlockTables):
-            raise InputTypeError(f"mechanisms[{index}] must be a BlockMechanism, got {type(each).__name__}")
+            raise InputTypeError(f"{name} must be a BlockMechanism, got {type(each).__name__}")
         if each.domain != mechanisms[0].domain or not same_symmetry(
             each.symmetries, mechanisms[0].symmetries
         ):
-            raise InvalidInputError(
-                f"mechanisms must be on the same domain and blocks, mechanisms[{index}] is on others"
-            )
+            raise InvalidInputError(f"{name} must be mechanisms on the same domain and blocks")
         if each.neighbours != mechanisms[0].neighbours:
-            raise InvalidInputError(
-                f"mechanisms must have the same neighbours, mechanisms[{index}] has others than mechanisms[0]"
-            )
+            raise InvalidInputError(f"{name} must be mechanisms with the same neighbours")
         large = next((key for key, piece in each.pieces.items() if piece.moves.size > 1), None)
         if large is not None:
             raise InvalidInputError(
-                f"mechanisms must have blocks of one coordinate, {each._named(large)} of mechanisms[{index}] have more"
+                f"{name} must be mechanisms with blocks of one coordinate, {each._named(large)} have more"
             )
         found.append({key: float(piece.covariance[0, 0]) for key, piece in each.pieces.items()})
     return found

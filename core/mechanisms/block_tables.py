@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.geometry.block_rows import Key
 from dualmech.mechanisms import components, records
 from dualmech.mechanisms import sampler as draws
 from dualmech.mechanisms.block_noise import BlockNoise
 from dualmech.mechanisms.pieces import Piece, axes_of
-from dualmech.mechanisms.records import Tables, marginal_of
+from dualmech.mechanisms.records import Tables, check_tables, marginal_of
 from dualmech.mechanisms.sampler import Sampler
 from dualmech.validate import Array
 from dualmech.workloads.circular import CircularWorkload
@@ -70,7 +70,7 @@ class BlockTables(BlockNoise):
         >>> silent[()], silent[0,]
         (array(50.), array([ 5., -5.]))
         """
-        given, draw = _check_mapping(tables=tables), draws.gaussian(rng) if sampler is None else sampler
+        given, draw = check_tables(tables=tables), draws.gaussian(rng) if sampler is None else sampler
         measured: dict[Axes, Array] = {}
         for (key_axes, classed), keys in self._blocks_by_view().items():
             if not self.wide and not any(self.symmetries[axis].turning for axis in key_axes):
@@ -106,7 +106,7 @@ class BlockTables(BlockNoise):
         - `measured`: what `measure` returned;
         - `table`: as `variance` takes it.
         """
-        given, asked = _check_mapping(measured=measured), self._few(self._table(table))
+        given, asked = check_tables(measured=measured), self._few(self._table(table))
         self._countable(asked.axes)
         estimate = np.zeros(tuple(self.domain.shape[axis] for axis in asked.axes))
         for key_axes in dict.fromkeys(map(axes_of, self._rows(asked)[1])):
@@ -213,12 +213,3 @@ def _centred(table: Array) -> Array:
     for axis in range(table.ndim):
         table = table - table.mean(axis=axis, keepdims=True)
     return np.asarray(table)
-
-
-def _check_mapping(**named: object) -> Any:
-    ((name, given),) = named.items()
-    if not isinstance(given, Mapping) or not all(isinstance(key, tuple) for key in given):
-        raise InputTypeError(
-            f"{name} must map tuples of attribute positions, such as (0, 2), to arrays, got {type(given).__name__}"
-        )
-    return given

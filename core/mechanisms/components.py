@@ -15,7 +15,6 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.linalg import EPS
 from dualmech.validate import Array
@@ -133,16 +132,13 @@ def _units(symmetry: AttributeSymmetry) -> Array:
     return units
 
 
-def factors_of(domain: Domain, query: Mapping[str, npt.ArrayLike]) -> dict[int, Array]:
+def factors_of(
+    domain: Domain, query: Mapping[str, npt.ArrayLike], argument: str = "query"
+) -> dict[int, Array]:
     """Return the factors of a product query by the positions of their attributes."""
-    if not isinstance(query, Mapping):
-        raise InputTypeError(f"query must map attributes to factors, got {type(query).__name__}")
+    validate.mapping("attributes to factors", **{argument: query})
     factors = {}
     for name, factor in query.items():
         (axis,) = domain.axes([name])
-        factors[axis] = validate.finite(1, **{f"query[{name!r}]": factor})
-        if len(factors[axis]) != domain.shape[axis]:
-            raise InvalidInputError(
-                f"query[{name!r}] must have {domain.shape[axis]} entries, got {len(factors[axis])}"
-            )
+        factors[axis] = validate.vector(domain.shape[axis], "value", **{f"{argument}[{name!r}]": factor})
     return factors

@@ -70,7 +70,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         """
         if not isinstance(geometry, Dense):
             raise InvalidInputError(
-                f"a LinearGaussianMechanism answers geometry 'dense', got {geometry.name!r}"
+                f"a mechanism on rows answers problems on geometry 'dense', got {getattr(geometry, 'name', geometry)!r}"
             )
         return self.covariance(Workload(geometry.basis))
 
@@ -105,6 +105,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
     def rebase(self, query_matrix: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the same mechanism stated on other rows with the same span (Theorem 2)."""
         other, cells = validate.finite(2, query_matrix=query_matrix), self.query_matrix.shape[1]
+        validate.moderate(query_matrix=other)
         if other.shape != (self.rank, cells) or linalg.rank(other) < len(other):
             raise InvalidInputError(
                 f"query_matrix must have {self.rank} independent rows of {cells} cells, got shape {other.shape}"

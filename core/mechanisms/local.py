@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dualmech import files, validate
 from dualmech.display import Displayed
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.geometry.local.strategies import (
     as_epsilon,
     as_prior,
@@ -28,6 +28,7 @@ NORMALISED_VARIANCE = 0.01
 """The paper's variance for each query and user at which sample complexity is counted, α."""
 
 
+MOST_QUERIES = 2**53  # queries whose number a double still holds
 MOST_USERS = 2.0**53  # users of one type whose number a double still holds
 
 
@@ -135,8 +136,8 @@ class LocalMechanism(Displayed):
         ``max_u T_u / (p α)``; with `average` the mean over the user types instead. p is the number of `queries`, by
         default of the workload's rows; name it where these are a root of the Gram matrix of more.
         """
-        count = self.workload.shape[0] if queries is None else validate.size(queries=queries)
-        spread = self.worst_variance() if not average else self.average_variance()
+        count = self.workload.shape[0] if queries is None else validate.size(MOST_QUERIES, queries=queries)
+        spread = self.average_variance() if validate.boolean(average=average) else self.worst_variance()
         return spread / (count * validate.positive_number(alpha=alpha))
 
     def respond(self, user: int, rng: np.random.Generator | int | None = None) -> int:
@@ -145,10 +146,7 @@ class LocalMechanism(Displayed):
         Raises `InvalidInputError` or `InputTypeError` for no such type.
         """
         size = self.strategy.shape[1]
-        if isinstance(user, bool) or not isinstance(user, int | np.integer):
-            raise InputTypeError(f"user must be a type from 0 to {size - 1}, got {type(user).__name__}")
-        if not 0 <= user < size:
-            raise InvalidInputError(f"user must be a type from 0 to {size - 1}, got {user}")
+        user = validate.index(size, user=user)
         generator = validate.generator(rng=rng)
         return int(generator.choice(len(self.strategy), p=_probabilities(self.strategy[:, user])))
 

@@ -113,6 +113,7 @@ class NoisyQueries:
         queries, noise = _matrices(query_matrix, covariance)
         if neighbours is not None:
             neighbours = validate.matrix(neighbours=neighbours)
+            validate.moderate(neighbours=neighbours)
             if neighbours.shape[0] != queries.shape[1]:
                 raise InvalidInputError(
                     f"neighbours must have {queries.shape[1]} rows, one per cell, got {neighbours.shape[0]}"
@@ -266,10 +267,16 @@ class NoisyQueries:
 
 def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[Array, Array]:
     """Return both matrices, checked; no rows at all are those of the mechanism that releases nothing."""
-    given = np.shape(query_matrix)
-    if len(given) == 2 and given[0] == 0 and given[1] > 0 and np.size(covariance) == 0:
+    given = getattr(query_matrix, "shape", None)
+    if (
+        isinstance(given, tuple)
+        and len(given) == 2
+        and given[0] == 0 < given[1]
+        and validate.is_empty(covariance)
+    ):
         return validate.read_only(np.zeros(given)), validate.read_only(np.zeros((0, 0)))
     queries = validate.finite(2, query_matrix=query_matrix)
+    validate.moderate(query_matrix=queries)
     noise = validate.symmetric(covariance=covariance)
     if not np.all(np.any(queries, axis=1)):
         first = int(np.flatnonzero(~np.any(queries, axis=1))[0])

@@ -20,6 +20,8 @@ from dualmech.workloads.domain import Domain
 from dualmech.workloads.frames import column_names
 from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
 
+__all__ = ["count"]
+
 BATCH = 256  # records that are read at a time: so few that hardly any lives to see a garbage collection
 CHUNK = 65536  # records that are counted at a time, and distinct texts that are remembered
 LARGEST_CODE = 2**53 - 1  # largest whole number up to which a double holds all
@@ -106,6 +108,15 @@ def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
     if table.shape != shape:
         raise InvalidInputError(f"tables[{best}] must have shape {shape}, got {table.shape}")
     return np.asarray(table.sum(axis=tuple(i for i, axis in enumerate(best) if axis not in axes)))
+
+
+def check_tables(**named: object) -> Any:
+    """Return tables by the positions of their attributes; what maps nothing, or other keys, is refused."""
+    ((name, given),) = named.items()
+    found = validate.mapping("tuples of attribute positions, such as (0, 2), to arrays", **named)
+    if not all(isinstance(key, tuple) for key in found):
+        raise InputTypeError(f"{name} must map tuples of attribute positions, such as (0, 2), to arrays")
+    return given
 
 
 def maximal_sets(chosen: Iterable[Axes]) -> list[Axes]:

@@ -15,7 +15,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.split import Split, SplitPoint
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.mechanisms.records import Tables, marginal_of
+from dualmech.mechanisms.records import Tables, check_tables, marginal_of
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_NAMES, Workload
 from dualmech.workloads.domain import count_text
@@ -59,7 +59,7 @@ class SplitMechanism(GaussianPrivacy):
                 f"workload must be made by dualmech.workloads.query_tables, got {type(workload).__name__}"
             )
         geometry = Split(workload)
-        point = geometry.point(SplitPoint(tuple(cast(Any, shapes)), cast(Any, noise)))
+        point = geometry.point(SplitPoint(validate.sequence(shapes=shapes), cast(Any, noise)))
         levels, parts = validate.positive(1, noise=point.levels), geometry.parts(point.shapes)
         if parts is None:
             raise InvalidInputError("shapes must be positive definite covariances")
@@ -135,6 +135,7 @@ class SplitMechanism(GaussianPrivacy):
           ``workload.tables``);
         - `rng`: a generator or a seed that the noise comes from, by default the operating system's.
         """
+        check_tables(tables=tables)
         generator, domain = validate.generator(rng=rng), self.workload.tables.domain
         assert domain is not None
         measured = {}
@@ -150,12 +151,16 @@ class SplitMechanism(GaussianPrivacy):
 
     def recombine(self, residuals: Tables, attributes: Iterable[str]) -> Array:
         """Return the unbiased estimate of a query table from noisy residuals."""
-        axes = self._axes(attributes)
+        axes, given = self._axes(attributes), check_tables(residuals=residuals)
         answers = np.zeros(self.workload.table_shape(axes))
         for part in self._measured_subsets(axes):
-            inside = linalg.apply_along_axes(
-                [self.workload.matrix_of(axis) for axis in part], residuals[part]
-            )
+            name, shape = f"residuals[{part}]", tuple(self.workload.sizes[axis] for axis in part)
+            if part not in given:
+                raise InvalidInputError(f"residuals must hold {name}, of shape {shape}")
+            own = validate.finite(**{name: given[part]})
+            if own.shape != shape:
+                raise InvalidInputError(f"{name} must have shape {shape}, got {own.shape}")
+            inside = linalg.apply_along_axes([self.workload.matrix_of(axis) for axis in part], own)
             spread = tuple(slice(None) if axis in part else None for axis in axes)
             means = [
                 np.ones(1) if axis in part else self.workload.matrix_of(axis) @ self.parts[axis].means

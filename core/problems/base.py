@@ -55,6 +55,7 @@ class Problem(Displayed, Generic[Dual, Made]):
 
     def loose(self, primal: Any, slack: float) -> Index:
         """Return no query: none has a target of its own that it could fall short of."""
+        validate.nonnegative_number(slack=slack)
         return np.zeros(0, dtype=np.intp)
 
     def exceeded(self, primal: Any) -> tuple[str, ...]:
@@ -117,7 +118,7 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         """The geometry, where it is dense; refused by name where it is another."""
         if not isinstance(self.geometry, Dense):
             raise InvalidInputError(
-                f"this takes a {type(self).__name__} with geometry 'dense', got {self.geometry.name!r}"
+                f"problem must be a {type(self).__name__} on geometry 'dense', got {self.geometry.name!r}"
             )
         return self.geometry
 
@@ -172,8 +173,9 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
 
     def binding(self, primal: Any, slack: float) -> Index:
         """Return the neighbours, or orbits of them, whose cost is within `slack`, relative, of the largest."""
+        within = validate.nonnegative_number(slack=slack)
         forms = self.geometry.forms(self.geometry.point(primal))
-        return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(slack)
+        return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(within)
 
     def same_as(self, other: Any) -> bool:
         """Whether another problem asks the same, on whatever geometry."""
@@ -196,10 +198,12 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
 
     def with_bases(self, bases: Sequence[Any]) -> Any:
         """Return the same problem on a product whose dense factors stand on given bases, None for their own."""
-        held = getattr(self, self.numbers)
+        held, given = getattr(self, self.numbers), validate.sequence(bases=bases)
+        if len(given) != len(held):
+            raise InvalidInputError(f"bases must be {len(held)}, one per factor, got {len(given)}")
         known: dict[Any, Geometry] = {}
         factors = []
-        for each, basis, own in zip(self.factors, bases, held, strict=True):
+        for each, basis, own in zip(self.factors, given, held, strict=True):
             key = id(each), id(basis)
             if key not in known:
                 moved = each if basis is None else each._on(each.workload, own, None, basis=basis)
@@ -269,4 +273,4 @@ def _covariance(name: str, given: Any) -> Array:
 
 def share_of(problem: OnGeometry, tol: float) -> float:
     """Return the gap to prove of each factor of a product, so that theirs make up `tol`."""
-    return math.expm1(math.log1p(tol) / len(problem.geometry.factors))
+    return math.expm1(math.log1p(validate.positive_number(tol=tol)) / len(problem.geometry.factors))

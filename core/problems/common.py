@@ -160,7 +160,7 @@ class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
             raise InvalidInputError(
                 f"the rival must answer all {len(self.basis)} queries that the mechanisms have in common"
             )
-        return validate.symmetric(covariance=given) if np.size(given) else np.zeros((0, 0))
+        return np.zeros((0, 0)) if validate.is_empty(given) else validate.symmetric(covariance=given)
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of this covariance to B x."""
@@ -198,7 +198,7 @@ class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
                 f"it exceeds that one's cost by {max(violation):.3g}, relative"
             )
         improvement = loewner.improvement(self.bounds, covariance)
-        return Maximality(improvement, improvement <= tol)
+        return Maximality(improvement, improvement <= validate.positive_number(tol=tol))
 
     def covariance_from(self, mechanism: NoisyQueries) -> Array | None:
         """Return the covariance with which any mechanism answers B x; None where it leaves part of B x out.
@@ -206,7 +206,7 @@ class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
         Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers what is not in all row
         spaces, or on other cells or neighbours.
         """
-        check_comparable((self.mechanisms[0], mechanism), ("mechanisms[0]", "the rival"))
+        check_comparable((self.mechanisms[0], mechanism), ("mechanisms[0]", "mechanism"))
         theirs = mechanism.standard_form.queries
         shared = intersection([self.basis, theirs]) if len(theirs) and len(self.basis) else None
         if len(theirs) and (shared is None or len(shared.rows) < len(theirs)):
@@ -227,7 +227,8 @@ class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the neighbours whose cost under the common mechanism is within `slack`, relative, of the largest."""
         profile = self.mechanism(primal).profile
-        return np.flatnonzero((profile >= (1 - slack) * profile.max()) & np.isfinite(profile.max()))
+        within = 1 - validate.nonnegative_number(slack=slack)
+        return np.flatnonzero((profile >= within * profile.max()) & np.isfinite(profile.max()))
 
     def _covariance(self, primal: npt.ArrayLike) -> Array | None:
         """Return the covariance, symmetrised; None where it is not finite."""

@@ -136,8 +136,9 @@ class FitnessForUse(OnGeometry[FitnessDual]):
 
     def loose(self, primal: Any, slack: float) -> Index:
         """Return the queries, or tables, whose variance is below their target by more than `slack`, relative."""
+        below = validate.nonnegative_number(slack=slack)
         forms = self.geometry.forms(self.geometry.point(primal))
-        return np.zeros(0, dtype=np.intp) if forms is None else forms.loose(self.targets, slack)
+        return np.zeros(0, dtype=np.intp) if forms is None else forms.loose(self.targets, below)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -229,10 +230,11 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
 
     def loose(self, primal: Any, slack: float) -> Index:
         """Return the queries, or tables, below the common factor on their target by more than `slack`, relative."""
+        below = validate.nonnegative_number(slack=slack)
         forms = self.geometry.forms(self.geometry.point(primal))
         if forms is None:
             return np.zeros(0, dtype=np.intp)
-        return forms.loose(scaled_numbers(self.targets, forms.excess(self.targets)[0]), slack)
+        return forms.loose(scaled_numbers(self.targets, forms.excess(self.targets)[0]), below)
 
 
 def scale_to_cost(geometry: Geometry, point: Any, cost: float) -> Any:

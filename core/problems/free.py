@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.dense import changes_between
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -53,7 +54,9 @@ def extra_for_free(
     >>> round(extra.objective, 6)
     1.0
     """
-    left = mechanism.free_budget(alpha)
+    if alpha is not None:
+        validate.moderate(alpha=validate.positive_number(alpha=alpha))
+    left = validate.instance(LinearGaussianMechanism, mechanism=mechanism).free_budget(alpha)
     mechanism.check_cells(workload)
     allowed = float((mechanism.profile + left).max())
     cells = sp.eye_array(len(left), format="csc")

@@ -54,7 +54,7 @@ def compare_privacy(a: Profiled, b: Profiled, tol: float = 1e-9) -> int:
     first, second = np.sort(_profile("a", a))[::-1], np.sort(_profile("b", b))[::-1]
     if first.shape != second.shape:
         raise InvalidInputError(
-            f"profiles must have the same length, got {len(first)} and {len(second)} pairs of neighbours"
+            f"a and b must be profiles of the same length, got {len(first)} and {len(second)} pairs of neighbours"
         )
     with np.errstate(invalid="ignore"):
         apart = np.abs(first - second) > margin * np.maximum(first, second)

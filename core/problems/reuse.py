@@ -250,13 +250,15 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
 
         They sum to less than 1: the rest of the cost is due to the release and cannot be recovered.
         """
-        bill = np.asarray(dual.query_weights) * self.targets
-        total = bill.sum() + np.trace(dual.release_weights)
+        _, weights, release_weights = self._weights(dual)
+        bill = weights * self.targets
+        total = bill.sum() + np.trace(release_weights)
         return np.asarray(bill / total) if total > 0 else np.zeros_like(bill)
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the neighbours whose cost is within `slack`, relative, of the largest."""
-        return self._sides(primal).binding(slack)
+        within = validate.nonnegative_number(slack=slack)
+        return self._sides(primal).binding(within)
 
     def exceeded(self, primal: npt.ArrayLike) -> tuple[str, ...]:
         """Say which queries exceed their targets most, and whether the release does not follow."""
@@ -268,7 +270,8 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
 
     def loose(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the queries whose variance is below their target by more than `slack`, relative."""
-        return np.flatnonzero(self._sides(primal).ratios[: len(self.targets)] < 1 - slack)
+        below = validate.nonnegative_number(slack=slack)
+        return np.flatnonzero(self._sides(primal).ratios[: len(self.targets)] < 1 - below)
 
     def _sides(self, primal: npt.ArrayLike) -> Sides:
         """Evaluate all constraints; the last ratio is the largest eigenvalue of ``K Σ K'``."""
@@ -297,7 +300,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         except (TypeError, ValueError) as error:
             raise InputTypeError("dual must hold weights on neighbours, queries and the release") from error
         size = len(self.release)
-        if size or np.size(last):
+        if size or not validate.is_empty(last):
             last = validate.numeric(2, **{"dual weights on the release": last})
         if np.shape(last) != (size, size):
             raise InvalidInputError(

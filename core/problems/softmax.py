@@ -194,8 +194,9 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the neighbours whose cost is within `slack`, relative, of the largest."""
+        within = validate.nonnegative_number(slack=slack)
         forms = self.geometry.forms(self.geometry.point(primal))
-        return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(slack)
+        return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(within)
 
     def _value(self, forms: DenseForms) -> tuple[float, float]:
         """Return F and its rounding, relative.

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from dualmech import linalg
+from dualmech import linalg, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.base import FitnessDual, valid_weights
+from dualmech.geometry.base import FitnessDual, shares, valid_weights
 from dualmech.geometry.dense_forms import evaluate
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.validate import Array
@@ -82,14 +82,12 @@ class RefinementStage:
         neighbours: Indices | None = None,
         queries: Indices | None = None,
     ) -> None:
-        settled, open = np.asarray(settled, dtype=np.float64), np.asarray(open, dtype=np.float64)
-        geometry = problem.geometry
-        if not settled.ndim == open.ndim == 2 or not len(settled) == len(open) == geometry.rank:
-            raise InvalidInputError(
-                f"settled and open must have {geometry.rank} rows, one per row of the basis, "
-                f"got shapes {settled.shape} and {open.shape}"
-            )
+        geometry = validate.instance(FitnessForUse, problem=problem).dense
+        settled = _directions(geometry.rank, settled=settled)
+        open = _directions(geometry.rank, open=open)
         directions, count = np.hstack([settled, open]), settled.shape[1]
+        if linalg.rank(directions.T) < directions.shape[1]:
+            raise InvalidInputError("settled and open must be independent directions")
         frame = _Frame(directions)
         coordinates = frame.coordinates(geometry.moves)
         coefficients = geometry.representation @ directions
@@ -98,12 +96,8 @@ class RefinementStage:
             neighbours = np.flatnonzero(np.abs(geometry.moves).max(axis=0))
         if queries is None:
             queries = np.setdiff1d(np.arange(len(rows)), geometry.free_queries)
-        for name, chosen, size in (
-            ("neighbours", neighbours, moves.shape[1]),
-            ("queries", queries, len(rows)),
-        ):
-            if not np.isin(chosen, np.arange(size)).all():
-                raise InvalidInputError(f"{name} must be indices from 0 to {size - 1}, got {chosen}")
+        neighbours = validate.indices(moves.shape[1], neighbours=neighbours)
+        queries = validate.indices(len(rows), queries=queries)
         for name, value in {
             "problem": problem,
             "settled": settled,
@@ -130,7 +124,11 @@ class RefinementStage:
 
     def covariance(self, inner: Array | None = None) -> Array:
         """Return ``S S' + O M O'`` (k, k); by default with M = I, the optimum of the stage before."""
-        free = self.open @ self.open.T if inner is None else self.open @ inner @ self.open.T
+        size = self.open.shape[1]
+        given = np.eye(size) if inner is None else validate.finite(2, inner=inner)
+        if given.shape != (size, size):
+            raise InvalidInputError(f"inner must have shape ({size}, {size}), got {given.shape}")
+        free = self.open @ given @ self.open.T
         product = self.settled @ self.settled.T + free
         return np.asarray((product + product.T) / 2)
 
@@ -155,14 +153,14 @@ class RefinementStage:
 
     def prices(self, dual: FitnessDual) -> Array:
         """Return each query's share of the bill of this stage (m,): ``μ_j (c_j - a_j)``, normalised."""
-        bill = np.asarray(dual.query_weights) * np.maximum(self.slack, 0.0)
-        total = bill.sum()
-        return np.asarray(bill / total) if total > 0 else np.zeros_like(bill)
+        weights: Array = self.problem.geometry.weights(dual)[1]
+        return shares(weights * np.maximum(self.slack, 0.0))
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> Indices:
         """Return the open neighbours whose cost is within `slack`, relative, of the largest among them."""
+        within = 1 - validate.nonnegative_number(slack=slack)
         profile = evaluate(self.problem, primal).profile[self.neighbours]
-        return np.asarray(self.neighbours[profile >= (1 - slack) * profile.max()])
+        return np.asarray(self.neighbours[profile >= within * profile.max(initial=0.0)])
 
     def spread(self, neighbour_shares: Array, query_shares: Array) -> FitnessDual:
         """Return weights over all from shares of the open ones; a query's share is ``μ_j (c_j - a_j)``."""
@@ -227,6 +225,20 @@ class _Frame:
         """Return the condition number of the scaled directions."""
         values = linalg.singular_values(self.triangle)
         return float(values[0] / values[-1])
+
+
+def _directions(rank: int, **named: npt.ArrayLike) -> Array:
+    """Return finite directions (rank, n), of which there may be none."""
+    ((name, given),) = named.items()
+    if getattr(given, "shape", None) == (rank, 0):
+        return np.zeros((rank, 0))
+    found = validate.finite(2, **named)
+    validate.moderate(**named)
+    if len(found) != rank:
+        raise InvalidInputError(
+            f"{name} must have {rank} rows, one per row of the basis, got shape {found.shape}"
+        )
+    return found
 
 
 def relative(part: Array, whole: Array) -> Array:

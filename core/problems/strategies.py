@@ -21,6 +21,8 @@ from dualmech.workloads.base import Workload, check_workload
 
 __all__ = ["completed", "noise_factor", "relative_weights", "root_mean_square_error", "total_variance"]
 
+MOST_QUERIES = 2**53  # queries whose number a double still holds
+
 COMPLETE = 1e-12
 """Slack of a squared column norm, relative to the largest, below which a column counts as complete."""
 
@@ -37,9 +39,9 @@ def noise_factor(epsilon: float, delta: float) -> float:
     >>> round(dm.strategies.noise_factor(0.5, 1e-4), 3)
     79.228
     """
-    return (
-        2 * math.log(2 / validate.probability(delta=delta)) / validate.positive_number(epsilon=epsilon) ** 2
-    )
+    spread, given = math.log(2 / validate.probability(delta=delta)), validate.positive_number(epsilon=epsilon)
+    validate.moderate(epsilon=given)
+    return 2 * spread / given**2
 
 
 def total_variance(strategy: npt.ArrayLike, workload: Workload) -> float:
@@ -88,7 +90,7 @@ def root_mean_square_error(
     10.901
     """
     total, factor = total_variance(strategy, workload), noise_factor(epsilon, delta)
-    count = workload.shape[0] if queries is None else validate.size(queries=queries)
+    count = workload.shape[0] if queries is None else validate.size(MOST_QUERIES, queries=queries)
     return math.sqrt(factor * total / count)
 
 
@@ -108,6 +110,7 @@ def completed(strategy: npt.ArrayLike) -> Array:
            [0., 1.]])
     """
     rows = to_dense(validate.matrix(strategy=strategy))
+    validate.moderate(strategy=rows)
     norms = np.einsum("pi,pi->i", rows, rows)
     slack = norms.max() - norms
     return np.vstack([rows, np.diag(np.sqrt(slack))[slack > COMPLETE * norms.max()]])
@@ -158,6 +161,7 @@ def _strategy(strategy: npt.ArrayLike, workload: Workload) -> Array:
         raise InvalidInputError(
             f"strategy must have {workload.shape[1]} columns, one per cell, got {rows.shape[1]}"
         )
+    validate.moderate(strategy=rows)
     if not np.any(rows):
         raise InvalidInputError("strategy must have at least one row that is not all zero")
     return rows

@@ -160,7 +160,3 @@ class TotalVariance(OnGeometry[VarianceDual]):
         prices = np.zeros(len(self.weights))
         prices[self.asked] = shares
         return prices
-
-    def loose(self, primal: Any, slack: float) -> Index:
-        """Return no query: none has a target of its own that it could fall short of."""
-        return np.zeros(0, dtype=np.intp)

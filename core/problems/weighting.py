@@ -236,15 +236,11 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the neighbours whose sensitivity is within `slack`, relative, of the largest."""
-        weights = self._weights(primal)
+        within, weights = 1 - validate.nonnegative_number(slack=slack), self._weights(primal)
         if not self._meaningful(weights):
             return np.zeros(0, dtype=np.intp)
         spent, _ = self._spent(weights)
-        return np.flatnonzero(spent >= (1 - slack) * spent.max())
-
-    def loose(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
-        """Return no query: none has a target of its own that it could fall short of."""
-        return np.zeros(0, dtype=np.intp)
+        return np.flatnonzero(spent >= within * spent.max())
 
     def _bound(self, dual: WeightingDual | npt.ArrayLike) -> tuple[float, float]:
         """Return ``(Σ c_i^(1/(p+1)) g_i^(p/(p+1)))^(p+1)`` and its rounding, relative.

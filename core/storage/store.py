@@ -27,11 +27,11 @@ def save(thing: Any, path: FilePath) -> None:
     """
     if isinstance(thing, Workload):
         files.write_workload(thing, path)
-    elif hasattr(thing, "save"):
+    elif isinstance(thing, KEPT):
         thing.save(path)
     else:
         raise InputTypeError(
-            f"a solution, a mechanism on rows or blocks or a workload can be saved, got a {type(thing).__name__}; "
+            f"thing must be a solution, a mechanism on rows or blocks or a workload, got a {type(thing).__name__}; "
             f"of a refinement save its solution, of a split or product mechanism the solution that it is of"
         )
 
@@ -90,6 +90,9 @@ def _reason(arrays: Arrays) -> Status:
     claimed = Status.__members__.get(str(arrays.get("status", "")), Status.STALLED)
     return Status.STALLED if claimed is Status.CERTIFIED else claimed
 
+
+KEPT = (Solution, gaussian.LinearGaussianMechanism, block.BlockMechanism, local.LocalMechanism)
+"""What has a file, beside workloads."""
 
 READERS: dict[str, Callable[[FilePath], Any]] = {
     SCHEMA: load_solution,

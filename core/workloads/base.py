@@ -88,7 +88,7 @@ class Workload(Displayed):
             )
         values = validate.matrix(workload=matrix)
         queries, cells = int(values.shape[0]), int(values.shape[1])
-        if domain is not None and domain.cells != cells:
+        if domain is not None and validate.instance(Domain, domain=domain).cells != cells:
             raise InvalidInputError(f"domain must have {cells} cells, as the workload, got {domain.cells}")
         object.__setattr__(self, "matrix", values)
         object.__setattr__(self, "shape", (queries, cells))
@@ -116,10 +116,7 @@ class Workload(Displayed):
 
     def apply(self, x: npt.ArrayLike) -> Array:
         """Return the answers ``W x`` (m,) on a data vector x (d,)."""
-        data = validate.finite(1, x=x)
-        if data.shape != (self.shape[1],):
-            raise InvalidInputError(f"x must have {self.shape[1]} entries, one per cell, got {data.shape[0]}")
-        return np.asarray(self.matrix @ data)
+        return np.asarray(self.matrix @ validate.vector(self.shape[1], "cell", x=x))
 
     def gram(self, query_weights: npt.ArrayLike | None = None) -> Array:
         """Return ``W' diag(query_weights) W`` (d, d); all weights 1 by default."""
@@ -162,7 +159,9 @@ class Workload(Displayed):
 
     def select(self, queries: Sequence[int] | npt.NDArray[np.integer]) -> Workload:
         """Return the workload of the chosen queries, in the chosen order."""
-        index = np.asarray(queries, dtype=np.intp)
+        index = validate.indices(self.shape[0], queries=queries)
+        if not len(index):
+            raise InvalidInputError("queries must be one or more, got none")
         names, groups = [self.names[j] for j in index], [self.groups[j] for j in index]
         return Workload(self.matrix[index], names, groups, self.domain, self.cell_names)
 
@@ -257,9 +256,7 @@ class Workload(Displayed):
 
 def check_workload(workload: object) -> Workload:
     """Return a workload; anything else is refused."""
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
-    return workload
+    return validate.instance(Workload, workload=workload)
 
 
 def same_content(one: Any, other: Any) -> bool:
@@ -286,9 +283,7 @@ def _labels(argument: str, given: Sequence[str] | None, count: int, one: str) ->
     """Return the names of `count` things, each called `one`, as texts; None where none were given."""
     if given is None:
         return None
-    if isinstance(given, str):
-        raise InputTypeError(f"{argument} must be a sequence of {count} texts, got one text: {given!r}")
-    found = tuple(str(label) for label in given)
+    found = tuple(str(label) for label in validate.sequence(**{argument: given}))
     if len(found) != count:
         raise InvalidInputError(f"{argument} must have {count} entries, one per {one}, got {len(found)}")
     return found

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.census import census_redistricting, census_tables, sex_by_age
 from dualmech.workloads.circular import affine, circular, circular_ranges, differences
@@ -245,8 +245,7 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     if not workloads:
         raise InvalidInputError("stack needs at least one workload, got none")
     for piece in workloads:
-        if not isinstance(piece, Workload):
-            raise InputTypeError(f"stack takes workloads, got {type(piece).__name__}")
+        validate.instance(Workload, workloads=piece)
     cells = sorted({piece.shape[1] for piece in workloads})
     if len(cells) > 1:
         raise InvalidInputError(f"stacked workloads must have the same number of cells, got {cells}")
@@ -270,11 +269,10 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
 def _as_labels(labels: Sequence[str] | None, count: int) -> list[str] | None:
     if labels is None:
         return None
-    if isinstance(labels, str):
-        raise InputTypeError(f"labels must be a sequence of {count} texts, got one text: {labels!r}")
-    if len(labels) != count:
-        raise InvalidInputError(f"labels must have {count} entries, one per workload, got {len(labels)}")
-    return [str(label) for label in labels]
+    given = validate.sequence(labels=labels)
+    if len(given) != count:
+        raise InvalidInputError(f"labels must have {count} entries, one per workload, got {len(given)}")
+    return [str(label) for label in given]
 
 
 def _stack_rows(pieces: Sequence[Workload]) -> npt.NDArray[np.float64] | sp.csr_array:

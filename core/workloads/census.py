@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.workloads.base import Workload
 from dualmech.workloads.tabulations import ADULT_AGE, RACE_SETS, RACES
 from dualmech.workloads.unions import UnionWorkload, union
@@ -103,8 +103,9 @@ def sex_by_age(iterations: bool = True, single_years: bool = True, ages: int = 1
     >>> asked.table_names, asked.names[1:3]
     (('P12', 'P12 by age', 'PCT12', 'PCT12 by age'), ('P12 by age: male, total', 'P12 by age: male, under 5 years'))
     """
+    validate.boolean(single_years=single_years)
     sizes = {"sex": 2, "age": len(_first_years(ages))}
-    if iterations:
+    if validate.boolean(iterations=iterations):
         sizes |= {"hispanic": 2, "race": len(RACE_SETS)}
     return union(sizes, _sexes_by_age(ages, iterations, single_years))
 
@@ -146,10 +147,8 @@ def per_table(workload: UnionWorkload, numbers: Mapping[str, float]) -> dict[str
     >>> dm.census.per_table(asked, {"P12": 1.0, "PCT12": 25.0})
     {'P12': 1.0, 'P12 by age': 1.0, 'PCT12': 25.0, 'PCT12 by age': 25.0}
     """
-    if not isinstance(workload, UnionWorkload):
-        raise InputTypeError(f"workload must be a dualmech.UnionWorkload, got {type(workload).__name__}")
-    if not isinstance(numbers, Mapping):
-        raise InputTypeError(f"numbers must map tables to numbers, got {type(numbers).__name__}")
+    validate.instance(UnionWorkload, workload=workload)
+    validate.mapping("tables to numbers", numbers=numbers)
     known = {name: (name, *published(name)) for name in workload.table_names}
     for key in numbers:
         if not any(key in each for each in known.values()):
@@ -171,7 +170,7 @@ def published(name: str) -> tuple[str, str]:
     >>> published("PCT12A by age"), published("P1")
     (('PCT12A', 'PCT12'), ('P1', 'P1'))
     """
-    table = name.partition(" ")[0]
+    table = validate.text(name=name).partition(" ")[0]
     return table, table.rstrip(string.ascii_uppercase)
 
 

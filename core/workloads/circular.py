@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.unions import UnionWorkload, union
@@ -167,11 +167,10 @@ def circular_ranges(n: int, lengths: Iterable[int] | None = None) -> CircularWor
     ((553, 24), (24, 24))
     """
     cells = validate.size(n=n)
-    if lengths is not None and (isinstance(lengths, str) or not isinstance(lengths, Iterable)):
-        raise InputTypeError(f"lengths must be a sequence of integers, got {type(lengths).__name__}")
     if lengths is None:
         _check_size(cells, cells)
-    asked = [*range(1, cells + 1)] if lengths is None else [validate.size(lengths=each) for each in lengths]
+    given = range(1, cells + 1) if lengths is None else validate.sequence(lengths=lengths)
+    asked = [validate.size(lengths=each) for each in given]
     if not asked or max(asked) > cells:
         raise InvalidInputError(f"lengths must be one or more of 1 to {cells}, got {asked[:10]}")
     _check_size(cells, len(asked))
@@ -220,9 +219,7 @@ def affine(n: int, subset: Iterable[int]) -> CircularWorkload:
     (14, 7)
     """
     cells = validate.size(n=n)
-    if isinstance(subset, str) or not isinstance(subset, Iterable):
-        raise InputTypeError(f"subset must be a sequence of integers, got {type(subset).__name__}")
-    members = [*subset]
+    members = validate.sequence(subset=subset)
     allowed = all(isinstance(each, int | np.integer) and 0 <= each < cells for each in members)
     if not (members and allowed):
         raise InvalidInputError(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.validate import size
+from dualmech.validate import index, sequence, size
 
 MAX_CELLS = 2**31  # largest number of cells whose indices are ever enumerated
 
@@ -68,8 +68,8 @@ class Domain:
 
     def axes(self, attributes: Iterable[str]) -> tuple[int, ...]:
         """Return the positions of the named attributes, in the domain's own order."""
-        wanted = [attributes] if isinstance(attributes, str) else list(attributes)
-        unknown = [name for name in wanted if name not in self.names]
+        wanted = (attributes,) if isinstance(attributes, str) else sequence(attributes=attributes)
+        unknown = [name for name in wanted if not isinstance(name, str) or name not in self.names]
         if unknown:
             raise InvalidInputError(f"attribute {unknown[0]!r} is not in the domain {list(self.names)}")
         if len(set(wanted)) != len(wanted):
@@ -80,16 +80,25 @@ class Domain:
         """Return the number of the cell with one code for each attribute."""
         if set(codes) != set(self.names):
             raise InvalidInputError(f"codes must name each of {list(self.names)} once, got {sorted(codes)}")
-        try:
-            return int(np.ravel_multi_index([codes[name] for name in self.names], self.shape))
-        except ValueError as error:
-            raise InvalidInputError(f"codes {codes} must lie inside the sizes {dict(self.sizes)}") from error
+        found = 0
+        for name, count in self.sizes:
+            found = found * count + index(count, **{name: codes[name]})
+        return found
 
     def codes(self) -> npt.NDArray[np.int64]:
         """Return the (attributes, d) table of codes, one column per cell."""
         if self.cells > MAX_CELLS:
             raise InvalidInputError(f"domain of {count_text(self.cells)} cells is too large to enumerate")
         return np.stack(np.unravel_index(np.arange(self.cells), self.shape)).astype(np.int64)
+
+
+def are_positions(axes: object, count: int) -> bool:
+    """Whether axes are a tuple of increasing positions below a count."""
+    return (
+        isinstance(axes, tuple)
+        and all(isinstance(axis, int) and 0 <= axis < count for axis in axes)
+        and list(axes) == sorted(set(axes))
+    )
 
 
 def count_text(count: int, digits: int = 3) -> str:

@@ -14,7 +14,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.base import Workload
-from dualmech.workloads.domain import Domain, count_text
+from dualmech.workloads.domain import Domain, are_positions, count_text
 from dualmech.workloads.lattice import Axes, Lattice
 from dualmech.workloads.unions import Table
 
@@ -51,7 +51,13 @@ class MarginalWorkload(Workload):
     _written: Matrix | None
 
     def __init__(self, domain: Domain, axes: Iterable[Axes]) -> None:
-        chosen = tuple(axes)
+        chosen = validate.sequence(axes=axes)
+        count = len(validate.instance(Domain, domain=domain).names)
+        for each in chosen:
+            if not are_positions(each, count):
+                raise InvalidInputError(
+                    f"axes must be tuples of increasing positions below {count}, got {each!r}"
+                )
         object.__setattr__(self, "domain", domain)
         object.__setattr__(self, "cell_names", None)
         object.__setattr__(self, "axes", chosen)
@@ -158,7 +164,7 @@ class MarginalWorkload(Workload):
 
     def per_table(self, values: Any, name: str) -> Array:
         """Return one positive number per table; see `dualmech.workloads.numbers.by_table`."""
-        return numbers.by_table(values, name, self._domain, self.axes, self.table_names)
+        return numbers.by_table(values, validate.text(name=name), self._domain, self.axes, self.table_names)
 
     def _structure(self) -> Any:
         return self._domain, self.axes
@@ -261,11 +267,11 @@ def cells_of(domain: Domain, axes: Axes) -> int:
     return math.prod(domain.shape[axis] for axis in axes)
 
 
-def check_marginal(workload: object) -> MarginalWorkload:
+def check_marginal(workload: object, name: str = "workload") -> MarginalWorkload:
     """Refuse what is no workload of marginals."""
     if not isinstance(workload, MarginalWorkload):
         raise InputTypeError(
-            f"workload must be made by dualmech.workloads.marginals, got {type(workload).__name__}"
+            f"{name} must be made by dualmech.workloads.marginals, got {type(workload).__name__}"
         )
     return workload
 

@@ -69,7 +69,8 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
 
 
 def _sizes(order: int | Iterable[int] | None, count: int) -> list[int]:
-    wanted = list(order) if isinstance(order, Iterable) else range(count + 1) if order is None else [order]
+    given = range(count + 1) if order is None else order
+    wanted = [*validate.sequence(order=given)] if hasattr(given, "__iter__") else [given]
     for each in wanted:
         if isinstance(each, bool) or not isinstance(each, int | np.integer):
             raise InputTypeError(f"order must be integers from 0 to {count}, got {each!r}")

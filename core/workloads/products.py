@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech import linalg
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech import linalg, validate
+from dualmech.errors import InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, MAX_NAMES, Workload
 from dualmech.workloads.domain import Domain, count_text
@@ -40,10 +40,15 @@ class ProductWorkload(Workload):
     _written: Matrix | None
 
     def __init__(self, factors: Sequence[Workload]) -> None:
-        object.__setattr__(self, "factors", tuple(factors))
-        shapes = [factor.shape for factor in factors]
+        given = validate.sequence(factors=factors)
+        for index, factor in enumerate(given):
+            validate.instance(Workload, **{f"factors[{index}]": factor})
+        if len(given) < 2:
+            raise InvalidInputError(f"factors must be two or more workloads, got {len(given)}")
+        object.__setattr__(self, "factors", given)
+        shapes = [factor.shape for factor in given]
         object.__setattr__(self, "shape", (math.prod(m for m, _ in shapes), math.prod(d for _, d in shapes)))
-        object.__setattr__(self, "domain", _joint_domain([factor.domain for factor in factors]))
+        object.__setattr__(self, "domain", _joint_domain([factor.domain for factor in given]))
         object.__setattr__(self, "cell_names", None)
         for cached in ("_names", "_written"):
             object.__setattr__(self, cached, None)
@@ -154,11 +159,6 @@ def kron(*factors: Workload) -> ProductWorkload:
     >>> dm.workloads.kron(*[dm.workloads.prefix(1000)] * 20)
     ProductWorkload(20 factors, 1e+60 queries x 1e+60 cells)
     """
-    for index, factor in enumerate(factors):
-        if not isinstance(factor, Workload):
-            raise InputTypeError(f"factors[{index}] must be a dualmech.Workload, got {type(factor).__name__}")
-    if len(factors) < 2:
-        raise InvalidInputError(f"factors must be two or more workloads, got {len(factors)}")
     return ProductWorkload([part for each in factors for part in getattr(each, "factors", (each,))])
 
 

@@ -10,12 +10,13 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
+from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import tabulations
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.domain import count_text
-from dualmech.workloads.marginals import MarginalWorkload, marginals
+from dualmech.workloads.marginals import MarginalWorkload, check_marginal, marginals
 from dualmech.workloads.unions import Table, UnionWorkload, union_of
 
 
@@ -39,8 +40,16 @@ class TableWorkload(Workload):
     queries: tuple[Workload | None, ...]
 
     def __init__(self, tables: MarginalWorkload, queries: Iterable[Workload | None]) -> None:
+        given, sizes = validate.sequence(queries=queries), check_marginal(tables, "tables")._domain.shape
+        if len(given) != len(sizes):
+            raise InvalidInputError(
+                f"queries must have {len(sizes)} items, one per attribute, got {len(given)}"
+            )
+        for index, (own, size) in enumerate(zip(given, sizes, strict=True)):
+            if own is not None and validate.instance(Workload, **{f"queries[{index}]": own}).shape[1] != size:
+                raise InvalidInputError(f"queries[{index}] must have {size} cells, got {own.shape[1]}")
         object.__setattr__(self, "tables", tables)
-        object.__setattr__(self, "queries", tuple(queries))
+        object.__setattr__(self, "queries", given)
         object.__setattr__(self, "domain", tables.domain)
         object.__setattr__(self, "cell_names", None)
         object.__setattr__(self, "shape", (sum(self.table_counts), tables.shape[1]))
@@ -73,11 +82,11 @@ class TableWorkload(Workload):
 
     def table_shape(self, axes: Iterable[int]) -> tuple[int, ...]:
         """Return how many queries a table has along each of its attributes."""
-        return tuple(len(self.matrix_of(axis)) for axis in axes)
+        return tuple(len(self.matrix_of(axis)) for axis in validate.sequence(axes=axes))
 
     def matrix_of(self, axis: int) -> Array:
         """Return A_i (m_i, n_i) of an attribute."""
-        asked = self.queries[axis]
+        asked = self.queries[validate.index(len(self.queries), axis=axis)]
         if asked is None and self.sizes[axis] ** 2 > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
                 f"attributes must have at most {math.isqrt(MAX_DENSE_ENTRIES)} values to be tabulated with others' "

@@ -105,7 +105,7 @@ def age_pyramid(ages: int = 116, adults: bool = True) -> Workload:
     ('males, age 0-115', 'males, age 18-115', 'females, age 0')
     """
     count = validate.size(ages=ages)
-    if adults and count <= ADULT_AGE:
+    if validate.boolean(adults=adults) and count <= ADULT_AGE:
         raise InvalidInputError(f"ages must exceed {ADULT_AGE} where adults are asked for, got {count}")
     if 2 * count**2 > MAX_ENTRIES:
         raise InvalidInputError(f"ages must be at most {math.isqrt(MAX_ENTRIES // 2)}, got {count}")
@@ -186,7 +186,7 @@ def _axes_of_ways(
     domain: Domain, ways: int | Iterable[int], limit: Callable[[Domain, int], None]
 ) -> list[tuple[int, ...]]:
     attributes = len(domain.names)
-    wanted = list(ways) if isinstance(ways, Iterable) else [ways]
+    wanted = [*validate.sequence(ways=ways)] if hasattr(ways, "__iter__") else [ways]
     for way in wanted:
         if isinstance(way, bool) or not isinstance(way, int | np.integer):
             raise InputTypeError(f"ways must be integers from 0 to {attributes}, got {way!r}")

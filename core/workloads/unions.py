@@ -11,11 +11,12 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
+from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.base import Workload
-from dualmech.workloads.domain import Domain, count_text
+from dualmech.workloads.domain import Domain, are_positions, count_text
 
 MAX_COMBINATIONS = 2**20  # largest number of combinations of values among which the worst is looked for
 
@@ -65,10 +66,11 @@ class UnionWorkload(Workload):
     def __init__(
         self, domain: Domain, tables: Iterable[Table], pieces: Iterable[tuple[Workload, str | None]] = ()
     ) -> None:
+        validate.instance(Domain, domain=domain)
         object.__setattr__(self, "domain", domain)
         object.__setattr__(self, "cell_names", None)
-        object.__setattr__(self, "tables", tuple(tables))
-        object.__setattr__(self, "pieces", tuple(pieces))
+        object.__setattr__(self, "tables", _as_tables(domain, tables))
+        object.__setattr__(self, "pieces", _as_pieces(pieces))
         object.__setattr__(self, "_written", None)
         rows = sum(math.prod(self.table_shape(table)) for table in self.tables)
         object.__setattr__(self, "shape", (rows, domain.cells))
@@ -84,7 +86,7 @@ class UnionWorkload(Workload):
 
     def table_shape(self, table: Table | str) -> tuple[int, ...]:
         """Return how many queries a table, itself or by name, has along each of its attributes."""
-        table = self.table(table) if isinstance(table, str) else table
+        table = table if isinstance(table, Table) else self.table(table)
         sizes = self._domain.shape
         return tuple(sizes[axis] if asked is None else asked.shape[0] for axis, asked in table.queries)
 
@@ -93,12 +95,7 @@ class UnionWorkload(Workload):
 
         Raises `InvalidInputError` for no table of that name.
         """
-        for table in self.tables:
-            if table.name == name:
-                return table
-        raise InvalidInputError(
-            f"table must be one of {', '.join(map(repr, self.table_names))}, got {name!r}"
-        )
+        return self.tables[self.table_names.index(validate.choice(self.table_names, table=name))]
 
     @property
     def table_names(self) -> tuple[str, ...]:
@@ -171,7 +168,7 @@ class UnionWorkload(Workload):
     def per_table(self, values: Any, name: str) -> Array:
         """Return one positive number per table; see `dualmech.workloads.numbers.by_table`."""
         axes = [table.axes for table in self.tables]
-        return numbers.by_table(values, name, self._domain, axes, self.table_names)
+        return numbers.by_table(values, validate.text(name=name), self._domain, axes, self.table_names)
 
     def _structure(self) -> Any:
         return self._domain, tuple(table.queries for table in self.tables)
@@ -242,9 +239,7 @@ def union(
     (UnionWorkload(2 tables, 10 queries x 8 cells), 'ages: cells 0..1, sex=0')
     """
     table_domain = tabulations.as_domain(domain)
-    if not isinstance(tables, Mapping):
-        raise InputTypeError(f"tables must map names to what they ask, got {type(tables).__name__}")
-    if not tables:
+    if not validate.mapping("names to what they ask", tables=tables):
         raise InvalidInputError("tables must be one or more, got none")
     if len({str(name) for name in tables}) < len(tables):
         raise InvalidInputError(f"tables must have names that differ as texts, got {[*tables]}")
@@ -277,6 +272,28 @@ def union_of(pieces: Sequence[Workload], labels: Sequence[str] | None = None) ->
     return UnionWorkload(domain, named.values(), zip(pieces, marks, strict=True) if ordered else ())
 
 
+def _as_tables(domain: Domain, tables: Iterable[Table]) -> tuple[Table, ...]:
+    """Return tables over a domain; others are refused."""
+    given = validate.sequence(tables=tables)
+    for table in given:
+        if not isinstance(table, Table) or not are_positions(table.axes, len(domain.shape)):
+            raise InputTypeError("tables must be tables over the domain; dualmech.workloads.union makes them")
+        for axis, own in table.queries:
+            if own is not None and own.shape[1] != domain.shape[axis]:
+                raise InvalidInputError(
+                    f"tables must ask of {domain.names[axis]!r} its {domain.shape[axis]} values, got {own.shape[1]}"
+                )
+    return given
+
+
+def _as_pieces(pieces: Iterable[tuple[Workload, str | None]]) -> tuple[tuple[Workload, str | None], ...]:
+    given = tuple(validate.sequence(pieces=piece) for piece in validate.sequence(pieces=pieces))
+    for piece in given:
+        if len(piece) != 2 or not isinstance(piece[0], Workload) or not isinstance(piece[1], str | None):
+            raise InputTypeError("pieces must be pairs of a workload and a label or None")
+    return given
+
+
 def _as_table(domain: Domain, name: str, asked: Mapping[str, Queries] | Iterable[str]) -> Table:
     if isinstance(asked, str | Workload) or not isinstance(asked, Iterable):
         raise InputTypeError(
@@ -289,14 +306,9 @@ def _as_table(domain: Domain, name: str, asked: Mapping[str, Queries] | Iterable
     for attribute, own in pairs.items():
         (axis,) = domain.axes([attribute])
         size = domain.shape[axis]
-        if own is not None and not isinstance(own, Workload):
-            raise InputTypeError(
-                f"tables[{name!r}][{attribute!r}] must be a dualmech.Workload or None, got {type(own).__name__}"
-            )
-        if own is not None and own.shape[1] != size:
-            raise InvalidInputError(
-                f"tables[{name!r}][{attribute!r}] must be over {size} values, got {own.shape[1]}"
-            )
+        argument = f"tables[{name!r}][{attribute!r}]"
+        if own is not None and validate.instance(Workload, **{argument: own}).shape[1] != size:
+            raise InvalidInputError(f"{argument} must be over {size} values, got {own.shape[1]}")
         found[axis] = own
     return Table(name, tuple(sorted(found.items(), key=lambda pair: pair[0])))
 

@@ -47,7 +47,10 @@ def solve(
         str | None, typer.Option(help="CVXPY backend of the reference layer. [default: CLARABEL]")
     ] = None,
     tol: Annotated[
-        float | None, typer.Option(help="Gap to prove. [default: 1e-6 fast, by backend otherwise]")
+        float | None,
+        typer.Option(
+            callback=options.tolerance, help="Gap to prove. [default: 1e-6 fast, by backend otherwise]"
+        ),
     ] = None,
     refine: Annotated[
         bool,
@@ -112,7 +115,10 @@ def judge(
         str | None, typer.Option(help="weighting: file with the weights of the design queries.")
     ] = None,
     tol: Annotated[
-        float, typer.Option(help="Distance from the optimum up to which the exit status is 0.")
+        float,
+        typer.Option(
+            callback=options.tolerance, help="Distance from the optimum up to which the exit status is 0."
+        ),
     ] = 1e-6,
 ) -> None:
     """Say how far a given answer is from the optimum."""

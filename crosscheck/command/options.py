@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from dualmech.crosscheck.families import POSED
-from dualmech.errors import DualmechError, did_you_mean
+from dualmech.errors import DualmechError, InvalidInputError, did_you_mean
 
 
 class UsageError(DualmechError):
@@ -34,6 +35,13 @@ def family(text: str) -> Family:
     if text not in known:
         raise typer.BadParameter(f"{text!r} is not one of {', '.join(known)}{did_you_mean(text, known)}")
     return Family(text)
+
+
+def tolerance(given: float | None) -> float | None:
+    """Return a gap to prove; one that every answer meets, or none, is refused."""
+    if given is not None and not 0 < given < math.inf:
+        raise InvalidInputError(f"tol must be positive and finite, got {given:g}")
+    return given
 
 
 class Privacy(StrEnum):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dualmech.errors import InvalidInputError
+from dualmech import validate
 from dualmech.fast.engine import interior_point, loop
 from dualmech.fast.reductions import dense
 from dualmech.problems.fitness import FitnessForUse
@@ -30,8 +30,7 @@ def solve(
 
     The gap that product forms leave is not closed: ask for a few percent, or use the interval.
     """
-    if method != "auto":
-        raise InvalidInputError(f"method must be auto, got {method!r}")
+    validate.choice(("auto",), method=method)
     began = time.perf_counter()
 
     def solve_levels(costs: Array, sensitivities: Matrix) -> tuple[Array, Array, int]:

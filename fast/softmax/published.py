@@ -84,8 +84,7 @@ class SoftmaxOptions:
         validate.probability(shrink=self.shrink)
         if not validate.positive_number(growth=self.growth) > 1:
             raise InvalidInputError(f"growth must be above 1, got {self.growth:g}")
-        if self.hessian not in HESSIANS:
-            raise InvalidInputError(f"hessian must be one of {', '.join(HESSIANS)}, got {self.hessian!r}")
+        validate.choice([*HESSIANS], hessian=self.hessian)
         if self.strategy is not None:
             object.__setattr__(self, "strategy", validate.finite(2, strategy=self.strategy))
 

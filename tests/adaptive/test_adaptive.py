@@ -200,7 +200,7 @@ class TestInput:
         release = opened()
         release.advance()
         for index in (-1, 3):
-            with pytest.raises(dm.InvalidInputError, match="index must be one of 0 to 2"):
+            with pytest.raises(dm.InvalidInputError, match="index must be an integer from 0 to 2"):
                 release.choose(index)
         for other in (1.0, True, "1"):
             with pytest.raises(dm.InputTypeError, match="index must be an integer"):

@@ -253,6 +253,16 @@ class TestQueryWeighting:
         assert result.exit_code == 3
         assert "NOT A MECHANISM" in result.output
 
+    @pytest.mark.parametrize("tol", ["inf", "nan", "0", "-1"])
+    def test_no_tolerance_lets_nothing_pass_for_a_mechanism(self, tol: str, tmp_path: Path) -> None:
+        np.save(tmp_path / "c.npy", np.diag([1.0, 0.0]))
+        for line in (
+            ("judge", "prefix:2", "--covariance", str(tmp_path / "c.npy")),
+            ("solve", "prefix:2"),
+        ):
+            result = run(*line, "--tol", tol)
+            assert result.exit_code not in (0, 3) and "tol must be" in str(result.exception)
+
 
 class TestSoftMaxima:
     def test_are_solved_written_and_judged(self, tmp_path: Path) -> None:

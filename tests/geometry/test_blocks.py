@@ -527,7 +527,7 @@ class TestStatement:
                 dm.FitnessForUse(TestJudge.tables, wrong)
         with pytest.raises(dm.InvalidInputError, match="weights must name every table"):
             dm.TotalVariance(TestJudge.tables, {"ages": 1.0})
-        with pytest.raises(dm.InvalidInputError, match="table must be one of 'ages'"):
+        with pytest.raises(dm.InvalidInputError, match="table must be one of ages"):
             TestJudge.tables.table("shoes")
 
     @pytest.mark.parametrize(
@@ -540,7 +540,7 @@ class TestStatement:
             ("'z'", {"t": ["z"]}),
             ("'a'", {"t": ["a", "a"]}),
             ("over 3 values", {"t": {"a": workloads.prefix(4)}}),
-            ("Workload or None", {"t": {"a": np.eye(3)}}),
+            ("must be a dualmech.Workload", {"t": {"a": np.eye(3)}}),
             ("differ as texts", {1: ["a"], "1": ["a"]}),
         ],
     )

@@ -237,7 +237,7 @@ class TestSolver:
             fast.solve(split(PREFIXES), orbits=[[*range(36)]])
         with pytest.raises(dm.InvalidInputError, match="start is not for geometry 'split'"):
             fast.solve(split(PREFIXES), start=fast.solve(split(PREFIXES), tol=0.1))
-        with pytest.raises(dm.InvalidInputError, match="method must be auto"):
+        with pytest.raises(dm.InvalidInputError, match="method must be one of auto"):
             fast.solve(split(PREFIXES), method="newton")
 
     def test_what_is_left_open_is_said(self) -> None:

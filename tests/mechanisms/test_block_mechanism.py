@@ -252,8 +252,8 @@ class TestNoisyTables:
             ("measured must map tuples", lambda: mechanism.recombine(no_sampler, "both")),
             ("measured must hold", lambda: mechanism.recombine({}, "both")),
             ("must have shape", lambda: mechanism.recombine({**measured, key: np.zeros(9)}, "both")),
-            ("table must be one of 'ages'", lambda: mechanism.recombine(measured, "age")),
-            ("table must be one of 'ages'", lambda: mechanism.variances("age")),
+            ("table must be one of ages", lambda: mechanism.recombine(measured, "age")),
+            ("table must be one of ages", lambda: mechanism.variances("age")),
         ):
             with pytest.raises(dm.DualmechError, match=message):
                 call()

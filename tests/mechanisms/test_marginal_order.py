@@ -174,9 +174,9 @@ class TestParts:
         ("message", "call"),
         [
             ("others must be one or more", lambda one, two: one.common_with()),
-            (r"mechanisms\[1\] must be a BlockMechanism", lambda one, two: one.common_with(one.dense())),
+            (r"others must be a BlockMechanism", lambda one, two: one.common_with(one.dense())),
             (
-                "must be on the same domain",
+                "must be mechanisms on the same domain",
                 lambda one, two: one.compose(dm.BlockMechanism.of_levels(dm.Domain({"z": 2}), {})),
             ),
             ("exceeds its cost by inf, relative, on a x b", lambda one, two: one.residual(two)),

@@ -15,6 +15,7 @@ from dualmech.geometry.local import patterns
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.linalg import EPS
 from dualmech.validate import Array
+from dualmech.workloads.base import Workload
 
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 100.0
 """What ε can be meant: above, a report is the truth in all but name; below, no double tells it from noise."""
@@ -129,7 +130,8 @@ def excess(matrix: Array, costs: Array, share: Array, epsilon: float, relaxation
 def normalise_rows(strategy: Array) -> tuple[Array, Array]:
     """Return the rows of a strategy with sum 1, and their sums; rows of zeros are left out."""
     sums = strategy.sum(axis=1)
-    return strategy[sums > 0] / sums[sums > 0, None], sums[sums > 0]
+    with np.errstate(invalid="ignore"):  # what is not finite proves nothing
+        return strategy[sums > 0] / sums[sums > 0, None], sums[sums > 0]
 
 
 def repair(strategy: Array, epsilon: float) -> Array:
@@ -170,3 +172,24 @@ def as_prior(prior: npt.ArrayLike | None, size: int) -> Array:
             f"prior must hold {size} numbers, none negative, of sum 1, got {len(given)} of sum {given.sum():g}"
         )
     return validate.read_only(given / given.sum())
+
+
+def centred(root: Array) -> Array:
+    """Return ``R Π``, each query less its mean: the total is known, so no user's variance changes.
+
+    A workload of totals alone is left as it is, since nothing of it would remain.
+    """
+    centred = root - root.mean(axis=1, keepdims=True)
+    return centred if np.linalg.norm(centred) > 8 * root.size * EPS * np.linalg.norm(root) else root
+
+
+def root_of(workload: Workload) -> Array:
+    """Return R (k, n) with ``R'R = W'W``, the workload itself where it has no more queries than user types."""
+    queries, size = workload.shape
+    if queries <= size:
+        return np.array(workload.dense())
+    if not workload.is_sparse:
+        return np.asarray(scipy.linalg.qr(workload.dense(), mode="r", check_finite=False)[0][:size])
+    values, vectors = np.linalg.eigh(workload.gram())
+    kept = values > 8 * size * EPS * values[-1]
+    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.certificate import Certificate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
@@ -104,6 +104,7 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
         even = np.asarray(self.workload.matrix @ np.full(cells, total / cells))
         return float(self.answers @ self.answers + even @ even) / 2 or 1.0
 
+    @np.errstate(over="ignore", invalid="ignore")
     def certify(self, primal: npt.ArrayLike, dual: EstimateDual) -> Certificate:
         """Judge an estimate (n,) and multipliers; neither needs to come from a solver.
 
@@ -143,14 +144,13 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the cells whose estimate is at most `slack` of the sum of all: those held at 0."""
-        data = self._data(primal)
-        return np.flatnonzero(data <= slack * np.abs(data).sum())
+        share, data = validate.nonnegative_number(slack=slack), self._data(primal)
+        return np.flatnonzero(data <= share * np.abs(data).sum())
 
     def _bound(self, dual: EstimateDual) -> float:
         """Return ``(N min_u (W'ν)_u - ν'a)² / (2 ‖ν‖²)``, rounded down, with N = 0 and ``W'ν ≥ 0`` without a total."""
-        if not isinstance(dual, EstimateDual):
-            raise InputTypeError(f"dual must be an EstimateDual, got {type(dual).__name__}")
-        given = validate.numeric(1, **{"dual residual": dual.residual})
+        held = validate.instance(EstimateDual, dual=dual)
+        given = validate.numeric(1, **{"dual residual": held.residual})
         if given.shape != self.answers.shape:
             raise InvalidInputError(
                 f"dual must hold {len(self.answers)} residuals, one per query, got {len(given)}"

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.certificate import Certificate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.geometry.local.strategies import as_epsilon
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
@@ -139,14 +139,13 @@ class LocalProjection(Problem[ProjectionDual, Never]):
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the outputs whose largest ratio is within `slack`, relative, of e^ε."""
-        strategy = self._strategy(primal)
+        within, strategy = 1 - validate.nonnegative_number(slack=slack), self._strategy(primal)
         least = strategy.min(axis=1)
-        return np.flatnonzero((strategy.max(axis=1) >= (1 - slack) * self.growth * least) & (least > 0))
+        return np.flatnonzero((strategy.max(axis=1) >= within * self.growth * least) & (least > 0))
 
     def _bound(self, dual: ProjectionDual) -> tuple[float, float]:
         """Return a bound on the objective, and an allowance for its rounding, absolute."""
-        if not isinstance(dual, ProjectionDual):
-            raise InputTypeError(f"dual must be a ProjectionDual, got {type(dual).__name__}")
+        validate.instance(ProjectionDual, dual=dual)
         shape, sums = self.matrix.shape, validate.numeric(1, **{"dual sums": dual.sums})
         ratios = np.zeros(shape)
         if dual.ratios is not None and self.floor is None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 
 from dualmech import validate
 from dualmech.certificate import Certificate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
+from dualmech.geometry.base import shares
 from dualmech.geometry.local import strategies
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.geometry.local.strategies import as_epsilon, as_prior
@@ -147,8 +147,10 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         object.__setattr__(self, "epsilon", as_epsilon(epsilon))
         object.__setattr__(self, "criterion", criterion)
         object.__setattr__(self, "prior", as_prior(prior, size))
-        root = _root(workload)
-        object.__setattr__(self, "root", validate.read_only(_centred(root) if criterion == "worst" else root))
+        root = strategies.root_of(workload)
+        object.__setattr__(
+            self, "root", validate.read_only(strategies.centred(root) if criterion == "worst" else root)
+        )
 
     def statement(self) -> dict[str, Any]:
         """Return the arguments that make the same problem again; the worst case takes no prior."""
@@ -189,7 +191,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
         At an optimum they prove it; elsewhere they prove what they can.
         """
-        point = self._point(primal)
+        point = self._usable(primal)
         share = self.user_types * point.prior
         rows, sizes = strategies.normalise_rows(point.strategy)
         weight = rows @ share
@@ -204,7 +206,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
     def feasible(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
         """Return a strategy close by that meets its constraints: small entries raised, an output added if needed."""
-        point = self._point(primal)
+        point = self._usable(primal)
         return LocalPoint(strategies.repair(point.strategy, self.epsilon), point.prior)
 
     def as_primal(self, answer: Any) -> Any:
@@ -221,17 +223,16 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
     def prices(self, dual: LocalDual) -> Array:
         """Return each user type's share of the bound (n,), y over its sum."""
-        costs = np.maximum(dual.costs, 0.0)
-        return np.asarray(costs / costs.sum()) if np.any(costs) else costs
+        return shares(np.maximum(self._weights(dual)[1], 0.0))
 
     def binding(self, primal: LocalPoint | npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the user types whose variance is within `slack` of the largest, relative to its second moment."""
-        point = self._point(primal)
+        within, point = validate.nonnegative_number(slack=slack), self._point(primal)
         evaluated = strategies.evaluate(self.root, point.strategy, point.prior, self.epsilon)
         if evaluated is None:
             return np.zeros(0, dtype=np.intp)
         variances = evaluated.variances
-        return np.flatnonzero(variances >= variances.max() - slack * evaluated.moments.max())
+        return np.flatnonzero(variances >= variances.max() - within * evaluated.moments.max())
 
     @property
     def _lengths(self) -> Array:
@@ -269,15 +270,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         ``Σ_S (y'p_S) w_S · Σ_S ‖U_S‖² (n π'p_S) / w_S``, ``1'y`` times what is bounded.
         """
         size, share = self.user_types, self.user_types * prior
-        if not isinstance(dual, LocalDual):
-            raise InputTypeError(f"dual must be a LocalDual, got {type(dual).__name__}")
-        matrix = validate.numeric(2, **{"dual matrix": dual.matrix})
-        costs = validate.numeric(1, **{"dual costs": dual.costs})
-        if matrix.shape != self.root.T.shape or costs.shape != (size,):
-            raise InvalidInputError(
-                f"dual must hold a matrix of shape {self.root.T.shape} and {size} costs, "
-                f"got {matrix.shape} and {costs.shape}"
-            )
+        matrix, costs = self._weights(dual)
         if not (np.all(np.isfinite(matrix)) and np.all(np.isfinite(costs))):
             return 0.0, 0.0
         excess = strategies.excess(matrix, costs, share, self.epsilon, dual.relaxation)
@@ -290,6 +283,18 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         )
         return value**2 / total, rounding
 
+    def _weights(self, dual: LocalDual) -> tuple[Array, Array]:
+        """Return the matrix and the costs of dual weights, their entries unseen; other shapes are refused."""
+        validate.instance(LocalDual, dual=dual)
+        matrix = validate.numeric(2, **{"dual matrix": dual.matrix})
+        costs = validate.numeric(1, **{"dual costs": dual.costs})
+        if matrix.shape != self.root.T.shape or costs.shape != (self.user_types,):
+            raise InvalidInputError(
+                f"dual must hold a matrix of shape {self.root.T.shape} and {self.user_types} costs, "
+                f"got {matrix.shape} and {costs.shape}"
+            )
+        return matrix, costs
+
     def _dual_prior(self, dual: LocalDual) -> Array:
         if not isinstance(dual, LocalDual) or dual.prior is None:
             return self.prior
@@ -299,7 +304,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         return np.asarray(prior / prior.sum())
 
     def _point(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
-        given = primal if isinstance(primal, LocalPoint) else LocalPoint(np.asarray(primal), self.prior)
+        given = primal if isinstance(primal, LocalPoint) else LocalPoint(cast(Any, primal), self.prior)
         strategy = validate.numeric(2, strategy=given.strategy)
         if strategy.shape[1] != self.user_types:
             raise InvalidInputError(
@@ -308,23 +313,8 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         prior = self.prior if self.criterion == "average" else as_prior(given.prior, self.user_types)
         return LocalPoint(strategy, prior)
 
-
-def _centred(root: Array) -> Array:
-    """Return ``R Π``, each query less its mean: the total is known, so no user's variance changes.
-
-    A workload of totals alone is left as it is, since nothing of it would remain.
-    """
-    centred = root - root.mean(axis=1, keepdims=True)
-    return centred if np.linalg.norm(centred) > 8 * root.size * EPS * np.linalg.norm(root) else root
-
-
-def _root(workload: Workload) -> Array:
-    """Return R (k, n) with ``R'R = W'W``, the workload itself where it has no more queries than user types."""
-    queries, size = workload.shape
-    if queries <= size:
-        return np.array(workload.dense())
-    if not workload.is_sparse:
-        return np.asarray(scipy.linalg.qr(workload.dense(), mode="r", check_finite=False)[0][:size])
-    values, vectors = np.linalg.eigh(workload.gram())
-    kept = values > 8 * size * EPS * values[-1]
-    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
+    def _usable(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
+        point = self._point(primal)
+        if not (np.all(np.isfinite(point.strategy)) and np.all(np.any(point.strategy > 0, axis=0))):
+            raise InvalidInputError("strategy must be finite, with a positive entry for every user type")
+        return point

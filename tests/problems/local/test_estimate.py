@@ -254,7 +254,7 @@ class TestInput:
             problem.feasible([1.0])
         with pytest.raises(dm.InvalidInputError, match="dual must hold 2 residuals"):
             problem.certify([1.0, 2.0], dm.EstimateDual(np.ones(1)))
-        with pytest.raises(dm.InputTypeError, match="dual must be an EstimateDual"):
+        with pytest.raises(dm.InputTypeError, match="dual must be a dualmech.EstimateDual"):
             problem.certify([1.0, 2.0], np.zeros(2))  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ class TestMechanism:
         assert abs(reports[2] / 4000 - mechanism.strategy[2, 2]) < 0.04
         assert mechanism.respond(1, rng=5) == mechanism.respond(1, rng=5)
         for user, error in ((4, dm.InvalidInputError), (-1, dm.InvalidInputError), (True, dm.InputTypeError)):
-            with pytest.raises(error, match="user must be a type from 0 to 3"):
+            with pytest.raises(error, match="user must be an integer from 0 to 3"):
                 mechanism.respond(user)
 
     def test_survives_a_file(self, tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ class TestInput:
             problem.feasible(np.ones((3, 2)))
         with pytest.raises(dm.InvalidInputError, match="dual must hold 2 sums"):
             problem.certify(np.ones((2, 2)) / 2, dm.ProjectionDual(np.ones(1)))
-        with pytest.raises(dm.InputTypeError, match="dual must be a ProjectionDual"):
+        with pytest.raises(dm.InputTypeError, match="dual must be a dualmech.ProjectionDual"):
             problem.certify(np.ones((2, 2)) / 2, np.zeros(2))  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(

@@ -1,0 +1,413 @@
+"""Hostile arguments at every public name: an answer or a typed error that names the argument, and nothing else."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech.crosscheck import hostile
+from dualmech.crosscheck.conformance import ConformanceCase
+from dualmech.crosscheck.hostile import Call, fault_of
+
+VALUES = {**hostile.VALUES, **hostile.FOREIGN}
+SAMPLED = 3
+"""Values that a test run tries for each argument, others for each; `make test-slow` tries all."""
+
+SUBMODULES = (
+    *("accounting", "census", "crosscheck", "decisions", "designs", "fast", "files", "neighbours", "records"),
+    *("reference", "sampling", "strategies", "uncertainty", "workloads"),
+)
+
+EXEMPT = {
+    # The library's own objects ask these of one another, with what they made themselves.
+    *("along", "chords", "point_on", "restored", "spread", "stored", "with_bases"),
+    # What readers and writers are made of.
+    *("files.as_text_array", "files.atomic_folder", "files.atomic_write", "files.check_writable"),
+    *("files.errors_naming", "files.read_archive", "files.read_npz", "files.require", "files.write_npz"),
+    *("files.workload_arrays", "files.workload_from_arrays"),
+}
+
+NOISE = ("covariance", "levels", "shapes", "strategy", "weights", "estimate", "mechanism", "query_matrix")
+CALLED = {
+    "primal": ("primal", "point", *NOISE),
+    "answer": ("answer", "primal", "point", *NOISE),
+    "point": ("point", "primal", *NOISE),
+    "dual": ("dual", "neighbour_weights", "query_weights"),
+    "bases": ("bases", "basis"),
+    "codes": ("code", "age", "sex"),
+    "sizes": ("sizes", "domain"),
+    "matrix": ("matrix", "workload"),
+    "source": ("source", "record"),
+    "permutations": ("permutations", "orbits"),
+    "table": ("table", "attribute", "workload"),
+    "values": ("values", "targets"),
+    "name": ("name", "table"),
+    "d": ("d", "domain"),
+    "attributes": ("attribute", "workload"),
+    "first": ("first", "attribute"),
+    "second": ("second", "attribute"),
+    "query": ("query", "attribute"),
+    "text": ("text", "neighbours"),
+    "axes": ("axes", "axis"),
+}
+"""What messages call an argument, where it is not its parameter's name alone: what it holds, or stands for."""
+
+
+def words(name: str) -> tuple[str, ...]:
+    return CALLED.get(name, (name.removesuffix("s"),))
+
+
+class World:
+    """Arguments that public functions take, and an object of every public class with methods."""
+
+    def __init__(self, folder: Path) -> None:
+        self.prefix = prefix = dm.workloads.prefix(4)
+        self.tables = dm.workloads.marginals({"age": 4, "sex": 2}, ways=(1, 2))
+        self.union = dm.workloads.union(
+            {"age": 4, "sex": 2}, {"ages": {"age": prefix}, "cells": ["age", "sex"]}
+        )
+        self.asked = dm.workloads.query_tables({"age": 4, "sex": 2}, {"age": prefix}, ways=(1, 2))
+        self.rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], np.eye(2))
+        self.cells = dm.LinearGaussianMechanism(np.eye(4), np.eye(4))
+        self.chain = dm.fast.chain([self.rows, self.cells])
+        self.common = dm.fast.solve(dm.CommonMechanism([self.rows, self.cells])).mechanism
+        total = dm.LinearGaussianMechanism([[1, 1, 1, 1]], [[1]])
+        self.region = dm.sampling.ConfidenceRegion(total, [50.0])
+        self.samples = dm.sampling.hit_and_run(self.region, 600)
+        self.counted = {(0,): np.ones(4), (1,): np.ones(2), (0, 1): np.ones((4, 2))}
+        self.strategy = np.array([[0.6, 0.2], [0.2, 0.6], [0.2, 0.2]])
+        self.local = dm.LocalMechanism(self.strategy, 1.2, dm.workloads.prefix(2))
+        self.problem = dm.FitnessForUse(prefix)
+        self.solution = dm.fast.solve(self.problem, tol=1e-4)
+        self.on_blocks = dm.fast.solve(dm.FitnessForUse(self.tables, geometry="blocks"), tol=1e-4)
+        self.blocks = dm.BlockMechanism.of_tables(self.tables)
+        self.split = dm.fast.solve(dm.FitnessForUse(self.asked, geometry="split"), tol=0.1).mechanism
+        self.folder = folder
+        dm.save(self.cells, folder / "good.npz")
+        dm.save(self.blocks, folder / "blocks.npz")
+        dm.save(self.local, folder / "local.npz")
+        dm.save(prefix, folder / "prefix.csv")
+        (folder / "vector.csv").write_text("1\n2\n")
+        (folder / "matrix.csv").write_text("1,2\n2,3\n")
+        (folder / "named.csv").write_text("name,value\na,1\nb,2\n")
+        self.good, self.own = self.by_name(), self.by_place()
+
+    def objects(self) -> dict[str, Any]:
+        """Return an object of every public class, problems aside."""
+        return {
+            "BlockMechanism": self.blocks,
+            "BlockPoint": dm.BlockPoint(np.ones(3)),
+            "Certificate": self.solution.certificate,
+            "Chain": self.chain,
+            "ChainStage": self.chain.stages[0],
+            "CircularWorkload": dm.workloads.circular_ranges(4),
+            "ConfidenceRegion": self.region,
+            "Decomposition": dm.decomposition(self.cells, self.common),
+            "Domain": self.union.domain,
+            "Guarantee": self.chain.guarantee,
+            "LinearGaussianMechanism": self.cells,
+            "LocalMechanism": self.local,
+            "MarginalWorkload": self.tables,
+            "ProductMechanism": dm.ProductMechanism([self.cells, self.rows]),
+            "ProductWorkload": dm.workloads.kron(self.prefix, self.prefix),
+            "RefinementStage": dm.RefinementStage(self.problem, np.zeros((4, 0)), np.eye(4)),
+            "Relation": dm.neighbours.Relation(),
+            "Samples": self.samples,
+            "SignalToNoise": dm.decisions.SignalToNoise(self.rows, self.cells, self.common, 0.5, 2.0),
+            "SignalToNoiseRule": dm.decisions.SignalToNoiseRule(self.chain, 0.5, 2.0),
+            "Solution": self.solution,
+            "SplitMechanism": self.split,
+            "TableWorkload": self.asked,
+            "UnionWorkload": self.union,
+            "Workload": self.prefix,
+        }
+
+    def by_name(self) -> dict[str, Any]:
+        """Return arguments that most functions with a parameter of a name take."""
+        return {
+            **{"workload": self.prefix, "workloads": (self.prefix, self.prefix), "design": np.eye(4)},
+            **{"problem": self.problem, "program": dm.QueryWeighting(self.prefix, np.eye(4))},
+            **{"primal": np.eye(4), "slack": 1e-3, "targets": 1.0, "cost": 0.5, "tol": 1e-3},
+            **{"mechanism": self.cells, "mechanisms": [self.rows, self.cells], "released": self.rows},
+            **{"common": self.common, "known": self.cells, "other": self.cells, "others": (self.cells,)},
+            **{"a": self.cells, "b": self.rows, "primary": self.rows, "secondary": self.cells},
+            **{"query_matrix": np.eye(4), "covariance": np.eye(4), "matrix": np.eye(4), "gram": np.eye(4)},
+            **{"strategy": np.eye(4), "criterion": "average", "settled": np.zeros((4, 0)), "open": np.eye(4)},
+            **{"x": np.ones(4), "answer": [50.0], "answers": [3.0, 2.0, 5.0, 4.0], "rng": 1},
+            **{"epsilon": 1.2, "delta": 1e-6, "log_delta": -10.0, "rho": 0.5, "mu": 0.7, "alpha": 5.0},
+            **{"privacy_cost": 0.7, "squared_cost": 0.7, "margin": 5.0, "variance": 5.0, "factor": 2.0},
+            **{"share": 0.5, "level": 2.0, "d": 4, "n": 4, "m": 3, "rank": 2, "tables": 2, "attributes": 3},
+            **{"groups": [[0, 1], [2, 3]], "subset": [0, 1], "bases": [[1.0, 1.0, 0.0, 0.0]], "members": 2},
+            **{"domain": {"age": 4, "sex": 2}, "sizes": {"age": 4, "sex": 2}, "queries": [0, 1], "ways": 1},
+            **{"factors": (self.prefix, self.prefix), "axes": [(0,), (0, 1)], "numbers": (np.ones(4),)},
+            **{"differences": np.eye(4), "text": "replace:2", "t1": 5.0, "t2": 5.0, "region": self.region},
+            **{"draws": self.samples.draws, "samples": self.samples, "count": 50, "chain": self.chain},
+            **{"objective": 2.0, "lower_bound": 1.0, "violation": 0.0, "resolution": 0.0, "name": "x"},
+            **{"source": [[0, 1], [1, 1]], "path": self.folder / "good.npz", "thing": self.cells, "index": 1},
+            **{"rule": lambda stage, answers: np.full(len(answers), stage), "blocks": np.ones((3, 4))},
+            **{"table": ["age"], "permutations": [[0, 1, 2, 3]], "profile": np.ones(4)},
+        }
+
+    def by_place(self) -> dict[str, dict[str, Any]]:
+        """Return arguments of single functions, or of an object's methods and its class."""
+        two, written, measured = (
+            dm.workloads.prefix(2),
+            self.folder / "written.npz",
+            self.blocks.measure(self.counted),
+        )
+        half, union = {"age": [1, 0, 0, 0]}, self.union
+        chosen = {"domain": union.domain, "x": np.ones(8), "values": 1.0, "name": "targets"}
+        return {
+            "BlockMechanism": {
+                **{"others": (self.blocks,), "other": self.blocks, "common": self.blocks},
+                **{
+                    "first": half,
+                    "second": half,
+                    "query": half,
+                    "tables": self.counted,
+                    "measured": measured,
+                },
+                **{"domain": union.domain, "noise": {(): 1.0, (0,): 1.0}, "path": written},
+                **{"blocks": self.on_blocks.problem.geometry, "point": self.on_blocks.primal},
+            },
+            "BlockMechanism.combine": {"others": ((self.blocks, measured),)},
+            "BlockMechanism.load": {"path": self.folder / "blocks.npz"},
+            "BlockMechanism.of_tables": {"workload": self.tables},
+            "ChainStage": {"mechanism": 1},
+            "Decomposition": {"common_answers": np.ones(2), "residual_answers": np.ones(2), "rng": 1},
+            "Domain": {"attributes": ["age"], "codes": {"age": 1, "sex": 1}},
+            "LinearGaussianMechanism.save": {"path": written},
+            "LocalMechanism": {
+                "x": [3.0, 4.0],
+                "user": 1,
+                "responses": np.ones(3),
+                "queries": 2,
+                "path": written,
+            },
+            "LocalMechanism.__init__": {"strategy": self.strategy, "workload": two},
+            "LocalMechanism.load": {"path": self.folder / "local.npz"},
+            "LocalProjection": {"matrix": self.strategy, "epsilon": 1.0},
+            "MarginalWorkload": chosen,
+            "ProductMechanism": {
+                **{
+                    "x": np.ones((4, 4)),
+                    "workload": dm.workloads.kron(self.prefix, dm.Workload(self.rows.query_matrix)),
+                },
+                **{"factors": [self.cells, self.cells], "queries": (np.ones(4), np.ones(4))},
+            },
+            "ProductWorkload": {"x": np.ones(16)},
+            "RefinementStage": {"dual": self.solution.dual},
+            "SignalToNoise": {"answers": [3.0, 4.0]},
+            "SignalToNoiseRule": {"stage": 0, "answers": np.ones((3, 2))},
+            "Solution": {"path": written, "other": self.solution},
+            "SplitMechanism": {
+                **{
+                    "tables": self.counted,
+                    "attributes": ["age"],
+                    "residuals": self.split.measure(self.counted),
+                },
+                **{"workload": self.asked, "shapes": [np.eye(4), np.eye(2)], "noise": np.ones(4)},
+            },
+            "TableWorkload": {"x": np.ones(8), "axes": [0], "axis": 0, "tables": self.tables},
+            "TableWorkload.__init__": {"queries": [self.prefix, None]},
+            "UnionWorkload": chosen | {"table": "ages", "tables": union.tables},
+            "UnionWorkload.table": {"name": "ages"},
+            "census.per_table": {
+                **{"workload": dm.workloads.census_redistricting()},
+                **{"numbers": {f"P{number}": 1.0 for number in range(1, 6)}},
+            },
+            "crosscheck.compare": {"answers": [self.solution]},
+            "extra_for_free": {"mechanism": self.rows, "workload": dm.Workload([[1, 1, 0, 0]]), "alpha": 4.0},
+            "fast.eigen_design": {"bound_tol": 1e-3, "tol": 1e-3},
+            "files.read_by_name": {"path": self.folder / "named.csv"},
+            "files.read_matrix": {"path": self.folder / "matrix.csv"},
+            "files.read_vector": {"path": self.folder / "vector.csv"},
+            "files.read_workload": {"path": self.folder / "prefix.csv"},
+            "files.write_workload": {"path": self.folder / "written.csv"},
+            "records.count": {"workload": self.tables},
+            "reference.lower_bound": {"problem": dm.LocalStrategy(two, 1.0), "time_limit": 5.0},
+            "reference.reconstruct": {"workload": two, "strategy": self.strategy},
+            "uncertainty.posterior_variances": {"prior": 1.0},
+            "uncertainty.variance_reduction": {"known": self.common, "prior": 1.0},
+            "workloads": {"ways": 1},
+            "workloads.circular_ranges": {"lengths": [1, 2]},
+            "workloads.query_tables": {"queries": {"age": self.prefix}},
+            "workloads.random_range": {"d": 6},
+            "workloads.union": {"tables": {"ages": half | {"age": self.prefix}}},
+        }
+
+    def arguments(self, place: str, function: Any) -> dict[str, Any]:
+        """Return arguments that a public function takes: its own, its object's, defaults, those by name."""
+        label = place if inspect.isclass(function) else place.rpartition(".")[0]
+        own = self.own.get(label, {}) | self.own.get(f"{place}.__init__" if label == place else place, {})
+        found = {}
+        for each in hostile.parameters_of(function).values():
+            default = self.good if each.default is inspect.Parameter.empty else {each.name: each.default}
+            known = own if each.name in own else default
+            if each.name in known:
+                found[each.name] = known[each.name]
+        extra = {name: own[name] for name in own if place.startswith("fast.solve") and name not in found}
+        return found | extra
+
+    def begun(self, name: str) -> Any:
+        """Return a method of a release that has only begun, another one at each call."""
+        method = getattr(dm.AdaptiveRelease, name)
+
+        def called(*given: Any, **named: Any) -> Any:
+            release = dm.AdaptiveRelease(self.chain, np.ones(4))
+            if name == "choose":
+                release.advance()
+            return method(release, *given, **named)
+
+        first, *own = hostile.parameters_of(method).values()
+        called.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+        return called
+
+    def calls(self) -> list[Call]:
+        """Return every public function and method, but for those of problems."""
+        places = [(f"AdaptiveRelease.{name}", self.begun(name)) for name in ("choose", "run")]
+        places += hostile.public_functions(dm, "")
+        for name in SUBMODULES:
+            places += hostile.public_functions(getattr(dm, name), f"{name}.")
+        for label, instance in self.objects().items():
+            places += hostile.public_methods(label, instance)
+        return [
+            Call(place, function, self.arguments(place, function))
+            for place, function in places
+            if asked(place)
+        ]
+
+
+def asked(place: str) -> bool:
+    return place not in EXEMPT and place.rpartition(".")[2] not in EXEMPT
+
+
+def of_problem(case: ConformanceCase) -> list[Call]:
+    """Return what can be asked of a problem, of its solvers and of the judge."""
+    problem, label = case.make(), f"<{case.label}>"
+    answer = dm.fast.solve(problem, tol=case.tol)
+    taken = {"primal": answer.primal, "answer": answer.primal, "dual": answer.dual, "other": problem}
+    taken |= {
+        "slack": 1e-3,
+        "tol": 1e-3,
+        "cost": 1.0,
+        "mechanism": dm.LinearGaussianMechanism(np.eye(4), np.eye(4)),
+    }
+    methods = [each for each in hostile.public_methods(label, problem) if asked(each[0])]
+    found = [
+        Call(place, method, {name: taken[name] for name in hostile.parameters_of(method)})
+        for place, method in methods
+    ]
+    tol = {"tol": case.tol}
+    own = hostile.parameters_of(dm.fast.SOLVERS[type(problem)]).values()
+    options = {each.name: each.default for each in own if each.kind is inspect.Parameter.KEYWORD_ONLY}
+    limits = tol | {"max_iterations": 3, "time_limit": 5.0, "callback": None, "verbose": False}
+    return [
+        *found,
+        Call(f"fast.solve{label}", dm.fast.solve, {"problem": problem, **limits, **options}),
+        Call(
+            f"crosscheck.judge{label}",
+            dm.crosscheck.judge,
+            {"problem": problem, "primal": answer.primal, **tol},
+        ),
+    ]
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory, cases: list[ConformanceCase]) -> list[Call]:
+    found = World(tmp_path_factory.mktemp("hostile")).calls()
+    stated = {"formulation": None, "backend": "CLARABEL", "tol": 1e-2, "verbose": False}
+    for kind, case in {type(case.make()): case for case in cases if "split" not in case.label}.items():
+        arguments = {"problem": case.make(), **stated}
+        found.append(Call(f"reference.solve<{kind.__name__}>", dm.reference.solve, arguments))
+    return found + [call for case in cases for call in of_problem(case)]
+
+
+def sampled(call: Call, arguments: list[str], count: int) -> Iterator[dict[str, Any]]:
+    """Yield hostile values for some arguments at once: other ones for every call, the same in every run."""
+    labels = [*VALUES]
+    start = crc32(f"{call.place}{arguments}".encode())
+    for turn in range(count):
+        yield {
+            name: VALUES[labels[(start + 29 * turn + 7 * at) % len(labels)]]()
+            for at, name in enumerate(arguments)
+        }
+
+
+def faults(calls: list[Call], count: int) -> list[str]:
+    found = []
+    for call in calls:
+        spoilt = [[name] for name in call.arguments] + (
+            [[*call.arguments][:2]] if len(call.arguments) > 1 else []
+        )
+        for names in spoilt:
+            for values in sampled(call, names, count):
+                if fault := fault_of(call, values, words):
+                    found.append(f"{call.place}({values!r:.100}): {fault}")
+    return found
+
+
+def test_every_public_function_is_called(calls: list[Call]) -> None:
+    for call in calls:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            try:
+                call({})
+            except dm.DualmechError as error:
+                assert "<" in call.place or "has no" in str(error), f"{call.place}: {error}"
+
+
+def test_hostile_arguments_are_refused_by_name(calls: list[Call]) -> None:
+    assert not faults(calls, SAMPLED)
+
+
+WRONG = {
+    "bool": (2, 1, "no", None, np.array([True]), []),
+    "float": (True, "1", [1.0], np.array([1.0]), 1j),
+    "int": (True, "1", [1], 1.5, 1j),
+}
+"""What is no boolean, number or count, whatever it could be taken for."""
+
+
+def test_booleans_numbers_and_counts_are_what_they_say(calls: list[Call]) -> None:
+    taken = []
+    for call in calls:
+        for name, parameter in hostile.parameters_of(call.function).items():
+            kinds = {each.strip() for each in str(parameter.annotation).split("|")}
+            values = WRONG.get(min(kinds - {"None"}, default=""), ()) if len(kinds - {"None"}) == 1 else ()
+            for value in values if name in call.arguments else ():
+                if value is None and "None" in kinds:
+                    continue
+                try:
+                    call({name: value})
+                except dm.DualmechError:
+                    continue
+                taken.append(f"{call.place}({name}={value!r})")
+    assert not taken, "\n".join(taken)
+
+
+def test_tolerances_are_finite_and_positive(calls: list[Call]) -> None:
+    taken = []
+    exact = ("compare_privacy", "Certificate.certifies")  # where 0 asks for what is exactly so
+    for call in calls:
+        for name in [each for each in call.arguments if each == "tol" or each.endswith("_tol")]:
+            for value in (-1.0, np.nan, np.inf, *(() if call.place in exact else (0.0,))):
+                try:
+                    call({name: value})
+                except dm.InvalidInputError:
+                    continue
+                taken.append(f"{call.place}({name}={value!r})")
+    assert not taken, "\n".join(taken)
+
+
+@pytest.mark.slow
+def test_all_hostile_arguments_are_refused_by_name(calls: list[Call]) -> None:
+    assert not faults(calls, len(VALUES))
