@@ -98,7 +98,7 @@ def raise_above_bounds(bounds: Array, covariance: Array, roundings: Array) -> Ar
         worst = max(_excesses(bounds, covariance, roundings))
         if worst <= 0:
             return covariance
-        covariance = covariance + share * worst * np.diag(units**2)
+        covariance = covariance + share * max(worst, EPS) * np.diag(units**2)  # less would change nothing
         share *= 2
     return covariance
 

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech.mechanisms.intersections import intersection
+from dualmech.problems import loewner
 from dualmech.validate import Array
+
+EPS = np.finfo(float).eps
 
 quick = settings(max_examples=24)
 seeds = st.integers(0, 10_000)
@@ -38,6 +41,12 @@ def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
 
 
 class TestJudge:
+    def test_what_exceeds_by_less_than_the_last_digit_is_raised_all_the_same(self) -> None:
+        bound, covariance, exact = np.ones((1, 1, 1)), np.array([[1 + 8 * EPS]]), np.zeros(1)
+        assert loewner.violation(bound, covariance, exact)[1] > 0
+        raised = loewner.raise_above_bounds(bound, covariance, exact)
+        assert loewner.violation(bound, raised, exact) == (0, 0) and raised[0, 0] < 1 + 16 * EPS
+
     @quick
     @given(seeds, units)
     def test_two_mechanisms_in_closed_form(self, seed: int, unit: float) -> None:
