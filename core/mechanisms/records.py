@@ -61,6 +61,7 @@ def count(
     array([[0., 2.],
            [0., 1.]])
     """
+    validate.boolean(allow_empty=allow_empty)
     if isinstance(workload, Workload) and not isinstance(workload, MarginalWorkload):
         raise InputTypeError(
             f"workload must be one of marginal tables, got {type(workload).__name__}; those that a mechanism of a "
