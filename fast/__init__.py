@@ -14,12 +14,19 @@ from dualmech.fast.common import solver as common
 from dualmech.fast.eigen import EigenDesign, eigen_design, eigen_weights
 from dualmech.fast.engine.loop import Limits
 from dualmech.fast.local import estimate, projection, strategy
-from dualmech.fast.options import FitnessOptions, LocalOptions, MethodOptions, OrbitOptions, StartOptions
+from dualmech.fast.options import (
+    FitnessOptions,
+    LocalOptions,
+    MethodOptions,
+    OrbitOptions,
+    SmoothOptions,
+    StartOptions,
+)
 from dualmech.fast.reductions import OPTIONS
 from dualmech.fast.refinement import refine
 from dualmech.fast.reuse import solver as reuse
 from dualmech.fast.softmax import smoothed
-from dualmech.fast.softmax.published import SoftmaxOptions
+from dualmech.fast.softmax.published import METHODS, SoftmaxOptions
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.local import LocalMechanism
@@ -54,6 +61,9 @@ SOLVERS: dict[type, Any] = {
 """By problem, what solves it: a function of the problem, the `Limits` and options of its own."""
 
 
+MATRIX_METHODS = METHODS
+"""Methods of `FitnessForUse` that need a matrix of queries, whatever structure the workload has."""
+
 Linear: TypeAlias = LinearGaussianMechanism
 Noise: TypeAlias = GaussianMechanism
 
@@ -65,7 +75,7 @@ def solve(
 @overload
 def solve(problem: TotalVariance, **options: Unpack[OrbitOptions]) -> Solution[VarianceDual, Noise]: ...
 @overload
-def solve(problem: SoftmaxFitness, **options: Unpack[StartOptions]) -> Solution[SoftmaxDual, Linear]: ...
+def solve(problem: SoftmaxFitness, **options: Unpack[SmoothOptions]) -> Solution[SoftmaxDual, Linear]: ...
 @overload
 def solve(problem: QueryWeighting, **options: Unpack[MethodOptions]) -> Solution[WeightingDual, Linear]: ...
 @overload
@@ -102,9 +112,10 @@ def solve(
         Gap to prove, relative to the lower bound.
     method : {"auto", "fixed_point", "newton"}
         ``auto`` begins with the fixed point and finishes with Newton's method where that is cheaper; for
-        `SoftmaxFitness`, `QueryWeighting` and `ReuseFitness` it is Newton's method at once. `FitnessForUse` and
-        `PrivacyFirst` have two more: ``softmax_newton`` is the paper's own algorithm, SM-II, and
-        ``softmax_gradient`` the gradient descent that the paper compares it with. For `CommonMechanism` ``auto`` is
+        `SoftmaxFitness`, `QueryWeighting` and `ReuseFitness` it is Newton's method at once. `FitnessForUse`,
+        `PrivacyFirst` and `SoftmaxFitness` have two more: ``softmax_newton`` is SM-II, the paper's own algorithm but
+        for its Hessian, which `options` can print as the paper does, and ``softmax_gradient`` the gradient descent that
+        the paper compares it with. For `CommonMechanism` ``auto`` is
         ``closed_form`` for two mechanisms, which has nothing to iterate, and ``fixed_point`` for more.
         For `LocalStrategy` it is ``exact`` up to 20 user types, column generation that prices all 2^n patterns, and
         ``restart`` beyond, which searches for patterns and proves less; ``gradient`` is the paper's projected

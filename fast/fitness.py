@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from dualmech import validate
+import numpy as np
+import scipy.linalg
+
+from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast import reductions
 from dualmech.fast.engine import ascent, loop
@@ -34,6 +38,26 @@ def solve(
         if orbits is not None:
             raise InvalidInputError(f"orbits are for {', '.join(ascent.METHODS)}, not for {method!r}")
         return published.solve(problem, limits, method=method, options=options, start=start)
-    if options is not None:
-        raise InvalidInputError(f"options are for {', '.join(published.METHODS)}, not for {method!r}")
+    published.refuse_options(options, method)
+    if getattr(problem.geometry, "redundant_rows", 0):
+        return _approached(problem, limits, method=method, start=start, orbits=orbits)
     return reductions.solve(problem.geometry, problem, limits, method=method, start=start, orbits=orbits)
+
+
+def _approached(problem: FitnessForUse, limits: loop.Limits, **options: Any) -> Solution:
+    """Solve on a basis B of more rows than the rank of W, where the least cost is approached and never reached.
+
+    With R orthonormal rows that span W's, ``R = T B``, and N orthonormal with ``T N' = 0``, noise of covariance
+    ``T⁺ Σ T⁺' + M N'N`` varies W x as Σ does on R x, and costs ``‖N B u_i‖² / M`` more: a quarter of what is asked.
+    """
+    least = FitnessForUse(
+        problem.workload, problem.targets, neighbours=problem.geometry.neighbours, geometry="dense"
+    )
+    answer = solve(least, replace(limits, tol=limits.tol / 2), **options)
+    spanned = linalg.represent(least.basis, problem.basis, ())
+    beyond = scipy.linalg.null_space(spanned).T
+    reach = np.linalg.norm(beyond @ problem.geometry.moves, axis=0).max() ** 2
+    back = np.linalg.pinv(spanned)
+    noise = 4 * reach / (limits.tol * answer.objective)
+    covariance = back @ answer.primal @ back.T + noise * (beyond.T @ beyond)
+    return transfer(replace(answer, tol=limits.tol), problem, problem.feasible(covariance), answer.dual)

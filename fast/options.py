@@ -36,10 +36,14 @@ class OrbitOptions(StartOptions, total=False):
     orbits: Iterable[Any] | Orbits | None
 
 
-class FitnessOptions(OrbitOptions, total=False):
-    """Those of fitness for use, with the parameters of the paper's own algorithms."""
+class SmoothOptions(StartOptions, total=False):
+    """Those of soft maxima, with the parameters of the paper's own algorithms."""
 
     options: SoftmaxOptions | None
+
+
+class FitnessOptions(OrbitOptions, SmoothOptions, total=False):
+    """Those of fitness for use."""
 
 
 class LocalOptions(MethodOptions, total=False):

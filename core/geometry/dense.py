@@ -30,7 +30,7 @@ class Dense:
     """
 
     workload: Workload  # W, (m, d)
-    basis: Array  # (k, d) B, of full row rank k = rank W
+    basis: Array  # (k, d) B, of full row rank k: rank W, or more where a problem allows it
     representation: Array  # (m, k) L
     # (d, s) U, differences of neighbouring data sets up to sign; None stands for the identity
     neighbours: Matrix | None
@@ -40,19 +40,29 @@ class Dense:
     # (m,) largest entry of ``(W - L B) U``, in absolute value, with its own rounding: how far the two sides of a
     # certificate may speak of different queries
     mismatch: Array
+    redundant_rows: int = 0  # number of rows of the basis beyond the rank of the workload
 
     name: ClassVar[str] = "dense"
 
     @classmethod
-    def of(cls, workload: Workload, basis: npt.ArrayLike | None, neighbours: Matrix | None) -> Dense:
-        """Check the three against each other and factor the workload over the basis."""
+    def of(
+        cls,
+        workload: Workload,
+        basis: npt.ArrayLike | None,
+        neighbours: Matrix | None,
+        redundant: bool = False,
+    ) -> Dense:
+        """Check the three against each other and factor the workload over the basis.
+
+        A `redundant` basis may have more rows than the rank of the workload, which then asks nothing of the others.
+        """
         if not isinstance(workload, Workload):
             raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
         validate.moderate(workload=workload.matrix)
         dense = workload.dense()
         if not np.any(dense):
             raise InvalidInputError("workload must have at least one query that is not all zero")
-        chosen, representation = _factor(dense, workload.names, basis)
+        chosen, representation, extra = _factor(dense, workload.names, basis, redundant)
         checked = as_neighbour_matrix(neighbours, workload.shape[1])
         moves = chosen if checked is None else moves_between(chosen, checked)
         if checked is not None and not np.any(np.abs(moves) > linalg.SPAN_TOLERANCE * np.abs(chosen).max()):
@@ -65,7 +75,7 @@ class Dense:
             mismatch = mismatch * float(np.abs(checked).sum(axis=0).max())
         for array in (chosen, representation, moves, unmoved, mismatch):
             validate.read_only(array)
-        return cls(workload, chosen, representation, checked, moves, unmoved, mismatch)
+        return cls(workload, chosen, representation, checked, moves, unmoved, mismatch, extra)
 
     def statement(self) -> dict[str, Any]:
         """Return the basis and the neighbours."""
@@ -211,17 +221,19 @@ def as_dual_weights(dual: Iterable[npt.ArrayLike], neighbours: int, queries: int
     return weights
 
 
-def _factor(dense: Array, names: tuple[str, ...], basis: npt.ArrayLike | None) -> tuple[Array, Array]:
+def _factor(
+    dense: Array, names: tuple[str, ...], basis: npt.ArrayLike | None, redundant: bool
+) -> tuple[Array, Array, int]:
     cells = dense.shape[1]
     if basis is None:
         spanning = linalg.row_basis(dense)
-        return spanning, dense if linalg.is_identity(spanning) else dense @ spanning.T
+        return spanning, dense if linalg.is_identity(spanning) else dense @ spanning.T, 0
     given = np.array(validate.finite(2, basis=basis))
     validate.moderate(basis=given)
     if given.shape[1] != cells:
         raise InvalidInputError(f"basis must have {cells} columns, as the workload, got {given.shape[1]}")
     workload_rank = linalg.rank(dense)
-    if len(given) > workload_rank:
+    if len(given) > workload_rank and not redundant:
         raise InvalidInputError(
             f"basis must have {workload_rank} rows, the rank of the workload, got {len(given)}"
         )
@@ -235,7 +247,7 @@ def _factor(dense: Array, names: tuple[str, ...], basis: npt.ArrayLike | None) -
             f"basis must have {workload_rank} rows, the rank of the workload, got {len(given)}, "
             f"which span it only up to rounding"
         )
-    return given, representation
+    return given, representation, len(given) - workload_rank
 
 
 def _mismatch(dense: Array, basis: Array, representation: Array) -> Array:

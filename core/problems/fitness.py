@@ -47,8 +47,9 @@ class FitnessForUse(OnGeometry[FitnessDual]):
         names, sets of attributes, or numbers of ways, such as ``{("age", "sex"): 25.0, 1: 4.0}``; of products by
         factor.
     basis : (k, d) array, optional
-        B, of full row rank k = rank W, spanning the rows of W. By default the identity if W has full column
-        rank, else orthonormal rows. Dense alone.
+        B, of full row rank k, spanning the rows of W. By default the identity if W has full column rank, else
+        orthonormal rows. Of more rows than the rank of W, which the paper's own experiments have, the least cost stays
+        the same and is approached, never reached: noise without end where nothing is asked costs nothing. Dense alone.
     neighbours : str, Relation, (d, s) array or sparse matrix, optional
         By a rule, ``add-remove`` or ``replace``, either with ``:RECORDS`` a person, which blocks take as well; or U,
         the differences of neighbouring data sets up to sign (`dualmech.neighbours`), dense alone. By default one record
@@ -95,7 +96,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
         geometry: str | Geometry = "auto",
     ) -> None:
         def dense(asked: Workload, _: Array, moves: Any) -> Dense:
-            return Dense.of(asked, basis, moves)
+            return Dense.of(asked, basis, moves, redundant=True)
 
         chosen, numbers = choose(workload, targets, "targets", geometry, dense, basis, neighbours)
         object.__setattr__(self, "workload", workload)

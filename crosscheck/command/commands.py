@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -46,6 +47,13 @@ def solve(
     backend: Annotated[
         str | None, typer.Option(help="CVXPY backend of the reference layer. [default: CLARABEL]")
     ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="Solver of the fast layer, such as newton or fixed_point; of fitness and softmax also softmax_newton "
+            "(SM-II) and softmax_gradient. [default: auto]"
+        ),
+    ] = None,
     tol: Annotated[
         float | None,
         typer.Option(
@@ -65,12 +73,15 @@ def solve(
     request.refuse_foreign(refine=refine)
     if backend is not None and layer is Layer.FAST:
         raise UsageError("--backend belongs to --layer reference; the fast layer has none")
+    if method is not None and (refine or layer is not Layer.FAST):
+        raise UsageError("--method belongs to --layer fast without --refine")
     if output is not None:
         dm.files.check_writable(output, ".npz")
     with warnings.catch_warnings(), passing("stating the problem") as line:
         warnings.simplefilter("ignore", UncertifiedWarning)
-        posed = request.state("dense" if refine and request.geometry == "auto" else None)
-        answer, stages = (_refine if refine else _solve)(posed, layer, backend, tol, line)
+        on_matrix = refine or method in dm.fast.MATRIX_METHODS
+        posed = request.state("dense" if on_matrix and request.geometry == "auto" else None)
+        answer, stages = (_refine if refine else partial(_solve, method))(posed, layer, backend, tol, line)
         if output is not None:
             line.say("writing")
             answer.save(output)
@@ -218,10 +229,13 @@ def _request(context: typer.Context) -> Request:
     return Request(**{name: context.params[name] for name in Request.__slots__ if name in context.params})
 
 
-def _solve(problem: Any, layer: Layer, backend: str | None, tol: float | None, line: Line) -> Solved:
+def _solve(
+    method: str | None, problem: Any, layer: Layer, backend: str | None, tol: float | None, line: Line
+) -> Solved:
     if layer is Layer.FAST:
         line.say("solving")
-        return dm.fast.solve(problem, tol=1e-6 if tol is None else tol, callback=line), ()
+        named = {} if method is None else {"method": method}
+        return dm.fast.solve(problem, tol=1e-6 if tol is None else tol, callback=line, **named), ()
     line.say("loading CVXPY")
     chosen = backend or "CLARABEL"
     line.say(dm.reference.program_name(problem, backend=chosen))

@@ -57,7 +57,7 @@ def steps(solution: Solution) -> str:
     """Return the steps that a solver took, by their name."""
     unit = "iterations"
     if solution.solver.startswith("fast"):
-        unit = family_of(solution.problem).steps
+        unit = "steps" if "softmax" in solution.solver else family_of(solution.problem).steps
     return f"{solution.iterations} {unit}"
 
 

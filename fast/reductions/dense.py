@@ -11,6 +11,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg
+from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import ascent, loop
 from dualmech.fast.engine.fidelity import FidelityProgram
 from dualmech.fast.reductions.orbits import by_orbit
@@ -41,6 +42,11 @@ class Reduction:
     @classmethod
     def of(cls, geometry: Dense, targets: Array) -> Reduction:
         """Reduce: orthonormalise the basis, leave out what no neighbour moves, divide by √targets."""
+        if extra := geometry.redundant_rows:
+            raise InvalidInputError(
+                f"basis has {extra} rows more than the rank of the workload, on which no least cost is reached: leave "
+                f"it out, which has the same optimum"
+            )
         queries, moves, lift = _on_inner_basis(geometry)
         kept_queries = np.setdiff1d(np.arange(len(queries)), geometry.free_queries)
         kept_moves = np.flatnonzero(linalg.to_dense(abs(moves).max(axis=0)))

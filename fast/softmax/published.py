@@ -14,16 +14,22 @@ proof; the judge says afterwards how far above the optimum it stopped. Where the
   The two agree for B = I.
 - Equation 14 is not the Hessian of Equation 8 (`dualmech.fast.softmax.derivatives`). ``hessian="printed"`` uses it all
   the same.
+
+The authors' published code differs from their text in two more points, which `SoftmaxOptions.of_published_code` brings
+back: where it begins, and what the soft maximum of variances counts. Of Problem 4 itself, at fixed sharpness, the same
+algorithm ends where that sharpness is reached.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import entr
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
@@ -33,6 +39,7 @@ from dualmech.fast.reductions.dense import Reduction
 from dualmech.fast.softmax.derivatives import Derivatives, Objective, ObjectivePoint
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
@@ -41,7 +48,6 @@ METHODS = ("softmax_newton", "softmax_gradient")
 
 HESSIANS = {"exact": Derivatives.exact_product, "printed": Derivatives.printed_product}
 
-INSIDE = 0.99  # share of the targets that the first covariance uses
 ANSWERABLE = 1e-8  # largest part of a basis row that a strategy may miss, relative to the row
 
 
@@ -73,12 +79,17 @@ class SoftmaxOptions:
     path_tolerance: float = 1e-3  # TOL: the algorithm ends where ``(s + m)/t₁`` is less
     newton_tolerance: float = 1e-3  # NTTOL: a sub-problem ends where ``t₁ |⟨s, ∇F⟩|`` is less
     hessian: str = "exact"  # the Hessian of Equation 8, or Equation 14 as printed
+    first_share: float = 0.99  # times the targets: the largest variances of the first covariance
+    # what variances over targets count in F from the second sub-problem on; t₁ and t₂ stay the same
+    variance_factor: float = 1.0
     # (p, d) Q of section 6.3: rows to which independent noise would be added, as a first approximation. By default I
     strategy: npt.ArrayLike | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         validate.size(conjugate_gradients=self.conjugate_gradients)
         for name in ("residual", "sharpness", "path_tolerance", "newton_tolerance"):
+            validate.positive_number(**{name: getattr(self, name)})
+        for name in ("first_share", "variance_factor"):
             validate.positive_number(**{name: getattr(self, name)})
         validate.probability(decrease=self.decrease)
         validate.probability(shrink=self.shrink)
@@ -87,6 +98,18 @@ class SoftmaxOptions:
         validate.choice([*HESSIANS], hessian=self.hessian)
         if self.strategy is not None:
             object.__setattr__(self, "strategy", validate.finite(2, strategy=self.strategy))
+
+    @classmethod
+    def of_published_code(cls, basis: npt.ArrayLike) -> SoftmaxOptions:
+        """Return the settings of the authors' published code on a basis B of k rows.
+
+        It uses Equation 14 as printed, begins with noise ``k σ² I`` on B x itself, and takes for t₂ twice the t₁ that
+        it has just doubled. As its objective is ``log Σ exp(t₁ g_i) + log Σ exp(t₂ h_j)``, which is t₁F where t₁ = t₂,
+        that counts ``2 h_j`` for ``h_j``. Its answers come back to five digits (``dualmech crosscheck
+        fitness/table10``).
+        """
+        rows = validate.finite(2, basis=basis)
+        return cls(hessian="printed", strategy=rows, first_share=float(len(rows)), variance_factor=2.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +125,7 @@ class Ending:
 
 
 def solve(
-    problem: FitnessForUse | PrivacyFirst,
+    problem: FitnessForUse | PrivacyFirst | SoftmaxFitness,
     limits: Limits,
     *,
     method: str,
@@ -117,13 +140,15 @@ def solve(
         raise InvalidInputError(f"start is not for method {method!r}: give options with a strategy")
     with threads.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
         objective, lift = _objective(problem, chosen.sharpness)
-        covariance = _first_covariance(problem, lift, chosen.strategy)
-        ending = _optimise(objective, covariance, _direction(method, chosen), chosen, limits)
+        covariance = _first_covariance(problem, lift, chosen)
+        smooth = isinstance(problem, SoftmaxFitness)
+        path = Path(chosen, problem.t1 if smooth else None)
+        ending = _optimise(objective, covariance, _direction(method, chosen), path, limits)
         inner = ending.point.covariance
         answer = judged_solution(
             problem,
             problem.feasible(inner if lift is None else lift @ inner @ lift.T),
-            _dual(problem, ending.point),
+            _smooth_dual(ending.point) if smooth else _dual(problem, ending.point),
             tol=limits.tol,
             otherwise=ending.reason,
             message=ending.message,
@@ -135,15 +160,50 @@ def solve(
     return answer
 
 
+def refuse_options(options: object, method: str) -> None:
+    """Raise `InvalidInputError` where options of these methods are given to another one."""
+    if options is not None:
+        raise InvalidInputError(f"options are for {', '.join(METHODS)}, not for {method!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Which sub-problems Algorithm 1 solves one after another."""
+
+    options: SoftmaxOptions
+    asked: float | None  # the t₁ of Problem 4, None for Problem 1, which has none
+
+    def reason_to_end(self, point: ObjectivePoint) -> str:
+        """Return what ends the run at a sub-problem's minimiser, nothing where it goes on."""
+        t1 = point.objective.t1
+        if self.asked is not None:
+            return "it ended at the sharpness that was asked" if t1 >= self.asked else ""
+        bound = (len(point.neighbour_shares) + len(point.query_shares)) / t1
+        if bound >= self.options.path_tolerance:
+            return ""
+        return f"it ended by its own rule, (s + m)/t1 = {bound:.2g}, which proves nothing by itself"
+
+    def next(self, objective: Objective) -> Objective:
+        """Return the next sub-problem's objective."""
+        growth, t1 = self.options.growth, objective.t1
+        if self.asked is not None and growth * t1 >= self.asked:
+            # As a product it might miss what was asked by rounding.
+            return replace(objective, t1=self.asked, t2=objective.t2 * (self.asked / t1))
+        grown = objective.sharpened(growth)
+        if t1 > self.options.sharpness:
+            return grown
+        return replace(grown, queries=objective.queries * np.sqrt(self.options.variance_factor))
+
+
 def _optimise(
     objective: Objective,
     covariance: Array,
     direction: Callable[[Derivatives], Array],
-    options: SoftmaxOptions,
+    path: Path,
     limits: Limits,
 ) -> Ending:
     """Follow Algorithm 1 from a covariance, for Newton's directions or others."""
-    begun = time.perf_counter()
+    begun, options = time.perf_counter(), path.options
     point = objective.at(covariance)
     if point is None:
         raise InvalidInputError(
@@ -162,22 +222,19 @@ def _optimise(
             found = line_search(point, step, slope, options.decrease, options.shrink)
         seconds = time.perf_counter() - begun
         if found is None:
-            history.append(_progress(point, iteration, seconds))
+            history.append(_progress(point, path.asked is not None, iteration, seconds))
             if limits.callback is not None:
                 limits.callback(history[-1])
-            bound = (len(point.neighbour_shares) + len(point.query_shares)) / point.objective.t1
-            if bound < options.path_tolerance:
-                message = (
-                    f"it ended by its own rule, (s + m)/t1 = {bound:.2g}, which proves nothing by itself"
-                )
+            if message := path.reason_to_end(point):
                 return Ending(point, Status.STALLED, message, iteration, seconds, tuple(history))
-            found = point.objective.sharpened(options.growth).at(point.covariance)
+            found = path.next(point.objective).at(point.covariance)
             if found is None:
                 return Ending(point, Status.NON_FINITE, "", iteration, seconds, tuple(history))
         point = found
         if limits.deadline.passed:
             break
-    return Ending(point, Status.STEPS_EXHAUSTED, "", iteration, seconds, tuple(history))
+    message = f"it was stopped after {iteration} steps and {seconds:.3g} s, before it ended by its own rule"
+    return Ending(point, Status.STEPS_EXHAUSTED, message, iteration, seconds, tuple(history))
 
 
 def _direction(method: str, options: SoftmaxOptions) -> Callable[[Derivatives], Array]:
@@ -197,28 +254,32 @@ def _direction(method: str, options: SoftmaxOptions) -> Callable[[Derivatives], 
     return newton
 
 
-def _progress(point: ObjectivePoint, iteration: int, seconds: float) -> Progress:
-    """Report both sides of Problem 1 at the end of a sub-problem."""
+def _progress(point: ObjectivePoint, smooth: bool, iteration: int, seconds: float) -> Progress:
+    """Report both sides at the end of a sub-problem: of Problem 1, or of the sub-problem itself where it is smooth."""
     value = float(point.profile.max() * point.ratios.max())
     bound = point.objective.trace_norm(point.neighbour_shares, point.query_shares) ** 2
+    if smooth:
+        sharp = (point.neighbour_shares, point.objective.t1), (point.query_shares, point.objective.t2)
+        value, bound = point.value, 2 * bound**0.5 + sum(float(entr(p).sum()) / t for p, t in sharp)
     return Progress(iteration, value, bound, (value - bound) / bound if bound > 0 else np.inf, seconds)
 
 
-def _objective(problem: FitnessForUse | PrivacyFirst, sharpness: float) -> tuple[Objective, Array | None]:
+def _objective(problem: Any, sharpness: float) -> tuple[Objective, Array | None]:
     """Return F on the problem's own basis; on what neighbours move, with the way back, where that is less."""
-    geometry, extra = problem.geometry, np.zeros(len(problem.targets))
+    geometry = problem.geometry
+    t1 = min(sharpness, getattr(problem, "t1", np.inf))
+    t2 = t1 * (getattr(problem, "t2", 1.0) / getattr(problem, "t1", 1.0))
+    extra = getattr(problem, "total_weight", 0.0) * problem.targets
     if len(geometry.unmoved):
         reduction = Reduction.of(geometry, problem.targets)
-        return Objective.from_reduction(reduction, sharpness, sharpness, extra), reduction.lift
+        return Objective.from_reduction(reduction, t1, t2, extra), reduction.lift
     queries = geometry.representation / np.sqrt(problem.targets)[:, None]
-    return Objective(geometry.moves, queries, sharpness, sharpness, extra), None
+    return Objective(geometry.moves, queries, t1, t2, extra), None
 
 
-def _first_covariance(
-    problem: FitnessForUse | PrivacyFirst, lift: Array | None, strategy: npt.ArrayLike | None
-) -> Array:
+def _first_covariance(problem: Any, lift: Array | None, options: SoftmaxOptions) -> Array:
     """Return ``σ² B Q⁺(B Q⁺)'`` (section 6.3), in the coordinates of the program."""
-    noise = np.asarray(problem.basis)
+    noise, strategy = np.asarray(problem.basis), options.strategy
     if strategy is not None:
         queries = np.asarray(strategy)
         if queries.shape[1] != problem.workload.shape[1]:
@@ -232,9 +293,13 @@ def _first_covariance(
     answered = problem.geometry.representation @ noise
     variances = np.einsum("jk,jk->j", answered, answered)
     asked = variances > 0
-    scale = INSIDE * float((problem.targets[asked] / variances[asked]).min())
+    scale = options.first_share * float((problem.targets[asked] / variances[asked]).min())
     inner = noise if lift is None else np.linalg.lstsq(lift, noise)[0]
     return scale * (inner @ inner.T)
+
+
+def _smooth_dual(point: ObjectivePoint) -> SoftmaxDual:
+    return SoftmaxDual(point.neighbour_shares, point.query_shares)
 
 
 def _dual(problem: FitnessForUse | PrivacyFirst, point: ObjectivePoint) -> FitnessDual:

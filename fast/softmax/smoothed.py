@@ -24,6 +24,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop, threads
 from dualmech.fast.engine.fidelity import decompose
 from dualmech.fast.reductions.dense import Reduction
+from dualmech.fast.softmax import published
 from dualmech.fast.softmax.derivatives import Objective, ObjectivePoint
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
 from dualmech.problems.fitness import FitnessDual
@@ -71,10 +72,18 @@ class Descent:
 
 
 def solve(
-    problem: SoftmaxFitness, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
+    problem: SoftmaxFitness,
+    limits: loop.Limits,
+    *,
+    method: str = "auto",
+    options: published.SoftmaxOptions | None = None,
+    start: Solution | None = None,
 ) -> Solution:
     """Solve Problem 4 to a proven gap; see `dualmech.fast.solve`."""
-    validate.choice(METHODS, method=method)
+    validate.choice((*METHODS, *published.METHODS), method=method)
+    if method in published.METHODS:
+        return published.solve(problem, limits, method=method, options=options, start=start)
+    published.refuse_options(options, method)
     with threads.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
         reduction = Reduction.of(problem.geometry, problem.targets)
         extra = problem.total_weight * problem.targets

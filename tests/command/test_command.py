@@ -295,8 +295,8 @@ class TestCrosscheck:
     def test_quick_table_agrees(self) -> None:
         result = run("crosscheck", "--quick")
         assert result.exit_code == 0
-        assert result.output.count("yes") == 8
-        assert " NO " not in result.output
+        assert result.output.count("yes") == 8 + 24, "four optima, and SM-II in three bases with two Hessians"
+        assert "CAPPED:" in result.output and "NO" not in result.output.replace("NOT", "")
 
     def test_info_lists_backends(self) -> None:
         result = run("info")
@@ -506,6 +506,27 @@ def test_memory_that_is_not_there_is_one_line(
     status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4")
     assert status == 1
     assert error.startswith("dualmech: not enough memory: Unable to allocate") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("method", ["softmax_newton", "softmax_gradient"])
+@pytest.mark.parametrize("workload", ["prefix:4", "marginals:2x2:1"])
+def test_methods_of_the_paper_by_name(method: str, workload: str) -> None:
+    for problem in (("fitness",), ("softmax", "--t1", "5")):
+        arguments = ("--problem", *problem, "--method", method, "--tol", "0.1")
+        result = run("solve", workload, *arguments)
+        assert result.exit_code == 0 and f"fast:{method}: " in result.output and "steps" in result.output
+
+
+def test_a_method_is_of_the_fast_layer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for others in (("--layer", "reference"), ("--refine",)):
+        status, error = status_and_error(
+            capsys, monkeypatch, "solve", "prefix:4", "--method", "newton", *others
+        )
+        assert status == 2 and "--method belongs to --layer fast without --refine" in error
+    status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", "--method", "newtn")
+    assert status == 1 and "(did you mean newton?)" in error
 
 
 class TestHostileNames:

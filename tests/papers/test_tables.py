@@ -20,7 +20,7 @@ from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.command import main as command
 from dualmech.crosscheck.papers import printed, sheets, verdicts
-from dualmech.crosscheck.papers.fitness import closed_forms, instances, ratios, report
+from dualmech.crosscheck.papers.fitness import closed_forms, instances, ratio_lines, ratios, report
 from dualmech.crosscheck.papers.fitness import rows as fitness
 from dualmech.crosscheck.papers.fitness.printed import MECHANISMS, RATIO_TABLES, RatioTable
 from dualmech.crosscheck.papers.fitness.ratios import SolvedRatios
@@ -329,7 +329,7 @@ class TestTheTables:
         loose: SolvedRatios = dataclasses.replace(row.readings[0], certified=False)
         wide = dataclasses.replace(row, readings=(loose,))
         assert wide.outcome is Agreement.WIDE
-        assert any("WIDE" in line for line in report.lines(wide))
+        assert any("WIDE" in line for line in ratio_lines.lines(wide))
 
 
 LARGER = [(10, 6), (10, 8), (10, 10)] + [(n, d) for n in instances.RANDOM_TABLES for d in (128, 256)]
@@ -366,7 +366,7 @@ class TestReport:
     def test_a_row_shows_printed_beside_certified_with_a_verdict(
         self, solved: dict[tuple[int, int], RatioRow]
     ) -> None:
-        text = "\n".join(report.lines(solved[4, 252]))
+        text = "\n".join(ratio_lines.lines(solved[4, 252]))
         for words in (
             "36.56",
             "41.8128",
@@ -375,11 +375,11 @@ class TestReport:
             "2.07",
         ):
             assert words in text
-        text = "\n".join(report.lines(solved[6, 64]))
+        text = "\n".join(ratio_lines.lines(solved[6, 64]))
         for words in ("as worded", "as the code, seed 0", "as the text, 2 seeds", "INSTANCE IS RANDOM"):
             assert words in text
-        assert "THE INSTANCE MAY DIFFER" in "\n".join(report.lines(solved[9, 232]))
-        assert "AGREES: IP, CA" in "\n".join(report.lines(solved[7, 64]))
+        assert "THE INSTANCE MAY DIFFER" in "\n".join(ratio_lines.lines(solved[9, 232]))
+        assert "AGREES: IP, CA" in "\n".join(ratio_lines.lines(solved[7, 64]))
 
     @pytest.mark.parametrize("module", [closed_forms, printed, fitness, report, ratios, verdicts])
     def test_examples_in_docstrings(self, module: object) -> None:
@@ -403,13 +403,14 @@ class TestCommand:
         assert tuple(found) == sheets.PAPERS[paper].SHEETS
 
     def test_one_table(self) -> None:
-        result = run("crosscheck", "fitness/table4")
+        result = run("crosscheck", "fitness/table4", "--quick")
         assert result.exit_code == 0
         assert "PAPER ABOVE THE OPTIMUM by 14.35 % to 14.38 %" in result.output
 
     def test_several_at_once_in_order(self) -> None:
         result = run("crosscheck", "fitness/table10", "fitness/figure1", "--quick", "--jobs", "2")
         assert result.exit_code == 0
+        assert result.output.count("SM-II run here, as coded, B = I") == 2, "up to 64 cells"
         places = [result.output.index(words) for words in ("t = 2", "t = 4", "t = 6", "fitness/figure1")]
         assert places == sorted(places)
 

@@ -96,11 +96,17 @@ def solve(instance: FitnessInstance, variants: bool = True) -> SolvedRatios:
 
 
 def _closed_forms(workload: Workload, targets: Array) -> dict[str, Interval]:
-    """Return the values of the mechanisms that nothing is optimised in."""
+    """Return the values of the mechanisms that nothing is optimised in.
+
+    GM is the Gaussian mechanism: independent noise on every answer, in proportion to its target, nothing made
+    consistent, so that all ratios are the same.
+    """
     cells = workload.shape[1]
     # Input perturbation is the tree without a sum: stated so, it needs no matrix of the size of the domain.
     trees = {"IP": rivals.IntervalTree(cells, ()), "HM": rivals.square_root_tree(cells)}
     largest = {name: float((tree.variances(workload) / targets).max()) for name, tree in trees.items()}
+    weighted = Workload(workload.matrix / np.sqrt(targets)[:, None])
+    largest["GM"] = rivals.raw_gaussian_variance(weighted, 1.0)
     return {name: with_allowance(value, ROUNDING) for name, value in largest.items()}
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dualmech import fast, reference, workloads
 from dualmech.crosscheck.agreement import TOLERANCES, Agreement, Comparison, compare
-from dualmech.crosscheck.papers.fitness import instances, ratios
+from dualmech.crosscheck.papers.fitness import instances, published_runs, ratios
 from dualmech.crosscheck.papers.fitness.cases import PrintedCase
+from dualmech.crosscheck.papers.fitness.instances import FitnessInstance
 from dualmech.crosscheck.papers.fitness.printed import CONVERGENCE, MECHANISMS, RatioTable
+from dualmech.crosscheck.papers.fitness.published_runs import MOST_STEPS, PublishedRun
 from dualmech.crosscheck.papers.fitness.ratios import SolvedRatios
 from dualmech.crosscheck.papers.printed import Interval, is_rounding
 from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
@@ -25,8 +28,6 @@ AS_CODED = " as coded"  # what a verdict adds to the name of a mechanism with th
 
 SEEDS = {64: 5, 128: 5, 256: 3, 512: 2}
 """Number of random instances of the text's description, by number of cells; none above."""
-
-MOST_STEPS = 10**7  # steps allowed to the optimisers of Table 3: more than their time limit lets them take
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class OptimumRow:
     size: int
     entries: tuple[LayerAnswer, ...]
     comparison: Comparison
+    runs: tuple[PublishedRun, ...]  # SM-II, by basis and Hessian
 
     @property
     def outcome(self) -> Agreement:
@@ -61,18 +63,33 @@ class OptimumRow:
 
     def confirmed(self, column: str) -> bool:
         """Whether a printed number rounds something in the interval that all answers share."""
-        return self.case.confirms(column, (self.comparison.lower_bound, self.comparison.objective))
+        return self.case.confirms(column, self.optimum)
+
+    @property
+    def optimum(self) -> Interval:
+        """The interval that all answers share."""
+        return self.comparison.lower_bound, self.comparison.objective
 
 
-def solve_case(case: PrintedCase) -> OptimumRow:
-    """Solve one case with every backend of the reference layer and with the fast layer."""
+def solve_case(case: PrintedCase, limit: float) -> OptimumRow:
+    """Solve one case with every backend of the reference layer, with the fast layer, and by SM-II in every basis.
+
+    A run of SM-II that does not end by its own rule is stopped after `limit` seconds.
+    """
     problem = case.problem()
     answers: dict[str, Solution] = {}
     with without_warnings():
         for backend in BACKENDS:
             answers[backend] = reference.solve(problem, backend=backend, tol=TOLERANCES[backend])
         answers["fast"] = fast.solve(problem, tol=TOLERANCES["fast"])
-    return OptimumRow(case, problem.workload.shape[1], _entries(answers), compare(list(answers.values())))
+    runs = tuple(
+        published_runs.run(problem.workload, problem.targets, basis, limit, hessian=hessian)
+        for basis in published_runs.BASES
+        for hessian in ("exact", "printed")
+    )
+    return OptimumRow(
+        case, problem.workload.shape[1], _entries(answers), compare(list(answers.values())), runs
+    )
 
 
 def _entries(answers: dict[str, Solution]) -> tuple[LayerAnswer, ...]:
@@ -139,6 +156,9 @@ class RatioRow:
     random: tuple[
         SolvedRatios, ...
     ]  # Random instances as the text describes them; empty where nothing is random
+    runs: tuple[
+        PublishedRun, ...
+    ]  # SM-II as its code has it on each reading; none where it would take too long
     verdicts: tuple[InstanceVerdict, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -188,8 +208,12 @@ def evidence(reading: SolvedRatios, printed: dict[str, str]) -> list[Evidence]:
     return found
 
 
-def solve_row(table: RatioTable, row: int, seeds: int | None = None) -> RatioRow:
+def solve_row(
+    table: RatioTable, row: int, seeds: int | None = None, runs: tuple[int, float] = (0, 0.0)
+) -> RatioRow:
     """Solve a row of a ratio table on every reading of it, and on `seeds` random instances (by default `SEEDS`).
+
+    SM-II is run on every reading of no more cells than the first of `runs`, for the seconds that are its second.
 
     Examples
     --------
@@ -202,13 +226,25 @@ def solve_row(table: RatioTable, row: int, seeds: int | None = None) -> RatioRow
     number, drawn = table.number, 0
     if number in instances.RANDOM_TABLES:
         drawn = SEEDS.get(row, 0) if seeds is None else seeds
+    readings = instances.readings(number, row)
     return RatioRow(
         table,
         row,
         table.printed(row),
-        tuple(ratios.solve(instance) for instance in instances.readings(number, row)),
+        tuple(ratios.solve(instance) for instance in readings),
         tuple(
             ratios.solve(instances.random_instance(number, row, seed), variants=False)
             for seed in range(drawn)
         ),
+        tuple(_published_runs(number, readings, *runs)),
     )
+
+
+def _published_runs(
+    number: int, readings: Sequence[FitnessInstance], most: int, limit: float
+) -> Iterator[PublishedRun]:
+    """Yield SM-II's runs, as its published code has it, in the basis that the text states."""
+    for workload, targets in (reading.build() for reading in readings):
+        if workload.shape[1] <= most:
+            basis = published_runs.STATED[number]
+            yield published_runs.run(workload, targets, basis, limit, as_coded=True)

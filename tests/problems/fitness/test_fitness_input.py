@@ -93,7 +93,7 @@ BASES: dict[str, Any] = {
     "ragged": [[1, 0, 0], [1]],
     "empty": np.zeros((0, 3)),
     "complex": [[1j, 0, 0], [0, 1, 0]],
-    "more rows than the rank": np.eye(3),
+    "dependent rows that span": [[1, 0, 0], [0, 1, 0], [1, 1, 0]],
     "dependent rows": [[1, 0, 0], [2, 0, 0]],
     "nearly dependent rows": [[1, 1, 0], [1, 1 + 1e-15, 0]],
     "zero row": [[1, 0, 0], [0, 0, 0]],

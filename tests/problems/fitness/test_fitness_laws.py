@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import dualmech as dm
-from dualmech import fast
+from dualmech import crosscheck, fast
 from dualmech.validate import Array
 
 quick = settings(max_examples=15)
@@ -315,3 +315,39 @@ class TestNeighbours:
         other = dm.FitnessForUse(workload, targets, basis=basis, neighbours=moves)
         weights = np.append(point.neighbour_weights, [0.0, 0.0])
         agree(point.judged, other.certify(point.covariance, (weights, point.query_weights)))
+
+
+class TestRedundantBasis:
+    """A basis of more rows than the rank: the same optimum, approached and never reached."""
+
+    @quick
+    @given(seed=st.integers(0, 10**6), extra=st.integers(1, 3), replace=st.booleans())
+    def test_the_same_optimum_to_what_is_asked(self, seed: int, extra: int, replace: bool) -> None:
+        rng = np.random.default_rng(seed)
+        rank, cells = int(rng.integers(1, 4)), 6
+        matrix = rng.standard_normal((5, rank)) @ rng.standard_normal((rank, cells))
+        targets = rng.uniform(0.5, 3, 5)
+        moves = dm.neighbours.replace_one(cells) if replace else None
+        rows = np.vstack([np.linalg.svd(matrix)[2][:rank], rng.standard_normal((extra, cells))])
+        basis = invertible(rank + extra, rng) @ rows
+        wide = dm.FitnessForUse(dm.Workload(matrix), targets, basis=basis, neighbours=moves)
+        least = dm.FitnessForUse(dm.Workload(matrix), targets, neighbours=moves)
+        one, other = fast.solve(wide, tol=1e-6), fast.solve(least, tol=1e-6)
+        assert one.status is dm.Status.CERTIFIED and wide.geometry.redundant_rows == extra
+        assert max(one.lower_bound, other.lower_bound) <= min(one.objective, other.objective) * (1 + ROUNDING)
+        assert wide.certify(one.primal, other.dual).gap <= 2e-6, "weights of either prove both"
+        assert one.mechanism.squared_privacy_cost == pytest.approx(one.objective)
+
+    def test_less_noise_where_nothing_is_asked_costs_more(self) -> None:
+        problem = dm.FitnessForUse(dm.Workload([[1, 1]]), 1.0, basis=np.eye(2))
+        costs = [
+            crosscheck.judge(problem, [[n, 0.5 - n], [0.5 - n, n]]).objective for n in (0.5, 5, 50, 5000)
+        ]
+        assert costs == sorted(costs, reverse=True) and costs[-1] == pytest.approx(1, rel=1e-3)
+
+    def test_what_needs_a_minimum_refuses_it(self) -> None:
+        workload = dm.Workload([[1, 1]])
+        with pytest.raises(dm.InvalidInputError, match="basis has 1 rows more than the rank"):
+            fast.refine(dm.FitnessForUse(workload, 1.0, basis=np.eye(2)))
+        with pytest.raises(dm.InvalidInputError, match="basis must have 1 rows"):
+            dm.TotalVariance(workload, basis=np.eye(2))

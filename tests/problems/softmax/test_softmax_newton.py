@@ -441,3 +441,65 @@ class TestOptions:
         with pytest.warns(dm.UncertifiedWarning, match="softmax_newton"):
             answer = fast.solve(prefix(16), method="softmax_newton", time_limit=1e-9)
         assert answer.iterations == 1 and answer.status is dm.Status.STEPS_EXHAUSTED
+
+
+class TestProblem4:
+    """The paper's algorithms on the smooth problem itself, at the sharpness that is asked."""
+
+    @pytest.mark.parametrize("weight", [0.0, 0.3])
+    @pytest.mark.parametrize("t", [(0.5, 0.5), (8.0, 20.0)])
+    def test_ends_at_the_minimiser(self, weight: float, t: tuple[float, float]) -> None:
+        problem = dm.SoftmaxFitness(dm.workloads.prefix(5), [1, 2, 1, 3, 1], *t, total_weight=weight)
+        options = fast.SoftmaxOptions(conjugate_gradients=60, newton_tolerance=1e-9)
+        answer = fast.solve(problem, tol=1e-4, method="softmax_newton", options=options)
+        assert answer.status is dm.Status.CERTIFIED
+        assert compare([answer, fast.solve(problem, tol=1e-9)]).outcome.name == "AGREE"
+        last = answer.history[-1]
+        assert last.objective == pytest.approx(answer.objective) and last.gap == pytest.approx(
+            answer.gap, abs=1e-9
+        )
+
+    def test_gradient_descent_descends(self) -> None:
+        problem = dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 2.0, 2.0)
+        answer = fast.solve(problem, tol=1e-3, method="softmax_gradient")
+        assert answer.status is dm.Status.CERTIFIED
+
+    def test_neighbours_who_leave_a_direction_alone(self) -> None:
+        problem = dm.SoftmaxFitness(
+            dm.workloads.identity(4), 1.0, 4.0, 4.0, neighbours=dm.neighbours.replace_one(4)
+        )
+        answer = fast.solve(problem, tol=1e-3, method="softmax_newton")
+        assert answer.status is dm.Status.CERTIFIED
+
+    def test_options_are_for_these_methods(self) -> None:
+        problem = dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 2.0, 2.0)
+        with pytest.raises(dm.InvalidInputError, match="options are for softmax_newton, softmax_gradient"):
+            fast.solve(problem, options=fast.SoftmaxOptions())
+        with pytest.raises(dm.InvalidInputError, match="start is not for method 'softmax_newton'"):
+            fast.solve(problem, method="softmax_newton", start=fast.solve(problem))
+
+
+class TestPublishedCode:
+    """Settings that bring back what the published code prints: Table 10 was run with B = I, of too high a rank."""
+
+    @pytest.mark.parametrize(("t", "implied"), [(2, (2.1923, 2.1995)), (4, (3.5162, 3.5196))])
+    def test_it_ends_at_the_cost_that_the_printed_ratios_imply(
+        self, t: int, implied: tuple[float, float]
+    ) -> None:
+        workload, cells = dm.workloads.marginals((t,) * 3, ways=(1, 2)), np.eye(t**3)
+        options = fast.SoftmaxOptions.of_published_code(cells)
+        problem = dm.FitnessForUse(workload, basis=cells)
+        answer = fast.solve(problem, tol=0.1, method="softmax_newton", options=options)
+        assert implied[0] <= answer.objective <= implied[1]
+        best = fast.solve(dm.FitnessForUse(workload), tol=1e-9)
+        on_rows = fast.solve(
+            dm.FitnessForUse(workload, geometry="dense"), tol=0.1, method="softmax_newton",
+            options=fast.SoftmaxOptions(hessian="printed"),
+        )  # fmt: skip
+        assert on_rows.objective / best.lower_bound - 1 < 2e-4, "a basis as small as the rank is all it takes"
+
+    def test_a_run_that_is_stopped_says_so(self) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(8))
+        with pytest.warns(dm.UncertifiedWarning):
+            answer = fast.solve(problem, method="softmax_newton", max_iterations=3)
+        assert answer.status is dm.Status.STEPS_EXHAUSTED and "it was stopped after 3 steps" in answer.message
