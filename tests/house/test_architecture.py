@@ -63,6 +63,7 @@ def test_every_module_imports_only_what_its_folder_may() -> None:
         f"{module_name(path)} imports {name}"
         for path in SOURCES
         for name in imported(path)
+        if path != ROOT / "core" / "__main__.py"  # the door to the command, which nothing else goes through
         if name.partition(".")[0] in FOLDERS  # it should say dualmech, not the folder
         or any(f"{name}.".startswith(f"{one}.") for one in FORBIDDEN[path.relative_to(ROOT).parts[0]])
     ]
