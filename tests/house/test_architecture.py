@@ -7,6 +7,7 @@ import collections
 import functools
 import importlib.metadata
 import pkgutil
+import re
 import subprocess
 import sys
 import tomllib
@@ -33,6 +34,9 @@ FORBIDDEN = {
 }
 MOST_IN_CORE, MOST_IN_A_FOLDER = 12, 25
 """Modules directly in core, and in any folder."""
+
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, SETUPTOOLS = SETTINGS["project"], SETTINGS["tool"]["setuptools"]
 
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
@@ -180,11 +184,22 @@ def test_every_loaded_module_is_dualmechs_and_loaded_once() -> None:
 
 
 class TestPackaging:
+    def test_every_requirement_has_a_floor_which_is_all_that_it_says(self) -> None:
+        """So that `make test-lowest` can run on exactly these."""
+        for requirement in PROJECT["dependencies"]:
+            assert re.fullmatch(r"[a-z-]+>=[0-9]+(\.[0-9]+)+", requirement), requirement
+
+    def test_extras_are_what_something_imports(self) -> None:
+        texts = [path.read_text(encoding="utf-8") for path in (*SOURCES, *(ROOT / "tests").rglob("*.py"))]
+        for extra, required in PROJECT["optional-dependencies"].items():
+            for name in required if extra != "dev" else ():  # where tools are as well
+                imports = re.compile(rf"""(import |from |importorskip\("){name.replace("-", "_")}\b""")
+                assert any(imports.search(text) for text in texts), f"{extra}: nothing imports {name}"
+
     def test_every_package_is_listed(self) -> None:
-        listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
-            "packages"
-        ]
-        assert set(listed) == {module_name(path) for path in SOURCES if path.name == "__init__.py"}
+        assert set(SETUPTOOLS["packages"]) == {
+            module_name(path) for path in SOURCES if path.name == "__init__.py"
+        }
 
     def test_a_wheel_holds_exactly_the_repositorys_modules(self) -> None:
         installed = importlib.metadata.files("dualmech") or []
