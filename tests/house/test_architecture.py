@@ -8,8 +8,10 @@ import functools
 import importlib.metadata
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import types
 from pathlib import Path
@@ -212,6 +214,25 @@ class TestPackaging:
             expected.add("/".join([*FOLDERS[folder].split("."), *rest]))
         assert modules == expected
         assert any(str(file) == "dualmech/py.typed" for file in installed)
+
+    def test_an_sdist_holds_exactly_the_repositorys_files(self, tmp_path: Path) -> None:
+        """So that the tests run from an sdist as well, where this one is skipped."""
+        if not (ROOT / ".git").exists():
+            pytest.skip("not a checkout, which alone knows its files")
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        tracked = {name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
+        for name in tracked:
+            (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / "tree" / name)
+        code = f"from setuptools.build_meta import build_sdist; build_sdist({str(tmp_path)!r})"
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "tree", capture_output=True, check=True)
+        (sdist,) = tmp_path.glob("*.tar.gz")
+        with tarfile.open(sdist) as archive:
+            found = {each.name.partition("/")[2] for each in archive if each.isfile()}
+        made = {name for name in found if "egg-info/" in name} | {"PKG-INFO", "setup.cfg"}
+        assert found - made == tracked
 
 
 if __name__ == "__main__":
