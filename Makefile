@@ -2,6 +2,7 @@
 #
 #   make crosscheck   print the fitness-for-use paper's Table 2 beside certified values
 #   make test         run the test suite           (DIST=wheel tests an installed wheel, doctests included)
+#   make test-lowest  run it on the lowest versions that pyproject.toml allows, in .venv-lowest
 #   make lint         ruff and mypy
 #   make bench        measure the solvers, gaps first
 #   make dev          a strict editable install, which editors and doctests understand
@@ -13,8 +14,10 @@ ARGS ?=
 
 bin := $(VENV)/bin
 clean_build := rm -rf build dist *.egg-info
+lowest := import tomllib; required = tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]; \
+	print(*(each.replace(">=", "==") for each in required), sep="\n")
 
-.PHONY: install test test-slow crosscheck bench lint format dev clean
+.PHONY: install test test-lowest test-slow crosscheck bench lint format dev clean
 
 $(bin)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dualmech needs Python 3.11 or newer, set PYTHON=")'
@@ -42,6 +45,10 @@ ifeq ($(DIST),wheel)
 	$(bin)/python -m pytest --doctest-modules --pyargs dualmech
 endif
 
+test-lowest: $(bin)/python
+	$(bin)/python -c '$(lowest)' > $(abspath $(VENV)-lowest.txt)
+	PIP_CONSTRAINT=$(abspath $(VENV)-lowest.txt) $(MAKE) test VENV=$(VENV)-lowest
+
 test-slow: install
 	$(bin)/python -m pytest -m slow $(ARGS)
 
@@ -68,4 +75,4 @@ dev: $(bin)/python
 	$(bin)/python -m pip install --quiet --editable '.[dev]' --config-settings editable_mode=strict
 
 clean:
-	$(clean_build) .venv .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	$(clean_build) .venv .venv-* .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -234,7 +234,7 @@ def _solve(
 ) -> Solved:
     if layer is Layer.FAST:
         line.say("solving")
-        named = {} if method is None else {"method": method}
+        named: dict[str, Any] = {} if method is None else {"method": method}
         return dm.fast.solve(problem, tol=1e-6 if tol is None else tol, callback=line, **named), ()
     line.say("loading CVXPY")
     chosen = backend or "CLARABEL"

@@ -71,7 +71,7 @@ class Request:
     @property
     def pure(self) -> bool:
         """Whether the noise is Laplace noise."""
-        return self.privacy is Privacy.PURE
+        return self.privacy == Privacy.PURE
 
     @property
     def cost(self) -> float | None:

@@ -10,7 +10,6 @@ the translates of a few sets on a circle, weighed such that every difference of 
 from __future__ import annotations
 
 import numpy as np
-import scipy.optimize
 
 from dualmech.geometry.local import patterns
 from dualmech.problems.local.strategy import LocalStrategy
@@ -32,6 +31,9 @@ def treats_all_equally(problem: LocalStrategy) -> bool:
 
 def strategy(problem: LocalStrategy, rng: np.random.Generator) -> Array | None:
     """Return such a strategy (m, n), or None where the random sets do not suffice."""
+    # Imported here so that solvers load without it.
+    from scipy.optimize import nnls
+
     size, excess = problem.user_types, patterns.gain(problem.epsilon)
     counts = np.arange(1, size)
     best = int(counts[np.argmax(counts * (size - counts) / (size + excess * counts) ** 2)])
@@ -45,7 +47,7 @@ def strategy(problem: LocalStrategy, rng: np.random.Generator) -> Array | None:
     # With the same transform but at 0 for a mean over the sets, all distances occur equally often.
     spectra = np.abs(np.fft.rfft(bases, axis=1)[:, 1:]) ** 2 / (best * (size - best) / (size - 1))
     system = np.vstack([spectra.T, np.ones(len(bases))])
-    shares, _ = scipy.optimize.nnls(system, np.ones(len(system)))
+    shares, _ = nnls(system, np.ones(len(system)))
     if np.abs(system @ shares - 1).max() > MET:
         return None
     used = np.flatnonzero(shares > 0)

@@ -141,14 +141,13 @@ def solve(
     with threads.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
         objective, lift = _objective(problem, chosen.sharpness)
         covariance = _first_covariance(problem, lift, chosen)
-        smooth = isinstance(problem, SoftmaxFitness)
-        path = Path(chosen, problem.t1 if smooth else None)
+        path = Path(chosen, problem.t1 if isinstance(problem, SoftmaxFitness) else None)
         ending = _optimise(objective, covariance, _direction(method, chosen), path, limits)
         inner = ending.point.covariance
         answer = judged_solution(
             problem,
             problem.feasible(inner if lift is None else lift @ inner @ lift.T),
-            _smooth_dual(ending.point) if smooth else _dual(problem, ending.point),
+            _dual(problem, ending.point),
             tol=limits.tol,
             otherwise=ending.reason,
             message=ending.message,
@@ -298,13 +297,11 @@ def _first_covariance(problem: Any, lift: Array | None, options: SoftmaxOptions)
     return scale * (inner @ inner.T)
 
 
-def _smooth_dual(point: ObjectivePoint) -> SoftmaxDual:
-    return SoftmaxDual(point.neighbour_shares, point.query_shares)
-
-
-def _dual(problem: FitnessForUse | PrivacyFirst, point: ObjectivePoint) -> FitnessDual:
-    """Return the soft max weights as weights of Problem 1; what constrains nothing gets none."""
+def _dual(problem: Any, point: ObjectivePoint) -> FitnessDual | SoftmaxDual:
+    """Return the soft max weights: of Problem 4 as they are; of Problem 1 what constrains nothing gets none."""
     first, last = point.neighbour_shares.copy(), point.query_shares.copy()
+    if isinstance(problem, SoftmaxFitness):
+        return SoftmaxDual(first, last)
     first[~np.any(problem.geometry.moves, axis=0)] = 0.0
     last[problem.geometry.free_queries] = 0.0
     return FitnessDual(first / first.sum(), last / last.sum() / problem.targets)

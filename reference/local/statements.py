@@ -64,7 +64,7 @@ def dual(patterns: Array, root: Array, share: Array) -> cp.Problem:
     P, R, shares = cp.Constant(patterns, name="P"), cp.Constant(root, name="R"), cp.Constant(share)
     Z, y = cp.Variable(root.T.shape, name="Z"), cp.Variable(root.shape[1], name="y")
     return cp.Problem(
-        cp.Maximize(2 * cp.trace(R @ Z) - cp.sum(y)),
+        cp.Maximize(2 * cp.trace(Z @ R) - cp.sum(y)),
         [label("patterns", _cones(P @ y, P @ shares, (P @ Z).T))],
     )
 
@@ -77,7 +77,7 @@ def dual_worst(patterns: Array, root: Array, share: Array) -> cp.Problem:
     shares = cp.Variable(size, name="share", nonneg=True)
     known = np.square(root).sum(axis=0)
     return cp.Problem(
-        cp.Maximize((2 * cp.trace(R @ Z) - cp.sum(y) - known @ shares) / size),
+        cp.Maximize((2 * cp.trace(Z @ R) - cp.sum(y) - known @ shares) / size),
         [label("patterns", _cones(P @ y, P @ shares, (P @ Z).T)), label("prior", cp.sum(shares) == size)],
     )
 

@@ -45,14 +45,17 @@ MOMENTS = {
 }
 
 
-def started(code: str, folder: Path) -> subprocess.Popen[str]:
+SCRIPT = "from dualmech.crosscheck.command import entry\nentry.main()\n"
+MODULE = "import runpy\nrunpy.run_module('dualmech', run_name='__main__', alter_sys=True)\n"
+
+
+def started(code: str, folder: Path, command: str = SCRIPT) -> subprocess.Popen[str]:
     """Start the command, as its script does, after some code of a test."""
     whole = (
         "import itertools, os, signal, sys, time\n"
         f"{code}"
-        "from dualmech.crosscheck.command import entry\n"
         "sys.argv = ['dualmech', 'solve', 'prefix:4', '-o', 'out.npz']\n"
-        "entry.main()\n"
+        f"{command}"
     )
     return subprocess.Popen(
         [sys.executable, "-c", whole], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -71,6 +74,19 @@ def test_an_interrupt_is_one_line_and_status_130_and_leaves_no_file(moment: str,
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", LINE)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "said"), [("--version", 0, "dualmech 0."), ("solve", 2, "-m dualmech solve")]
+)
+def test_the_module_runs_as_the_script(line: str, status: int, said: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "dualmech", *line.split()], capture_output=True, text=True)
+    assert done.returncode == status and said in done.stdout + done.stderr
+
+
+def test_the_module_is_interrupted_as_the_script(tmp_path: Path) -> None:
+    process = started(MOMENTS["starting up"], tmp_path, MODULE)
+    assert (*process.communicate(timeout=60), process.returncode) == ("", LINE, 130)
 
 
 def test_what_never_looks_at_signals_is_killed(tmp_path: Path) -> None:

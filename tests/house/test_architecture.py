@@ -7,8 +7,11 @@ import collections
 import functools
 import importlib.metadata
 import pkgutil
+import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import types
 from pathlib import Path
@@ -33,6 +36,9 @@ FORBIDDEN = {
 }
 MOST_IN_CORE, MOST_IN_A_FOLDER = 12, 25
 """Modules directly in core, and in any folder."""
+
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, SETUPTOOLS = SETTINGS["project"], SETTINGS["tool"]["setuptools"]
 
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
@@ -63,6 +69,7 @@ def test_every_module_imports_only_what_its_folder_may() -> None:
         f"{module_name(path)} imports {name}"
         for path in SOURCES
         for name in imported(path)
+        if path != ROOT / "core" / "__main__.py"  # the door to the command, which nothing else goes through
         if name.partition(".")[0] in FOLDERS  # it should say dualmech, not the folder
         or any(f"{name}.".startswith(f"{one}.") for one in FORBIDDEN[path.relative_to(ROOT).parts[0]])
     ]
@@ -82,10 +89,16 @@ def test_every_module_and_function_stays_readable() -> None:
     assert not long
 
 
-def test_importing_dualmech_loads_no_heavy_package() -> None:
-    code = "import sys, dualmech; print([m for m in ('cvxpy', 'scipy.optimize', 'matplotlib') if m in sys.modules])"
+def test_solving_loads_no_heavy_package_that_it_does_not_use() -> None:
+    code = (
+        "import sys\n"
+        "from dualmech.crosscheck.command.main import app\n"
+        "app(['solve', 'prefix:2'], standalone_mode=False)\n"
+        "heavy = ('cvxpy', 'scipy.optimize', 'scipy.stats', 'matplotlib', 'pandas')\n"
+        "print('loaded:', [each for each in heavy if each in sys.modules])\n"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines()[-1] == "loaded: []"
 
 
 def edges() -> dict[str, set[str]]:
@@ -173,11 +186,22 @@ def test_every_loaded_module_is_dualmechs_and_loaded_once() -> None:
 
 
 class TestPackaging:
+    def test_every_requirement_has_a_floor_which_is_all_that_it_says(self) -> None:
+        """So that `make test-lowest` can run on exactly these."""
+        for requirement in PROJECT["dependencies"]:
+            assert re.fullmatch(r"[a-z-]+>=[0-9]+(\.[0-9]+)+", requirement), requirement
+
+    def test_extras_are_what_something_imports(self) -> None:
+        texts = [path.read_text(encoding="utf-8") for path in (*SOURCES, *(ROOT / "tests").rglob("*.py"))]
+        for extra, required in PROJECT["optional-dependencies"].items():
+            for name in required if extra != "dev" else ():  # where tools are as well
+                imports = re.compile(rf"""(import |from |importorskip\("){name.replace("-", "_")}\b""")
+                assert any(imports.search(text) for text in texts), f"{extra}: nothing imports {name}"
+
     def test_every_package_is_listed(self) -> None:
-        listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
-            "packages"
-        ]
-        assert set(listed) == {module_name(path) for path in SOURCES if path.name == "__init__.py"}
+        assert set(SETUPTOOLS["packages"]) == {
+            module_name(path) for path in SOURCES if path.name == "__init__.py"
+        }
 
     def test_a_wheel_holds_exactly_the_repositorys_modules(self) -> None:
         installed = importlib.metadata.files("dualmech") or []
@@ -190,6 +214,25 @@ class TestPackaging:
             expected.add("/".join([*FOLDERS[folder].split("."), *rest]))
         assert modules == expected
         assert any(str(file) == "dualmech/py.typed" for file in installed)
+
+    def test_an_sdist_holds_exactly_the_repositorys_files(self, tmp_path: Path) -> None:
+        """So that the tests run from an sdist as well, where this one is skipped."""
+        if not (ROOT / ".git").exists():
+            pytest.skip("not a checkout, which alone knows its files")
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        tracked = {name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
+        for name in tracked:
+            (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / "tree" / name)
+        code = f"from setuptools.build_meta import build_sdist; build_sdist({str(tmp_path)!r})"
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "tree", capture_output=True, check=True)
+        (sdist,) = tmp_path.glob("*.tar.gz")
+        with tarfile.open(sdist) as archive:
+            found = {each.name.partition("/")[2] for each in archive if each.isfile()}
+        made = {name for name in found if "egg-info/" in name} | {"PKG-INFO", "setup.cfg"}
+        assert found - made == tracked
 
 
 if __name__ == "__main__":

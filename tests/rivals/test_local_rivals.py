@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.rivals import FactorisedRival, LocalRival, MatrixRival, MixedRival, SetRival
+from dualmech.crosscheck.rivals.local.sets import binomial
 from dualmech.geometry.local import patterns
 from dualmech.validate import Array
 
@@ -147,6 +149,11 @@ class TestSets:
         np.testing.assert_allclose(
             np.sort(one.with_listed_sets().strategy), np.sort(other.strategy), rtol=1e-12
         )
+
+    @given(st.integers(1, 400), st.floats(0, 1, exclude_min=True, exclude_max=True))
+    def test_numbers_of_bits_are_binomial(self, bits: int, chance: float) -> None:
+        found, expected = binomial(bits, chance), scipy.stats.binom.pmf(np.arange(bits + 1), bits, chance)
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-290)
 
     def test_bits_of_unary_encoding_are_independent(self) -> None:
         """The listed strategy against the product of the bits' probabilities."""

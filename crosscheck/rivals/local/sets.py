@@ -12,7 +12,6 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-import scipy.stats
 
 from dualmech import validate
 from dualmech.crosscheck.rivals.local.protocol import FactorisedRival, MatrixRival
@@ -200,8 +199,20 @@ def rappor(user_types: int, epsilon: float) -> SetRival:
 
 def _sizes(user_types: int, missed: float, other: float) -> Array:
     """Return how likely 0 … n bits are 1, the own one 0 with probability `missed`, each other 1 with `other`."""
-    others = scipy.stats.binom.pmf(np.arange(-1, user_types + 1), user_types - 1, other)
+    others = np.pad(binomial(user_types - 1, other), 1)
     return np.asarray((1 - missed) * others[:-1] + missed * others[1:])
+
+
+def binomial(trials: int, chance: float) -> Array:
+    """Return the probabilities (trials + 1,) of 0, 1, … successes, each success having one in (0, 1).
+
+    They are multiplied up on both sides of the likeliest number, so that nothing cancels or overflows.
+    """
+    successes, mode = np.arange(trials), int((trials + 1) * chance)
+    ratios = (trials - successes) / (successes + 1) * (chance / (1 - chance))
+    below, above = np.cumprod(1 / ratios[:mode][::-1])[::-1], np.cumprod(ratios[mode:])
+    weights = np.concatenate([below, [1.0], above])
+    return np.asarray(weights / weights.sum())
 
 
 def _at_least_two(user_types: int) -> int:

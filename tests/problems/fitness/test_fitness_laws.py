@@ -332,10 +332,10 @@ class TestRedundantBasis:
         basis = invertible(rank + extra, rng) @ rows
         wide = dm.FitnessForUse(dm.Workload(matrix), targets, basis=basis, neighbours=moves)
         least = dm.FitnessForUse(dm.Workload(matrix), targets, neighbours=moves)
-        one, other = fast.solve(wide, tol=1e-6), fast.solve(least, tol=1e-6)
+        one, other = fast.solve(wide, tol=1e-4), fast.solve(least, tol=1e-4)
         assert one.status is dm.Status.CERTIFIED and wide.geometry.redundant_rows == extra
         assert max(one.lower_bound, other.lower_bound) <= min(one.objective, other.objective) * (1 + ROUNDING)
-        assert wide.certify(one.primal, other.dual).gap <= 2e-6, "weights of either prove both"
+        assert wide.certify(one.primal, other.dual).gap <= 2e-4, "weights of either prove both"
         assert one.mechanism.squared_privacy_cost == pytest.approx(one.objective)
 
     def test_less_noise_where_nothing_is_asked_costs_more(self) -> None:
