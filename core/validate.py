@@ -6,6 +6,7 @@ name it. Nothing is repaired in silence: data are converted to read-only float64
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any, TypeAlias, TypeVar
 
@@ -50,11 +51,14 @@ def numeric(ndim: int | None = None, /, **named: object) -> Array:
         raise InputTypeError(f"{name} must be a number or an array of numbers, got {shown}")
     try:
         raw = np.asarray(value)
-        if raw.dtype.kind not in "biuf" and not (raw.dtype.kind == "O" and raw.size):
+        # Of objects numpy would take None for NaN, and of none at all no kind is known.
+        unclear = raw.dtype.kind == "O" and (not raw.size or any(each is None for each in raw.flat))
+        if unclear or raw.dtype.kind not in "biufO":
             raise TypeError
         if raw.dtype.kind == "O" and any(each is None or isinstance(each, str | bytes) for each in raw.flat):
             raise TypeError  # which numpy would take for NaN, or for the number that it spells
-        array = np.array(raw, dtype=np.float64)
+        with np.errstate(over="ignore"):  # what is longer than a double may be infinite as one
+            array = np.array(raw, dtype=np.float64)
     except OverflowError as error:
         raise InvalidInputError(f"{name} must be numbers that a double can hold") from error
     except (TypeError, ValueError) as error:
@@ -120,22 +124,18 @@ def choice(known: Sequence[str], /, **named: object) -> str:
     """Return one of the known texts."""
     name, value = _one(named)
     if not isinstance(value, str) or value not in known:
-        raise InvalidInputError(
-            f"{name} must be one of {', '.join(known)}, got {value!r}{did_you_mean(value, known)}"
-        )
+        given = f"{shown(value)}{did_you_mean(value, known)}"
+        raise InvalidInputError(f"{name} must be one of {', '.join(known)}, got {given}")
     return value
 
 
-def size(most: int | None = None, /, **named: object) -> int:
+def size(most: int = 2**63 - 1, /, **named: object) -> int:
     """Return one integer >= 1, and of `most` at most."""
-    name, value = _one(named)
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputTypeError(f"{name} must be an integer of at least 1, got {_describe(value)}")
-    if value < 1:
-        raise InvalidInputError(f"{name} must be an integer of at least 1, got {value}")
-    if most is not None and value > most:
-        raise InvalidInputError(f"{name} must be an integer of at most {most}, got {_describe(value)}")
-    return int(value)
+    name, number = _integer("of at least 1", named)
+    if not 1 <= number <= most:
+        allowed = "at least 1" if number < 1 else f"at most {most}"
+        raise InvalidInputError(f"{name} must be an integer of {allowed}, got {_describe(number)}")
+    return number
 
 
 def boolean(**named: object) -> bool:
@@ -173,12 +173,10 @@ def instance(kind: type[T], /, **named: object) -> T:
 def sequence(**named: Any) -> tuple[Any, ...]:
     """Return the items of something that holds several, in order; a text, a mapping or one number is refused."""
     name, value = _one(named)
-    try:
-        if isinstance(value, str | bytes | Mapping):
-            raise TypeError
-        return tuple(value)
-    except (TypeError, ValueError) as error:
-        raise InputTypeError(f"{name} must be a sequence, got {_describe(value)}") from error
+    with contextlib.suppress(TypeError, ValueError):
+        if not isinstance(value, str | bytes | Mapping):
+            return tuple(value)
+    raise InputTypeError(f"{name} must be a sequence, got {_describe(value)}")
 
 
 def mapping(what: str, /, **named: Any) -> Mapping[Any, Any]:
@@ -191,35 +189,34 @@ def mapping(what: str, /, **named: Any) -> Mapping[Any, Any]:
 
 def index(below: int, /, **named: object) -> int:
     """Return one integer from 0 to ``below - 1``."""
+    name, number = _integer(allowed := f"from 0 to {below - 1}", named)
+    if not 0 <= number < below:
+        raise InvalidInputError(f"{name} must be an integer {allowed}, got {_describe(number)}")
+    return number
+
+
+def integers(**named: Any) -> npt.NDArray[np.intp]:
+    """Return integers, as many as are given (also none)."""
     name, value = _one(named)
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputTypeError(f"{name} must be an integer from 0 to {below - 1}, got {_describe(value)}")
-    if not 0 <= value < below:
-        raise InvalidInputError(f"{name} must be an integer from 0 to {below - 1}, got {value}")
-    return int(value)
+    with contextlib.suppress(TypeError, ValueError):
+        found = np.asarray(value)
+        whole = found.dtype.kind in "iu" and np.can_cast(found.dtype, np.intp)
+        if found.ndim == 1 and (whole or not found.size):
+            return found.astype(np.intp)
+    raise InputTypeError(f"{name} must be a sequence of integers, got {_describe(value)}")
 
 
 def indices(below: int, /, **named: Any) -> npt.NDArray[np.intp]:
     """Return integers from 0 to ``below - 1``, as many as are given (also none)."""
-    name, value = _one(named)
-    try:
-        found = np.asarray(value)
-        known = found.ndim == 1 and (found.dtype.kind in "iu" or not found.size)
-    except (TypeError, ValueError):
-        known = False
-    if not known:
-        raise InputTypeError(f"{name} must be a sequence of integers, got {_describe(value)}")
-    if found.size and not (found.min() >= 0 and found.max() < below):
-        raise InvalidInputError(
-            f"{name} must be integers from 0 to {below - 1}, got {found.min()} to {found.max()}"
-        )
-    return found.astype(np.intp)
+    (name,), found = named, integers(**named)
+    for each in found[(found < 0) | (found >= below)]:
+        raise InvalidInputError(f"{name} must be integers from 0 to {below - 1}, got {each}")
+    return found
 
 
 def vector(length: int, of: str, /, **named: object) -> Array:
     """Return `length` finite numbers, one per what the text says."""
-    name, _ = _one(named)
-    array = finite(1, **named)
+    (name,), array = named, finite(1, **named)
     if array.shape != (length,):
         raise InvalidInputError(f"{name} must have {length} entries, one per {of}, got {array.shape[0]}")
     return array
@@ -230,9 +227,7 @@ def per_item(length: int, /, **named: object) -> Array:
     name, value = _one(named)
     array = positive(**{name: value})
     if length > MOST_ITEMS:
-        raise InvalidInputError(
-            f"{name} of {float(length):.3g} items are too many to write out (limit {MOST_ITEMS})"
-        )
+        raise InvalidInputError(f"{name} of {float(length):.3g} items are too many (limit {MOST_ITEMS})")
     if array.ndim == 0:
         return read_only(np.full(length, float(array)))
     if array.shape != (length,):
@@ -242,8 +237,7 @@ def per_item(length: int, /, **named: object) -> Array:
 
 def symmetric(**named: object) -> Array:
     """Return a finite square matrix, symmetrised when its asymmetry is rounding, refused when it is more."""
-    name, _ = _one(named)
-    array = finite(2, **named)
+    (name,), array = named, finite(2, **named)
     if array.shape[0] != array.shape[1]:
         raise InvalidInputError(f"{name} must be square, got shape {array.shape}")
     asymmetry, scale = float(np.abs(array - array.T).max()), float(np.abs(array).max())
@@ -310,6 +304,14 @@ def _number(allowed: str, named: dict[str, Any]) -> tuple[str, float]:
     return name, float(finite(0, **named))
 
 
+def _integer(allowed: str, named: dict[str, Any]) -> tuple[str, int]:
+    """Return the name and one integer; anything else is refused with what is allowed."""
+    name, value = _one(named)
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InputTypeError(f"{name} must be an integer {allowed}, got {_describe(value)}")
+    return name, int(value)
+
+
 def _entry(name: str, array: Array, index: npt.NDArray[np.intp]) -> str:
     where = f" at {name}[{', '.join(map(str, index))}]" if array.ndim else ""
     return f"{array[tuple(index)]:g}{where}"
@@ -321,7 +323,12 @@ def _one(named: dict[str, Any]) -> tuple[str, Any]:
 
 
 def _describe(value: object) -> str:
-    if value is None:
-        return "None"
-    text = " ".join(repr(value).split())
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+    return "None" if value is None else f"{type(value).__name__} {shown(value)}"
+
+
+def shown(value: object) -> str:
+    """Return a value in a few words, also a number of so many digits that Python refuses to write it out."""
+    with contextlib.suppress(ValueError):
+        text = " ".join(repr(value).split())
+        return text if len(text) <= 60 else text[:57] + "..."
+    return "too long to show"

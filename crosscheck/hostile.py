@@ -10,8 +10,11 @@ import importlib
 import inspect
 import re
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
+from decimal import Decimal
+from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -31,12 +34,11 @@ class Anything:
         pass
 
 
-def _ragged_frame() -> Any:
+def _of_pandas(kind: str, data: Any, otherwise: Any) -> Any:
     try:
-        pandas = importlib.import_module("pandas")
+        return getattr(importlib.import_module("pandas"), kind)(data)
     except ImportError:
-        return [{"a": 1.0}, {"b": 2.0}]
-    return pandas.DataFrame({"a": ["x", None], "b": [1.0, 2.0]})
+        return otherwise
 
 
 VALUES: dict[str, Callable[[], Any]] = {
@@ -53,6 +55,7 @@ VALUES: dict[str, Callable[[], Any]] = {
     "1e-300": lambda: 1e-300,
     "10**9": lambda: 10**9,
     "10**400": lambda: 10**400,
+    "10**5000": lambda: 10**5000,
     "1j": lambda: 1j,
     "empty text": lambda: "",
     "text": lambda: "x",
@@ -110,7 +113,16 @@ VALUES: dict[str, Callable[[], Any]] = {
     "sparse complex": lambda: sp.csr_array(1j * np.eye(4)),
     "sparse NaN": lambda: sp.csc_matrix(np.full((4, 4), np.nan)),
     "sparse 1-d": lambda: sp.coo_array(np.ones(4)),
-    "frame": _ragged_frame,
+    "frame": lambda: _of_pandas("DataFrame", {"a": ["x", None], "b": [1.0, 2.0]}, [{"a": 1.0}, {"b": 2.0}]),
+    "series": lambda: _of_pandas("Series", {"a": 1.0, "b": 2.0}, [1.0, 2.0]),
+    "fraction": lambda: Fraction(1, 3),
+    "decimal": lambda: Decimal("NaN"),
+    "long double": lambda: np.longdouble("1e4000"),
+    "single": lambda: np.float32(1.5),
+    "deque": lambda: deque([1.0, 2.0]),
+    "2**17": lambda: 2**17,
+    "2**31": lambda: np.int64(2**31),
+    "-10**9": lambda: -(10**9),
     "missing path": lambda: Path("no folder of that name") / "no file",
     "folder": lambda: Path("/"),
 }
@@ -127,6 +139,10 @@ FOREIGN: dict[str, Callable[[], Any]] = {
     "relation": lambda: made.neighbours.Relation(replace=True),
     "mechanism of 3 cells": lambda: made.LinearGaussianMechanism(np.eye(3), np.eye(3)),
     "mechanism of tables": lambda: made.BlockMechanism.of_levels(made.Domain({"a": 2}), {(0,): 1.0}),
+    "class of workloads": lambda: made.Workload,
+    "class of mechanisms": lambda: made.LinearGaussianMechanism,
+    "class of problems": lambda: made.FitnessForUse,
+    "class of weights": lambda: made.FitnessDual,
     "problem": lambda: made.TotalVariance(made.workloads.prefix(3)),
     "problem of tables": lambda: made.FitnessForUse(
         made.workloads.marginals({"a": 2}, ways=1), geometry="blocks"

@@ -15,6 +15,7 @@ from dualmech.certificate import Certificate
 from dualmech.crosscheck import hints
 from dualmech.errors import InputTypeError, InvalidInputError, UncertifiedWarning
 from dualmech.linalg import to_dense
+from dualmech.problems.base import Problem
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.loewner import Maximality
@@ -143,7 +144,7 @@ def judge(
 def check_problem(problem: Any, primal: Any) -> None:
     """Refuse what is no problem, and an answer with a certificate of its own."""
     takes = "judge takes a problem and an answer to it: judge(dualmech.FitnessForUse(workload, targets), covariance)"
-    if not hasattr(problem, "certify") or not hasattr(problem, "as_primal"):
+    if not isinstance(problem, Problem):
         raise InputTypeError(f"problem must be one of the library's problems, got {_kind(problem)}; {takes}")
     if hasattr(primal, "certificate") or hasattr(primal, "certify") or isinstance(primal, Workload):
         own = "; of a Solution give its primal or its mechanism" if hasattr(primal, "primal") else ""
@@ -169,7 +170,7 @@ def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Ar
 
     Raises `InvalidInputError` for a strategy with another number of cells, or that cannot answer the workload.
     """
-    if not hasattr(problem, "certify") or not hasattr(problem, "basis"):
+    if not isinstance(problem, Problem) or not hasattr(problem, "basis"):
         raise InputTypeError(f"problem must be one whose answer is a covariance, got {_kind(problem)}")
     queries = to_dense(validate.matrix(strategy=strategy))
     cells = problem.workload.shape[1]

@@ -10,6 +10,7 @@ from typing import Any
 
 import cvxpy as cp
 
+from dualmech import validate
 from dualmech.errors import InputTypeError
 from dualmech.problems.base import Dual, Made, Problem
 from dualmech.problems.common import CommonMechanism
@@ -186,13 +187,14 @@ def program_name(problem: Any, *, backend: str = "CLARABEL", formulation: str | 
     >>> reference.program_name(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
     'CLARABEL: schur'
     """
+    validate.text(backend=backend)
     _, solver = STATEMENTS.get(type(problem), (None, None))
     statement = (
         geometries.statement(problem) if solver is geometries.solve else getattr(solver, "__self__", None)
     )
     if isinstance(statement, Statement):
         return f"{backend}: {statement.formulation_name(problem, formulation)}"
-    return str(backend)
+    return backend
 
 
 def _unknown(problem: Any, verb: str) -> InputTypeError:

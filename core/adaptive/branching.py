@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech import validate
+from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.validate import Array
@@ -34,6 +35,9 @@ class Guarantee(GaussianPrivacy):
     """
 
     profile: Array = field()
+
+    def __post_init__(self) -> None:
+        validate.numeric(1, profile=self.profile)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,11 +77,9 @@ def apply_rule(rule: Rule, stage: int, answers: Array, mechanisms: int) -> npt.N
 
     Stage s offers the mechanisms s to ``mechanisms - 1``, `STOP`, and `GO_ON` unless it is the last.
     """
-    said = np.asarray(rule(stage, answers))
-    if said.shape != (len(answers),) or said.dtype.kind not in "iu":
-        raise InputTypeError(
-            f"rule must return {len(answers)} integers at stage {stage}, got {said.dtype} of shape {said.shape}"
-        )
+    said = validate.integers(**{f"what rule returns at stage {stage}": rule(stage, answers)})
+    if len(said) != len(answers):
+        raise InvalidInputError(f"rule must return {len(answers)} integers at stage {stage}, got {len(said)}")
     last = stage == mechanisms - 2
     offered = (said >= stage) & (said < mechanisms) | (said == STOP)
     refused = said[~(offered if last else offered | (said == GO_ON))]
@@ -86,7 +88,7 @@ def apply_rule(rule: Rule, stage: int, answers: Array, mechanisms: int) -> npt.N
             f"rule must choose a mechanism from {stage} to {mechanisms - 1}{'' if last else ', GO_ON'} or STOP "
             f"at stage {stage}, got {refused[0]}"
         )
-    return said.astype(np.intp)
+    return said
 
 
 def gather_answers(

@@ -22,7 +22,7 @@ from dualmech.adaptive.branching import (
     simulate_answers,
 )
 from dualmech.errors import InvalidInputError, UncertifiedWarning
-from dualmech.mechanisms.answerability import coordinates
+from dualmech.mechanisms.answerability import check_comparable, coordinates
 from dualmech.mechanisms.decomposition import Decomposition, decomposition
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.intersections import MEETING
@@ -123,6 +123,16 @@ class Chain:
 
     mechanisms: tuple[LinearGaussianMechanism, ...]
     stages: tuple[ChainStage, ...]
+
+    def __post_init__(self) -> None:
+        given, stages = validate.sequence(mechanisms=self.mechanisms), validate.sequence(stages=self.stages)
+        check_comparable(given)
+        if not len(stages) == len(given) - 1 > 0:
+            raise InvalidInputError(
+                "stages must be one fewer than the mechanisms, of which there are two or more"
+            )
+        for index, stage in enumerate(stages):
+            validate.instance(ChainStage, **{f"stages[{index}]": stage})
 
     @property
     def no_release(self) -> LinearGaussianMechanism:

@@ -28,6 +28,9 @@ class Samples:
 
     draws: Array  # (n, c, d) the n points kept of each of c walks, in order
 
+    def __post_init__(self) -> None:
+        validate.finite(3, draws=self.draws)
+
     @property
     def points(self) -> Array:
         """All points (n c, d)."""

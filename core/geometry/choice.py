@@ -144,7 +144,9 @@ def _is_number(given: Any) -> bool:
 def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Geometry, Any]:
     """Return a geometry that was made before, with other numbers."""
     if not isinstance(geometry, Geometry):
-        raise InputTypeError(f"geometry must be one of {', '.join(KINDS)}, or a Geometry, got {geometry!r}")
+        raise InputTypeError(
+            f"geometry must be one of {', '.join(KINDS)}, or a Geometry, got {validate.shown(geometry)}"
+        )
     if isinstance(geometry, Product):
         if not isinstance(workload, ProductWorkload) or not workload.same_as(geometry.workload):
             raise InvalidInputError("geometry must be of this workload")
@@ -295,7 +297,7 @@ def _product(
     known: dict[Any, tuple[Geometry, Any]] = {}
     found: list[tuple[Geometry, Any]] = []
     for factor, own in zip(workload.factors, _shares(workload, given, name), strict=True):
-        key = id(factor), own if _is_number(own) else id(own)
+        key = id(factor), own if isinstance(own, int | float | np.number) else id(own)
         if key not in known:
             kind = "blocks" if isinstance(factor, MarginalWorkload) else "dense"
             known[key] = _of_factor(len(found), given, factor, own, name, kind, dense)

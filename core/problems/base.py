@@ -240,7 +240,8 @@ def _moves(problem: OnGeometry) -> Any:
 
 def point_on(geometry: Geometry, answer: Any) -> Any:
     """Return a given answer as a point of a geometry; a matrix that is no covariance is refused."""
-    given = answer.point_on(geometry) if hasattr(answer, "point_on") else answer
+    known = hasattr(answer, "point_on") and not isinstance(answer, type)
+    given = answer.point_on(geometry) if known else answer
     if isinstance(geometry, Dense):
         covariance, size = _covariance("covariance", given), geometry.rank
         if covariance.shape != (size, size):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import valid_weights
 from dualmech.geometry.naming import costs_over, neighbour_words, ranked
 from dualmech.problems.base import Problem
@@ -106,10 +106,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         privacy: str = "approximate",
         neighbours: Matrix | npt.ArrayLike | None = None,
     ) -> None:
-        if not isinstance(privacy, str):
-            raise InputTypeError(f"privacy must be 'approximate' or 'pure', got {privacy!r}")
-        if privacy not in POWERS:
-            raise InvalidInputError(f"privacy must be 'approximate' or 'pure', got {privacy!r}")
+        validate.choice([*POWERS], privacy=privacy)
         geometry = DesignGeometry.of(workload, design, neighbours)
         moves = geometry.moves**2 if privacy == "approximate" else geometry.moves
         object.__setattr__(self, "workload", workload)

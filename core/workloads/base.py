@@ -223,8 +223,9 @@ class Workload(Displayed):
         try:
             chosen = numbers[queries]
         except (IndexError, TypeError, ValueError) as error:
+            given, last = validate.shown(queries), self.shape[0] - 1
             raise InvalidInputError(
-                f"queries must be numbers from 0 to {self.shape[0] - 1}, a slice or a mask, got {queries!r}"
+                f"queries must be numbers from 0 to {last}, a slice or a mask, got {given}"
             ) from error
         return self.select(np.atleast_1d(chosen))
 

@@ -66,6 +66,9 @@ class Domain:
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
 
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self.names
+
     def axes(self, attributes: Iterable[str]) -> tuple[int, ...]:
         """Return the positions of the named attributes, in the domain's own order."""
         wanted = (attributes,) if isinstance(attributes, str) else sequence(attributes=attributes)
@@ -94,11 +97,12 @@ class Domain:
 
 def are_positions(axes: object, count: int) -> bool:
     """Whether axes are a tuple of increasing positions below a count."""
-    return (
-        isinstance(axes, tuple)
-        and all(isinstance(axis, int) and 0 <= axis < count for axis in axes)
-        and list(axes) == sorted(set(axes))
-    )
+    last = -1
+    for axis in axes if isinstance(axes, tuple) else (None,):
+        if not isinstance(axis, int) or not last < axis < count:
+            return False
+        last = axis
+    return True
 
 
 def count_text(count: int, digits: int = 3) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.workloads.base import Workload
 from dualmech.workloads.ranges import check_dense_size
 from dualmech.workloads.tabulations import as_domain
@@ -70,12 +70,8 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
 
 def _sizes(order: int | Iterable[int] | None, count: int) -> list[int]:
     given = range(count + 1) if order is None else order
-    wanted = [*validate.sequence(order=given)] if hasattr(given, "__iter__") else [given]
-    for each in wanted:
-        if isinstance(each, bool) or not isinstance(each, int | np.integer):
-            raise InputTypeError(f"order must be integers from 0 to {count}, got {each!r}")
-        if not 0 <= each <= count:
-            raise InvalidInputError(f"order must lie between 0 and {count}, the attributes, got {each}")
+    several = validate.sequence(order=given) if hasattr(given, "__iter__") else (given,)
+    wanted = [validate.index(count + 1, order=each) for each in several]
     if not wanted or len(set(wanted)) != len(wanted):
         raise InvalidInputError(f"order must be one or more distinct integers, got {wanted}")
-    return [int(each) for each in wanted]
+    return wanted

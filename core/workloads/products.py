@@ -159,6 +159,8 @@ def kron(*factors: Workload) -> ProductWorkload:
     >>> dm.workloads.kron(*[dm.workloads.prefix(1000)] * 20)
     ProductWorkload(20 factors, 1e+60 queries x 1e+60 cells)
     """
+    for index, factor in enumerate(factors):
+        validate.instance(Workload, **{f"factors[{index}]": factor})
     return ProductWorkload([part for each in factors for part in getattr(each, "factors", (each,))])
 
 

@@ -146,7 +146,7 @@ def as_domain(domain: DomainLike) -> Domain:
         items: list[Any] = list(domain)
     except TypeError as error:
         raise InputTypeError(
-            f"domain must be a Domain, a mapping or a sequence of sizes, got {domain!r}"
+            f"domain must be a Domain, a mapping or a sequence of sizes, got {validate.shown(domain)}"
         ) from error
     if items and all(isinstance(item, int | np.integer) for item in items):
         return Domain([(f"a{axis}", size) for axis, size in enumerate(items)])
@@ -186,16 +186,12 @@ def _axes_of_ways(
     domain: Domain, ways: int | Iterable[int], limit: Callable[[Domain, int], None]
 ) -> list[tuple[int, ...]]:
     attributes = len(domain.names)
-    wanted = [*validate.sequence(ways=ways)] if hasattr(ways, "__iter__") else [ways]
-    for way in wanted:
-        if isinstance(way, bool) or not isinstance(way, int | np.integer):
-            raise InputTypeError(f"ways must be integers from 0 to {attributes}, got {way!r}")
-        if not 0 <= way <= attributes:
-            raise InvalidInputError(f"ways must lie between 0 and {attributes}, the attributes, got {way}")
+    given = validate.sequence(ways=ways) if hasattr(ways, "__iter__") else (ways,)
+    wanted = [validate.index(attributes + 1, ways=way) for way in given]
     if not wanted or len(set(wanted)) != len(wanted):
         raise InvalidInputError(f"ways must be one or more distinct integers, got {wanted}")
-    limit(domain, sum(math.comb(attributes, int(way)) for way in wanted))
-    return [axes for way in wanted for axes in itertools.combinations(range(attributes), int(way))]
+    limit(domain, sum(math.comb(attributes, way) for way in wanted))
+    return [axes for way in wanted for axes in itertools.combinations(range(attributes), way)]
 
 
 def _axes_of_sets(

@@ -93,11 +93,12 @@ class SoftmaxOptions:
             validate.positive_number(**{name: getattr(self, name)})
         validate.probability(decrease=self.decrease)
         validate.probability(shrink=self.shrink)
-        if not validate.positive_number(growth=self.growth) > 1:
-            raise InvalidInputError(f"growth must be above 1, got {self.growth:g}")
+        if not (growth := validate.positive_number(growth=self.growth)) > 1:
+            raise InvalidInputError(f"growth must be above 1, got {growth:g}")
         validate.choice([*HESSIANS], hessian=self.hessian)
         if self.strategy is not None:
             object.__setattr__(self, "strategy", validate.finite(2, strategy=self.strategy))
+            validate.moderate(strategy=self.strategy)
 
     @classmethod
     def of_published_code(cls, basis: npt.ArrayLike) -> SoftmaxOptions:

@@ -14,7 +14,8 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 
-from dualmech.errors import BackendError, InputTypeError, did_you_mean
+from dualmech import validate
+from dualmech.errors import BackendError, did_you_mean
 from dualmech.progress import NEVER, Deadline
 
 SEMIDEFINITE = frozenset({"PSD"})  # the cone that every statement of fitness for use needs
@@ -69,9 +70,7 @@ def backend_name(backend: str, cones: frozenset[str] = SEMIDEFINITE) -> str:
 
     Raises `BackendError`, whose message lists the backends that can; `InputTypeError` where `backend` is not text.
     """
-    if not isinstance(backend, str):
-        raise InputTypeError(f"backend must be a name such as 'CLARABEL', got {backend!r}")
-    name, able = backend.upper(), installed(cones)
+    name, able = validate.text(backend=backend).upper(), installed(cones)
     if name in able:
         return name
     fault = (

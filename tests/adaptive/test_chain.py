@@ -317,9 +317,9 @@ class TestInput:
         for bad in (GO_ON, 0, 3, -3):
             with pytest.raises(dm.InvalidInputError, match="rule must choose a mechanism from 1 to 2"):
                 chain.simulate(blocks, choosing(bad, 1))
-        with pytest.raises(dm.InputTypeError, match="rule must return 2 integers"):
+        with pytest.raises(dm.DualmechError, match="rule"):
             chain.simulate(blocks, lambda stage, answers: 0.5 * np.ones(2))
-        with pytest.raises(dm.InputTypeError, match="rule must return 2 integers"):
+        with pytest.raises(dm.DualmechError, match="rule"):
             chain.simulate(blocks, lambda stage, answers: 1)
         with pytest.raises(dm.InvalidInputError, match="blocks must have 4 cells"):
             chain.simulate(np.ones((2, 3)), choosing(0, 0))

@@ -61,6 +61,10 @@ CALLED = {
 """What messages call an argument, where it is not its parameter's name alone: what it holds, or stands for."""
 
 
+FUNCTIONS = {"callback", "measure", "rule", "sampler"}
+"""Arguments that are called: what a class says of what it is given is its own."""
+
+
 def words(name: str) -> tuple[str, ...]:
     return CALLED.get(name, (name.removesuffix("s"),))
 
@@ -104,6 +108,7 @@ class World:
         """Return an object of every public class, problems aside."""
         return {
             "BlockMechanism": self.blocks,
+            "BlockMechanism<union>": dm.BlockMechanism.of_tables(self.union),
             "BlockPoint": dm.BlockPoint(np.ones(3)),
             "Certificate": self.solution.certificate,
             "Chain": self.chain,
@@ -178,9 +183,16 @@ class World:
                 **{"domain": union.domain, "noise": {(): 1.0, (0,): 1.0}, "path": written},
                 **{"blocks": self.on_blocks.problem.geometry, "point": self.on_blocks.primal},
             },
+            "BlockMechanism<union>": {
+                **{"others": (self.blocks,), "other": self.blocks, "common": self.blocks, "first": half},
+                **{"second": half, "query": half, "tables": self.counted, "table": "ages", "path": written},
+                **{"measured": dm.BlockMechanism.of_tables(union).measure(self.counted)},
+            },
+            "BlockMechanism<union>.combine": {"others": ((self.blocks, measured),)},
             "BlockMechanism.combine": {"others": ((self.blocks, measured),)},
             "BlockMechanism.load": {"path": self.folder / "blocks.npz"},
             "BlockMechanism.of_tables": {"workload": self.tables},
+            "Chain": {"stages": self.chain.stages},
             "ChainStage": {"mechanism": 1},
             "Decomposition": {"common_answers": np.ones(2), "residual_answers": np.ones(2), "rng": 1},
             "Domain": {"attributes": ["age"], "codes": {"age": 1, "sex": 1}},
@@ -310,8 +322,11 @@ def of_problem(case: ConformanceCase) -> list[Call]:
     own = hostile.parameters_of(dm.fast.SOLVERS[type(problem)]).values()
     options = {each.name: each.default for each in own if each.kind is inspect.Parameter.KEYWORD_ONLY}
     limits = tol | {"max_iterations": 3, "time_limit": 5.0, "callback": None, "verbose": False}
+    made = {name: problem.statement()[name] for name in problem.arguments}
+    made |= {"geometry": problem.geometry.name} if "geometry" in hostile.parameters_of(type(problem)) else {}
     return [
         *found,
+        Call(f"{type(problem).__name__}{label}", type(problem), made),
         Call(f"fast.solve{label}", dm.fast.solve, {"problem": problem, **limits, **options}),
         Call(
             f"crosscheck.judge{label}",
@@ -350,6 +365,8 @@ def faults(calls: list[Call], count: int) -> list[str]:
         )
         for names in spoilt:
             for values in sampled(call, names, count):
+                if any(name in FUNCTIONS and inspect.isclass(value) for name, value in values.items()):
+                    continue
                 if fault := fault_of(call, values, words):
                     found.append(f"{call.place}({values!r:.100}): {fault}")
     return found

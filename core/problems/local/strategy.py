@@ -139,8 +139,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         validate.moderate(workload=workload.matrix)
         if not np.any(workload.row_norms()):
             raise InvalidInputError("workload must hold a query that is not all zero")
-        if not isinstance(criterion, str) or criterion not in CRITERIA:
-            raise InvalidInputError(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
+        validate.choice(CRITERIA, criterion=criterion)
         if prior is not None and criterion == "worst":
             raise InvalidInputError("prior belongs to the average case; the worst case has none")
         object.__setattr__(self, "workload", workload)

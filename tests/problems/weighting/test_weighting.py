@@ -389,7 +389,7 @@ class TestInput:
 
     @pytest.mark.parametrize("privacy", ["gaussian", "", None, 1])
     def test_privacy(self, privacy: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="privacy must be 'approximate' or 'pure'"):
+        with pytest.raises(dm.DualmechError, match="privacy must be one of approximate, pure"):
             dm.QueryWeighting(self.workload, np.eye(3), privacy)
 
     @pytest.mark.parametrize("neighbours", [np.eye(2), np.zeros((3, 2)), "all"], ids=str)
