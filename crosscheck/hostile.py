@@ -120,7 +120,7 @@ VALUES: dict[str, Callable[[], Any]] = {
     "long double": lambda: np.longdouble("1e4000"),
     "single": lambda: np.float32(1.5),
     "deque": lambda: deque([1.0, 2.0]),
-    "2**17": lambda: 2**17,
+    "2**14": lambda: 2**14,
     "2**31": lambda: np.int64(2**31),
     "-10**9": lambda: -(10**9),
     "missing path": lambda: Path("no folder of that name") / "no file",

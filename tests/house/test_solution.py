@@ -49,9 +49,10 @@ class TestCertificate:
             if judged.certifies(0.5):
                 assert entries == (1.0, 1.0, 0.0, 0.0), entries
 
-    @pytest.mark.parametrize("tol", [NAN, -1.0])
-    def test_no_tolerance_that_is_not_positive_is_met(self, tol: float) -> None:
-        assert not dm.Certificate.of(1.0, 1.0, 0.0, 0.0).certifies(tol)
+    @pytest.mark.parametrize("tol", [NAN, INF, -1.0])
+    def test_no_tolerance_that_is_negative_or_not_finite_is_met(self, tol: float) -> None:
+        with pytest.raises(dm.InvalidInputError, match="tol"):
+            dm.Certificate.of(1.0, 1.0, 0.0, 0.0).certifies(tol)
 
     @pytest.mark.parametrize("excess", [1.1 * FEASIBLE, 1e-6, 1.0])
     def test_an_infeasible_point_has_no_gap(self, excess: float) -> None:

@@ -323,7 +323,7 @@ class TestBackends:
         assert reference.solve(prefix(2)(), backend="scs").solver == "reference:SCS:schur"
 
     def test_what_is_not_a_name(self) -> None:
-        with pytest.raises(dm.InputTypeError, match="backend must be a name"):
+        with pytest.raises(dm.InputTypeError, match="backend must be a text"):
             reference.solve(prefix(2)(), backend=3)
 
     @pytest.mark.parametrize("backend", BACKENDS)
