@@ -47,16 +47,14 @@ def numeric(ndim: int | None = None, /, **named: object) -> Array:
     """Return a read-only float64 copy of a non-empty numeric array, of `ndim` dimensions if given."""
     name, value = _one(named)
     if value is None or isinstance(value, str | bytes | bool | np.bool):
-        shown = f"text: {value!r}" if isinstance(value, str | bytes) else repr(value)
-        raise InputTypeError(f"{name} must be a number or an array of numbers, got {shown}")
+        kind = "text: " if isinstance(value, str | bytes) else ""
+        raise InputTypeError(f"{name} must be a number or an array of numbers, got {kind}{value!r}")
     try:
         raw = np.asarray(value)
-        # Of objects numpy would take None for NaN, and of none at all no kind is known.
-        unclear = raw.dtype.kind == "O" and (not raw.size or any(each is None for each in raw.flat))
-        if unclear or raw.dtype.kind not in "biufO":
+        # Of objects numpy would take None for NaN and texts for what they spell; of none at all no kind is known.
+        odd = (each is None or isinstance(each, str | bytes) for each in raw.flat)
+        if raw.dtype.kind not in "biufO" or (raw.dtype.kind == "O" and (not raw.size or any(odd))):
             raise TypeError
-        if raw.dtype.kind == "O" and any(each is None or isinstance(each, str | bytes) for each in raw.flat):
-            raise TypeError  # which numpy would take for NaN, or for the number that it spells
         with np.errstate(over="ignore"):  # what is longer than a double may be infinite as one
             array = np.array(raw, dtype=np.float64)
     except OverflowError as error:
@@ -271,13 +269,10 @@ def generator(**named: Any) -> np.random.Generator:
         return np.random.default_rng()
     if isinstance(value, np.random.Generator):
         return value
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputTypeError(
-            f"{name} must be a numpy.random.Generator, an integer seed or None, got {_describe(value)}"
-        )
-    if value < 0:
-        raise InvalidInputError(f"{name} must be a seed of at least 0, got {value}")
-    return np.random.default_rng(int(value))
+    _, seed = _integer("seed, None or a numpy.random.Generator", named)
+    if seed < 0:
+        raise InvalidInputError(f"{name} must be a seed of at least 0, got {seed}")
+    return np.random.default_rng(seed)
 
 
 def moderate(**named: Matrix) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import dualmech as dm
-from dualmech.errors import CertificateError, DualmechError, SamplingWarning, UncertifiedWarning
+from dualmech.errors import CertificateError, DualmechError, SamplingWarning, UncertifiedWarning, printable
 
 
 class Anything:
@@ -286,7 +286,7 @@ def fault_of(
         known = [word for name in given for word in names(name)]
         pattern = rf"\b({'|'.join(map(re.escape, known))})s?\b|too (large|many|long)"
         paths = [str(each) for each in spoiled.values() if isinstance(each, str | PathLike)]
-        shown = [*paths, *map(repr, paths)]
+        shown = [*paths, *map(repr, paths), *map(printable, paths)]
         named = re.search(pattern, str(error)) or any(path in str(error) for path in shown)
         if not named and not call.refused:
             return f"unnamed: {error}"

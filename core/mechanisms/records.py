@@ -234,9 +234,11 @@ def _positions(labels: list[str], domain: Domain) -> list[int]:
     for name in domain.names:
         if name not in labels:
             near = did_you_mean(name, labels)
-            raise InvalidInputError(f"columns must name the attribute {name!r}, got {labels}{near}")
+            raise InvalidInputError(
+                f"columns of records must name the attribute {name!r}, got {labels}{near}"
+            )
         if labels.count(name) > 1:
-            raise InvalidInputError(f"columns must name the attribute {name!r} once, got {labels}")
+            raise InvalidInputError(f"columns of records must name the attribute {name!r} once, got {labels}")
     return [labels.index(name) for name in domain.names]
 
 

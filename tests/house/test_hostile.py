@@ -238,6 +238,7 @@ class World:
             },
             "crosscheck.compare": {"answers": [self.solution]},
             "extra_for_free": {"mechanism": self.rows, "workload": dm.Workload([[1, 1, 0, 0]]), "alpha": 4.0},
+            "fast.SoftmaxOptions.of_published_code": {"basis": np.eye(4)},
             "fast.eigen_design": {"bound_tol": 1e-3, "tol": 1e-3},
             "files.read_by_name": {"path": self.folder / "named.csv"},
             "files.read_matrix": {"path": self.folder / "matrix.csv"},

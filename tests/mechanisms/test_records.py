@@ -119,10 +119,13 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("header", "told"),
         [
-            ('a,"b, or\nso"', "line 2: columns must name the attribute 'c', got ['a', 'b, or\\nso']"),
-            ('a,"b, or\nso",c,a', "line 2: columns must name the attribute 'a' once"),
-            ("\n", "line 3: columns must name the attribute 'a', got ['0', '0', '0']"),
-            ("0,0,0", "line 1: columns must name the attribute 'a', got ['0', '0', '0']"),
+            (
+                'a,"b, or\nso"',
+                "line 2: columns of records must name the attribute 'c', got ['a', 'b, or\\nso']",
+            ),
+            ('a,"b, or\nso",c,a', "line 2: columns of records must name the attribute 'a' once"),
+            ("\n", "line 3: columns of records must name the attribute 'a', got ['0', '0', '0']"),
+            ("0,0,0", "line 1: columns of records must name the attribute 'a', got ['0', '0', '0']"),
         ],
     )
     def test_the_first_line_names_every_attribute_once(self, path: Path, header: str, told: str) -> None:
@@ -141,7 +144,7 @@ class TestFiles:
             dm.records.count(path, asked)
 
     def test_attributes_of_many_values(self, path: Path) -> None:
-        asked = dm.workloads.marginals({"a": 10**400, "b": 2}, sets=[["b"]])
+        asked = dm.workloads.marginals({"a": 2**63 - 1, "b": 2}, sets=[["b"]])
         path.write_text("a,b\n9007199254740991,1\n")
         assert dm.records.count(path, asked)[1,].tolist() == [0, 1]
         path.write_text("a,b\n9007199254740992,1\n")
@@ -182,9 +185,9 @@ class TestArrays:
         for frame, told in (
             (
                 named.rename(columns={"c": "d"}),
-                "columns must name the attribute 'c', got ['a', 'b, or\\nso', 'd']",
+                "columns of records must name the attribute 'c', got ['a', 'b, or\\nso', 'd']",
             ),
-            (named[["a", "c", *DOMAIN.names[:2]]], "columns must name the attribute 'a' once"),
+            (named[["a", "c", *DOMAIN.names[:2]]], "columns of records must name the attribute 'a' once"),
             (named.assign(c=[0, 0, 3]), "record 3: 'c' must be a whole number from 0 to 2, got 3"),
             (named.assign(c=[0, None, 0]), "records['c'] must be finite"),
             (named.assign(c=["0", "x", "0"]), "records['c'] must be an array of real numbers"),
