@@ -20,7 +20,16 @@ from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.command import main as command
 from dualmech.crosscheck.papers import sheets
-from dualmech.crosscheck.papers.eigen import completion, designs, experiments, reductions, relative, report
+from dualmech.crosscheck.papers.eigen import (
+    completion,
+    designs,
+    experiments,
+    instances,
+    reductions,
+    relative,
+    relative_alternatives,
+    report,
+)
 from dualmech.crosscheck.papers.eigen import instances as eigen_instances
 from dualmech.crosscheck.papers.eigen import printed as eigen_printed
 from dualmech.crosscheck.papers.eigen.experiments import SolvedInstance
@@ -426,12 +435,38 @@ class TestRelativeErrors:
         assert relative.relative_error(workload, 2 * counts, one) == pytest.approx(error / 2)
         assert relative.relative_error(workload, counts, two) == pytest.approx(error / 2)
 
+    def test_ranges_in_any_order_need_no_matrix(self) -> None:
+        rng = np.random.default_rng(3)
+        counts, order = rng.integers(0, 20, 9).astype(float), rng.permutation(9)
+        ranges = dm.workloads.all_range(9)
+        mechanism = dm.LinearGaussianMechanism(np.eye(9), np.eye(9) + np.full((9, 9), 0.3))
+        expected = relative.relative_error(ranges, counts[order], mechanism)
+        covariance = mechanism.covariance(dm.workloads.identity(9))
+        assert relative_alternatives.range_error(covariance, counts[order]) == pytest.approx(expected)
+        weights = strategies.relative_weights(ranges)
+        unit = ranges.dense() * np.sqrt(weights)[:, None]
+        gram = relative_alternatives._unit_ranges(9).gram()
+        np.testing.assert_allclose(gram, unit.T @ unit, rtol=1e-12)
+
+    def test_permuted_ranges_are_those_of_permuted_cells(self) -> None:
+        counts = np.random.default_rng(4).integers(0, 50, 16).astype(float)
+        row = relative_alternatives.permuted_ranges(counts)
+        order = np.random.default_rng(instances.SEED).permutation(16)
+        matrix = np.zeros((136, 16))
+        matrix[:, order] = dm.workloads.all_range(16).dense()
+        asked = dm.Workload(matrix)
+        design = fast.eigen_design(asked, weights=strategies.relative_weights(asked), tol=1e-9).mechanism
+        unit = relative.relative_error(asked, counts, design)
+        wavelet = relative.relative_error(asked, counts, rivals.wavelet(asked, 1.0, (16,)))
+        assert row.certified and row.rivals["wavelet"] == pytest.approx(wavelet / unit, rel=1e-4)
+
     @pytest.mark.slow
     @pytest.mark.skipif(not ADULT.exists(), reason="the Adult table is not beside the project")
     def test_the_command_takes_the_adult_table(self) -> None:
         result = run("crosscheck", "eigen/relative", "--data", str(ADULT))
         assert result.exit_code == 0
-        assert "2048 random ranges" in result.output
+        for words in ("2048 random ranges", "cells in a random order", "prefixes", "2.43"):
+            assert words in result.output
 
 
 class TestReport:

@@ -1,4 +1,4 @@
-"""The worked examples of the common-mechanism paper (CMN, examples 3.3, 3.8 and 3.12), each of its statements checked.
+"""Worked examples of the common-mechanism paper (CMN: 3.3, 3.8, 3.12; lemma 2.4, section 4), statement by statement.
 
 The text at hand has lost a row here and there; a statement is checked as it must have stood, and beside it whether what
 is printed holds.
@@ -12,8 +12,9 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr
 
-from dualmech import fast
+from dualmech import accounting, fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.mechanisms import decomposition as residuals
 from dualmech.mechanisms.answerability import Answerability
@@ -97,6 +98,30 @@ def _lemma(
     return max(
         _distance(transform @ given.query_matrix, wanted.query_matrix), _distance(spread, wanted.covariance())
     )
+
+
+def personal_privacy() -> Example:
+    """Check lemma 2.4 on two cells of different cost: the diagonal of the privacy cost matrix says it all."""
+    mechanism = _mechanism([[1, 0], [1, 1], [0, 2]], 2.0)
+    costs = np.diag(mechanism.cost_matrix)
+    epsilon, name = 1.0, "lemma 2.4"
+    roots = np.sqrt(costs)
+    deltas = ndtr(roots / 2 - epsilon / roots) - np.exp(epsilon) * ndtr(-roots / 2 - epsilon / roots)
+    facts = (
+        Fact(
+            name,
+            "the profile is the c_i, the diagonal of the cost matrix",
+            _distance(mechanism.profile, costs),
+        ),
+        Fact(name, "ρ is the largest c_i / 2", abs(mechanism.rho - costs.max() / 2)),
+        Fact(name, "δ at ε = 1 is that of the largest c_i", abs(mechanism.delta(epsilon) - deltas.max())),
+        Fact(
+            name,
+            "the personal δ_i are those of c_i",
+            _distance([accounting.delta(root, epsilon) for root in roots], deltas),
+        ),
+    )
+    return Example(name, facts)
 
 
 def equivalence() -> Example:
@@ -216,6 +241,36 @@ def decomposition() -> Example:
     return Example(name, tuple(facts))
 
 
+def two_copies() -> Example:
+    """Check what section 4 says of two mechanisms that are run side by side, on the marginals of example 3.12."""
+    ones, cells = np.ones((1, 3)), np.eye(3)
+    first, second = _mechanism(np.kron(cells, ones), 1.0), _mechanism(np.kron(ones, cells), 2.0)
+    common = fast.solve(CommonMechanism([first, second])).mechanism
+    left = [residuals.decomposition(each, common).residual for each in (first, second)]
+    # Two independent answers to the same rows, averaged, are one of half the variance.
+    averaged = LinearGaussianMechanism(common.query_matrix, common.covariance() / 2)
+    together = first.stack(second)
+    consistent = left[0].stack(left[1]).stack(averaged)
+    name = "section 4"
+    facts = (
+        Fact(
+            name,
+            "M_1 and M_2 are worth M'_1, M'_2 and two runs of M_*",
+            _distance(
+                together.cost_matrix, left[0].cost_matrix + left[1].cost_matrix + 2 * common.cost_matrix
+            ),
+        ),
+        Fact(
+            name,
+            "consistent answers are those of the residuals and of both copies' average",
+            _truth(together.is_equivalent_to(consistent)),
+        ),
+    )
+    return Example(name, facts)
+
+
 def examples(quick: bool) -> list[Callable[[], Example]]:
     """Return what to compute; a quick run computes all of it."""
-    return [partial(example) for example in (equivalence, maximal, decomposition)]
+    return [
+        partial(example) for example in (personal_privacy, equivalence, maximal, decomposition, two_copies)
+    ]

@@ -99,9 +99,9 @@ def alternatives(quick: bool) -> tuple[tuple[str, tuple[EigenInstance, ...]], ..
     shapes = (QUICK_THREE, QUICK_FOUR) if quick else (THREE, FOUR)
     cells = math.prod(shapes[0])
     ordered = (WAVELET, HIERARCHICAL)
-    all_ranges = partial(_all_ranges, (cells,))
+    every = partial(all_ranges, (cells,))
     readings = (
-        (EigenInstance(f"all ranges, {ORDERS} random orders", (cells,), all_ranges, ordered, orders=ORDERS),),
+        (EigenInstance(f"all ranges, {ORDERS} random orders", (cells,), every, ordered, orders=ORDERS),),
         tuple(_range_marginals(shape, 1) for shape in shapes),
         tuple(_range_marginals(shape, 2) for shape in shapes),
         (EigenInstance("prefixes", (cells,), partial(prefixes, cells), ordered),),
@@ -127,7 +127,7 @@ def ranges(quick: bool) -> tuple[EigenInstance, ...]:
     compared = (WAVELET, HIERARCHICAL)
     return tuple(
         EigenInstance(f"{kind}, {shape_text(shape)}", shape, partial(build, shape), compared)
-        for kind, build in (("all ranges", _all_ranges), ("random ranges", _random_ranges))
+        for kind, build in (("all ranges", all_ranges), ("random ranges", _random_ranges))
         for shape in shapes
     )
 
@@ -205,7 +205,8 @@ def _ranges_of(shape: Shape, ways: int) -> Workload:
     return workloads.from_gram(workloads.range_marginals_gram(shape, ways=ways), shape)
 
 
-def _all_ranges(shape: Shape) -> Workload:
+def all_ranges(shape: Shape) -> Workload:
+    """Return a workload with the Gram matrix of all ranges."""
     return _ranges_of(shape, len(shape))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -44,6 +44,7 @@ class RelativeRow:
     # How far, at most, the design is above the least total variance of the scaled queries, relative
     gap: float
     certified: bool  # Whether its Program 1 was solved to its tolerance
+    printed: dict[str, str] = field(default_factory=dict)  # By name: of rivals, as the paper prints them
 
     @property
     def outcome(self) -> Agreement:
@@ -85,9 +86,8 @@ def _code(text: str | None, name: str, line: int) -> int:
     return int(text)
 
 
-def rows(path: str) -> list[Callable[[], RelativeRow]]:
-    """Return what to compute on a data file: two-way marginals and random ranges."""
-    counts = histogram(path)
+def rows(counts: Array) -> list[Callable[[], RelativeRow]]:
+    """Return what to compute on the counts of all cells: two-way marginals and random ranges."""
     tables = workloads.marginals(FOUR, ways=2)
     ranges = partial(workloads.random_range, FOUR, RANGES, SEED)
     sets = tuple(tuple(group.split(" x ")) for group in dict.fromkeys(tables.groups))
@@ -120,6 +120,7 @@ def solve(instance: EigenInstance, counts: Array) -> RelativeRow:
         {name: error(instance.rival(name)) / unit for name in instance.rivals},
         scaled.certificate.gap,
         max(scaled.weighting.gap, plain.weighting.gap) <= DESIGN_TOLERANCE,
+        instance.printed,
     )
 
 

@@ -17,6 +17,7 @@ from dualmech.crosscheck.papers.eigen import (
     printed,
     reductions,
     relative,
+    relative_alternatives,
 )
 from dualmech.crosscheck.papers.eigen.experiments import OPTIMUM_TOLERANCE, SolvedInstance, WorkloadRow, ratio
 from dualmech.crosscheck.papers.eigen.instances import CELLS, IDENTITY, EigenInstance
@@ -235,15 +236,28 @@ def _show_completion(out: Console, title: str, rows: Iterator[completion.Complet
         out.print(table(f"{title}: {row.name}", headings, drawn))
 
 
+def _relative(path: str) -> Callable[[bool], list[Callable[[], relative.RelativeRow]]]:
+    """Return what to compute on a file of records; a quick run leaves out the table of alternative workloads."""
+
+    def tasks(quick: bool) -> list[Callable[[], relative.RelativeRow]]:
+        counts = relative.histogram(path)
+        return relative.rows(counts) + ([] if quick else relative_alternatives.rows(counts))
+
+    return tasks
+
+
 def _show_relative(out: Console, title: str, rows: Iterator[relative.RelativeRow]) -> None:
     found = list(rows)
     if not found:
         print_lines(out, f"{title}: skipped, it is of real records: give the Adult table with --data FILE")
     for row in found:
-        headings = (*row.rivals, "Eigen-Design for absolute error", "certified")
+        headings = ("", *row.rivals, "Eigen-Design for absolute error", "certified")
         errors = (f"{error:.3f}" for error in (*row.rivals.values(), row.plain))
+        drawn = [("computed", *errors, VERDICTS[row.outcome])]
+        if row.printed:
+            drawn.append(("printed", *(row.printed.get(name, "") for name in row.rivals), "", ""))
         title_of_row = f"{title}: {row.name}, means over that of the Eigen-Design for relative error"
-        out.print(table(title_of_row, headings, [(*errors, VERDICTS[row.outcome])], words=()))
+        out.print(table(title_of_row, headings, drawn))
 
 
 SHEETS = {
@@ -258,7 +272,8 @@ SHEETS = {
         f"{EIG}, relative errors on the Adult table",
         lambda quick: [],
         _show_relative,
-        data=lambda path: lambda quick: relative.rows(path),
+        data=_relative,
     ),
 }
-"""Relative errors are skipped, with the reason, where no file is given; on one they take a minute, quick or not."""
+"""Relative errors are skipped, with the reason, where no file is given; on one they take a minute in a quick run, and
+several more for the table of alternative workloads."""
