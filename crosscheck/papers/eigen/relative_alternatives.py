@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech import fast, workloads
 from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE
@@ -64,14 +65,15 @@ def permuted_ranges(counts: Array) -> RelativeRow:
     """Compare mean relative errors on all ranges of the cells in a random order."""
     cells = len(counts)
     order = np.random.default_rng(SEED).permutation(cells)
-    instance = EigenInstance("all ranges, cells in a random order", (cells,), all_ranges, ORDERED)
+    ranges = partial(all_ranges, (cells,))
+    instance = EigenInstance("all ranges, cells in a random order", (cells,), ranges, ORDERED)
     everywhere = workloads.identity(cells)
     with without_warnings():
         design = partial(fast.eigen_design, tol=DESIGN_TOLERANCE)
         scaled = design(_unit_ranges(cells), bound_tol=OPTIMUM_TOLERANCE)
-        plain = design(all_ranges((cells,)), bound_tol=None)
+        plain = design(ranges(), bound_tol=None)
 
-    def error(mechanism: LinearGaussianMechanism, along: Array) -> float:
+    def error(mechanism: LinearGaussianMechanism, along: npt.NDArray[np.int64]) -> float:
         spread = mechanism.covariance(everywhere)[np.ix_(along, along)]
         return range_error(spread, counts[order])
 
