@@ -25,6 +25,7 @@ from dualmech.crosscheck.papers.eigen import (
     designs,
     experiments,
     instances,
+    pure,
     reductions,
     relative,
     relative_alternatives,
@@ -469,6 +470,26 @@ class TestRelativeErrors:
             assert words in result.output
 
 
+class TestPure:
+    def test_weights_gain_and_eigen_queries_are_not_best(self) -> None:
+        for task in pure.rows(quick=True):
+            row = task()
+            assert row.outcome.name == "AGREE" and len(row.bases) == 2
+            assert all(1 - 1e-9 <= basis.gain[0] <= basis.gain[1] for basis in row.bases)
+            known, eigen = row.bases
+            assert known.gain[0] > 1.01 and eigen.name == "eigen-queries"
+            assert min(map(row.over_best, row.bases)) == 1
+
+    def test_equal_weights_are_the_strategy_itself(self) -> None:
+        ranges = dm.workloads.all_range(8)
+        row = pure.solve("", lambda: ranges, {"wavelet": pure.RANGE_BASES["wavelet"]})
+        haar = rivals.haar_matrix((8,))
+        answered = ranges.dense() @ np.linalg.inv(haar.toarray() if hasattr(haar, "toarray") else haar)
+        low, high = row.bases[0].total
+        plain = (answered**2).sum() * 4**2  # the L1 sensitivity is 1 + log2(8)
+        assert row.bases[0].gain[0] ** 2 * high == pytest.approx(plain)
+
+
 class TestReport:
     def test_a_row_shows_printed_beside_computed(self, solved: dict[str, SolvedInstance]) -> None:
         row = experiments.WorkloadRow("1D CDF", (solved["prefixes"],))
@@ -506,7 +527,16 @@ def run(*arguments: str) -> Result:
 
 class TestCommand:
     def test_a_papers_tables_go_by_its_name(self) -> None:
-        names = ["alternative", "ranges", "marginals", "designs", "completion", "reductions", "relative"]
+        names = [
+            "alternative",
+            "ranges",
+            "marginals",
+            "designs",
+            "completion",
+            "reductions",
+            "pure",
+            "relative",
+        ]
         assert list(sheets.select_sheets(["eigen/all"])) == [f"eigen/{name}" for name in names]
         assert len(sheets.select_sheets(["fitness/all", "eigen/all"])) == 13 + len(names)
         assert list(sheets.select_sheets(["eigen/ranges", "fitness/table4"])) == [

@@ -2,5 +2,5 @@
 
 SHEETS = (
     *("alternative", "ranges", "marginals", "designs", "completion", "reductions", "reductions8192"),
-    "relative",
+    *("pure", "relative"),
 )

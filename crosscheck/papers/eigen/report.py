@@ -15,6 +15,7 @@ from dualmech.crosscheck.papers.eigen import (
     experiments,
     instances,
     printed,
+    pure,
     reductions,
     relative,
     relative_alternatives,
@@ -236,6 +237,22 @@ def _show_completion(out: Console, title: str, rows: Iterator[completion.Complet
         out.print(table(f"{title}: {row.name}", headings, drawn))
 
 
+def _show_pure(out: Console, title: str, rows: Iterator[pure.PureRow]) -> None:
+    for row in rows:
+        headings = ("basis", "equal weights over best", "best weights over best basis", "gap", "certified")
+        drawn = [
+            (
+                basis.name,
+                f"{basis.gain[0]:.4f}",
+                f"{row.over_best(basis):.4f}",
+                f"{basis.gap:.0e}",
+                yes_or_no(basis.certified),
+            )
+            for basis in row.bases
+        ]
+        out.print(table(f"{title}: {row.name}, root errors, {row.seconds:.2g} s", headings, drawn))
+
+
 def _relative(path: str) -> Callable[[bool], list[Callable[[], relative.RelativeRow]]]:
     """Return what to compute on a file of records; a quick run leaves out the table of alternative workloads."""
 
@@ -268,6 +285,7 @@ SHEETS = {
     "completion": Sheet(f"{EIG}, columns completed", completion.rows, _show_completion),
     "reductions": Sheet(f"{EIG}, reductions", reductions.rows, _show_reductions),
     "reductions8192": Sheet(f"{EIG}, reductions", reductions.large_rows, _show_reductions, apart=True),
+    "pure": Sheet(f"{EIG}, pure privacy", pure.rows, _show_pure),
     "relative": Sheet(
         f"{EIG}, relative errors on the Adult table",
         lambda quick: [],
