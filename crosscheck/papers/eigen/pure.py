@@ -1,8 +1,8 @@
 """Weights of known strategies under pure ε-differential privacy (EIG, section 3.5): what optimising them gains.
 
-The text finds that weighting improves the wavelet on ranges and the Fourier basis on marginals, by factors that the copy at
-hand has lost, and that no basis is best for all workloads. Noise is Laplace noise and the budget of a cell a sum of
-magnitudes, so every basis is weighted by its own Program 1, certified, beside equal weights.
+The text finds that weighting improves the wavelet on ranges and the Fourier basis on marginals, by factors that the
+copy at hand has lost, and that no basis is best for all workloads. Noise is Laplace noise and the budget of a cell a sum
+of magnitudes, so every basis is weighted by its own Program 1, certified, beside equal weights.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.instances import SEED, all_ranges, shape_text
 from dualmech.crosscheck.papers.printed import Interval
 from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
+from dualmech.crosscheck.rivals.central.products import domain_of
 from dualmech.problems import designs
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.validate import Matrix
@@ -34,7 +35,7 @@ RANGE_BASES: dict[str, Basis] = {
     "eigen-queries": designs.eigen_queries,
 }
 MARGINAL_BASES: dict[str, Basis] = {
-    "Fourier": lambda workload: rivals.fourier_matrix(workload.domain, workload),
+    "Fourier": lambda workload: rivals.fourier_matrix(domain_of(workload, None), workload),
     "eigen-queries": designs.eigen_queries,
 }
 
