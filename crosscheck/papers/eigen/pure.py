@@ -1,8 +1,8 @@
 """Weights of known strategies under pure ε-differential privacy (EIG, section 3.5): what optimising them gains.
 
 The text finds that weighting improves the wavelet on ranges and the Fourier basis on marginals, by factors that the
-copy at hand has lost, and that no basis is best for all workloads. Noise is Laplace noise and the budget of a cell a sum
-of magnitudes, so every basis is weighted by its own Program 1, certified, beside equal weights.
+copy at hand has lost, and that no basis is best for all workloads. Noise is Laplace noise and the budget of a cell a
+sum of magnitudes, so every basis is weighted by its own Program 1, certified, beside equal weights.
 """
 
 from __future__ import annotations
