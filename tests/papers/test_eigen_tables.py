@@ -353,8 +353,8 @@ class TestReductions:
                 "all eigen-queries",
                 "separation, groups of 16",
                 "separation, groups of 64",
-                "principal, 2% of the eigen-queries",
-                "principal, 10% of the eigen-queries",
+                "principal, 2% of the cells",
+                "principal, 10% of the cells",
             ]
 
 

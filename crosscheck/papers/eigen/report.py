@@ -268,7 +268,7 @@ def _show_relative(out: Console, title: str, rows: Iterator[relative.RelativeRow
     if not found:
         print_lines(out, f"{title}: skipped, it is of real records: give the Adult table with --data FILE")
     for row in found:
-        headings = ("", *row.rivals, "Eigen-Design for absolute error", "certified")
+        headings = ("mean errors", *row.rivals, "Eigen-Design for absolute error", "certified")
         errors = (f"{error:.3f}" for error in (*row.rivals.values(), row.plain))
         drawn = [("computed", *errors, VERDICTS[row.outcome])]
         if row.printed:
