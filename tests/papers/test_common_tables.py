@@ -248,6 +248,14 @@ class TestPopulation:
         mean, error = counts.mean(axis=0) / 1000, counts.std(axis=0) / 1000 / np.sqrt(4000)
         assert np.all(np.abs(mean - population.mean) <= 5 * error)
 
+    def test_noise_owes_nothing_to_the_numbers_that_sizes_were_drawn_with(self) -> None:
+        """From one seed for both, every block's noise in the total would be the very number that made its size."""
+        sizes = np.log(POPULATIONS["AgeGender"].draw(500).sum(axis=1))
+        noise = rivals.input_perturbation(dm.workloads.total(1), 1.0).simulate(
+            np.zeros((500, 1)), common_population.NOISE_SEED
+        )
+        assert abs(np.corrcoef(sizes, noise[:, 0])[0, 1]) < 4 / np.sqrt(500)
+
     def test_files_are_checked(self, tmp_path: Path) -> None:
         np.save(tmp_path / "few.npy", np.ones((2, 7)))
         np.save(tmp_path / "low.npy", -np.ones((2, 206)))

@@ -28,7 +28,7 @@ from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.common import instances
 from dualmech.crosscheck.papers.common import population as common_population
 from dualmech.crosscheck.papers.common.instances import CHOICES
-from dualmech.crosscheck.papers.common.population import POPULATIONS, SEED
+from dualmech.crosscheck.papers.common.population import NOISE_SEED, POPULATIONS
 from dualmech.crosscheck.papers.common.printed import (
     ACCURACY,
     BRAZIL,
@@ -117,7 +117,7 @@ def solve(table: AccuracyTable, blocks: CensusBlocks) -> AccuracyHalf:
     }
     begun, setting = time.perf_counter(), table.fixed
     rule = SignalToNoiseRule(chain, setting.share, setting.level * (1 - EDGE))
-    chain.simulate(scaled_counts(blocks.counts, setting.rho), rule, SEED)
+    chain.simulate(scaled_counts(blocks.counts, setting.rho), rule, NOISE_SEED)
     seconds = time.perf_counter() - begun
     return AccuracyHalf(
         table, blocks.name, len(blocks.counts), blocks.real, rows, chain.gap, chain.certified, seconds
@@ -150,7 +150,7 @@ def _outcome(
         for margin in MARGINS
     }
     right = rules[0.0].true_verdict(data) == Verdict.SECONDARY
-    answers = stage.known.simulate(data, SEED)
+    answers = stage.known.simulate(data, NOISE_SEED)
     chosen = {margin: rule.choose(answers) == Verdict.SECONDARY for margin, rule in rules.items()}
     return DecisionOutcome(
         percent(~right), {margin: percent(each == right) for margin, each in chosen.items()}

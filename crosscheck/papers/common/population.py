@@ -26,6 +26,8 @@ from dualmech.validate import Array
 
 BLOCKS, SEED = 10_000, 0
 
+NOISE_SEED = 1  # another than of the blocks: sizes and noise would else be made of the very same numbers
+
 
 @dataclass(frozen=True, slots=True)
 class Population:

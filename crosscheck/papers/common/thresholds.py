@@ -29,7 +29,7 @@ from dualmech.crosscheck.papers.common.decisions import (
     percent,
 )
 from dualmech.crosscheck.papers.common.instances import BUCKETS, CENSUS_TABLE
-from dualmech.crosscheck.papers.common.population import SEED
+from dualmech.crosscheck.papers.common.population import NOISE_SEED
 from dualmech.crosscheck.papers.common.printed import CENSUS_RULE, TABLE_7, CensusRow
 from dualmech.crosscheck.papers.plots import COLOURS
 from dualmech.crosscheck.papers.printed import rounded_from
@@ -90,7 +90,7 @@ def solve(rho: str, blocks: CensusBlocks) -> ThresholdRow:
     data = decisions.scaled_counts(blocks.counts, float(Fraction(rho)))
     right = right_choices(rules[0.0], data)
     begun = time.perf_counter()
-    found = {margin: chain.simulate(data, rule, SEED).choices for margin, rule in rules.items()}
+    found = {margin: chain.simulate(data, rule, NOISE_SEED).choices for margin, rule in rules.items()}
     seconds = (time.perf_counter() - begun) / len(rules)
     people = blocks.counts.sum(axis=1)
     shares = tuple(percent(right == index) for index in range(len(BUCKETS)))

@@ -54,8 +54,8 @@ class SolvedRatios:
     # empty where there are more than `MOST_RIDGED_CELLS` cells
     coded: dict[str, Interval]
     words: dict[str, Interval]  # By mechanism: the same for the weightings as the paper words them
-    # Sum of variances of the covariance found, over that of CA's, at the same privacy cost. Optimal
-    # covariances are not unique, so others may have another sum.
+    # Sum of variances of the covariance found, over that of CA's, at the same privacy cost. Where optimal dual
+    # weights are positive on every cell, as on PL-94, the optimum is unique; elsewhere others may have another sum.
     total_error: float
     seconds: float  # From the instance to the last optimum
 

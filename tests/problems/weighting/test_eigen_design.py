@@ -268,7 +268,7 @@ class TestWeights:
 
 
 class TestWhereItFallsShort:
-    """The paper never saw a ratio of root errors above 1.3; here are some."""
+    """The paper says of ranges that ratios of root errors are within 1.3; elsewhere there are larger ones."""
 
     @pytest.mark.parametrize(("levels", "ratio"), [(1, 1.08), (2, 1.23), (3, 1.39)])
     def test_nested_blocks(self, levels: int, ratio: float) -> None:
