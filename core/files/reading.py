@@ -63,10 +63,8 @@ def decoding_errors(path: FilePath, kind: str) -> Iterator[None]:
 def opened(path: FilePath) -> Iterator[BinaryIO]:
     """Open an ordinary file to read its bytes; what has no size is refused."""
     check_path(path)
-    if stat.S_IFMT(os.stat(path).st_mode) not in (
-        stat.S_IFREG,
-        stat.S_IFDIR,
-    ):  # a folder is refused by its own words
+    # A folder is refused by the system's own words.
+    if stat.S_IFMT(os.stat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
         raise FileFormatError(f"{path}: cannot be read: it is not an ordinary file")
     with open(path, "rb") as handle:
         yield handle

@@ -183,7 +183,7 @@ class Path:
             return ""
         return f"it ended by its own rule, (s + m)/t1 = {bound:.2g}, which proves nothing by itself"
 
-    def next(self, objective: Objective) -> Objective:
+    def sharper(self, objective: Objective) -> Objective:
         """Return the next sub-problem's objective."""
         growth, t1 = self.options.growth, objective.t1
         if self.asked is not None and growth * t1 >= self.asked:
@@ -227,7 +227,7 @@ def _optimise(
                 limits.callback(history[-1])
             if message := path.reason_to_end(point):
                 return Ending(point, Status.STALLED, message, iteration, seconds, tuple(history))
-            found = path.next(point.objective).at(point.covariance)
+            found = path.sharper(point.objective).at(point.covariance)
             if found is None:
                 return Ending(point, Status.NON_FINITE, "", iteration, seconds, tuple(history))
         point = found
