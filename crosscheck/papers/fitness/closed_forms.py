@@ -74,8 +74,8 @@ def variance_noise(cells: int, total_weight: float) -> ExchangeableNoise:
 
     With ω the weight and ``r = √(1 + ω d)``: ``a = (d - 1 + r) / d`` and ``a + d b = a / r``.
     Raises `InvalidInputError` for fewer than two cells, a weight that is not positive.
-    Theorem 6 of FFU is ω = 1 (stated for d ≥ 5; the formula is 0/0 at d = 3); the weighted form stands before its Theorem 8 in
-    the full version.
+    Theorem 6 of FFU is ω = 1 (stated for d ≥ 5; the formula is 0/0 at d = 3); the weighted form stands before its
+    Theorem 8 in the full version.
 
     - `cells`: number of cells d, at least 2;
     - `total_weight`: ω > 0.
