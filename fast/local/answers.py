@@ -42,17 +42,29 @@ def closed_form_weights(problem: LocalStrategy, given: LocalDual) -> LocalDual:
     return replace(given, relaxation=Relaxation.of(problem.user_types))
 
 
+def primal(problem: LocalStrategy, point: LocalPoint) -> Any:
+    """Return a point as the problem's answers hold it: with its prior in the worst case alone."""
+    return point if problem.criterion == "worst" else point.strategy
+
+
+def objective(problem: LocalStrategy, point: LocalPoint) -> float:
+    """Return the judge's value of a point, without dual weights that take long."""
+    size, rank = problem.user_types, len(problem.root)
+    nothing = LocalDual(np.zeros((size, rank)), np.zeros(size), relaxation=Relaxation.of(size))
+    return problem.certify(point, nothing).objective
+
+
 def best(
     problem: LocalStrategy, candidates: list[LocalPoint], weights: LocalDual, *, tol: float, **found: Any
 ) -> Solution:
     """Let the problem judge candidates, those with fewer outputs first: the first that is certified, or the best."""
-    worst_case = problem.criterion == "worst"
-    points: list[Any] = [each if worst_case else each.strategy for each in candidates]
     if problem.user_types > CHEAP:
         # Pricing all patterns takes its time: it is done for one candidate.
-        values = [problem.certify(each, closed_form_weights(problem, weights)).objective for each in points]
+        values = [objective(problem, each) for each in candidates]
         enough = min(values) + tol * abs(min(values))
-        points = [next(p for p, value in zip(points, values, strict=True) if value <= enough)]
-    answers = [judged_solution(problem, each, weights, tol=tol, **found) for each in points]
+        candidates = [next(p for p, value in zip(candidates, values, strict=True) if value <= enough)]
+    answers = [
+        judged_solution(problem, primal(problem, each), weights, tol=tol, **found) for each in candidates
+    ]
     certified = (each for each in answers if each.status is Status.CERTIFIED)
     return next(certified, min(answers, key=lambda each: each.gap))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.crosscheck import rivals
 from dualmech.fast.engine import loop
 from dualmech.fast.local import (
     answers,
@@ -189,7 +190,7 @@ class TestGradient:
         rng = np.random.default_rng(seed)
         share = np.ones(4) if even else 4 * rng.dirichlet(np.ones(4))
         task = gradient.DescentObjective(np.eye(4) + 0.3, share, np.e)
-        first = gradient.start(task, 12, rng)
+        first = gradient.random_start(task, 12, rng)
         direction, step = rng.standard_normal((12, 4)), 1e-6
         ends = [
             gradient.evaluate(task, first.strategy + sign * step * direction, first.floor).objective
@@ -203,7 +204,7 @@ class TestGradient:
     def test_the_floors_gradient_is_the_slope_through_the_projection(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
         task = gradient.DescentObjective(np.eye(4) + 0.3, np.ones(4), np.e)
-        first = gradient.start(task, 12, rng)
+        first = gradient.random_start(task, 12, rng)
         given = 3 * rng.uniform(size=(12, 4))
         direction, step = rng.standard_normal(12) * first.floor, 1e-7
 
@@ -239,11 +240,41 @@ class TestGradient:
         assert answer.objective >= fast.solve(problem).lower_bound
         assert answer.solver == "fast:gradient"
 
-    def test_steps_are_counted(self) -> None:
-        answer = uncertified(
-            dm.LocalStrategy(dm.workloads.prefix(5), 1.0), method="gradient", max_iterations=7
-        )
+    def test_steps_are_counted_and_a_cut_is_said(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(5), 1.0)
+        answer = uncertified(problem, method="gradient", max_iterations=7)
         assert answer.iterations == len(answer.history) == 7
+        assert answer.status is dm.Status.STEPS_EXHAUSTED
+        assert answer.message.startswith("it was stopped after 7 steps")
+        free = uncertified(problem, method="gradient", step_size=1e-4, iterations=7)
+        assert free.iterations == 7 and free.status is dm.Status.STALLED
+        assert "stopped" not in free.message
+        assert "stopped after" in uncertified(problem, method="restart", max_iterations=1).message
+
+    @quick
+    @given(seeds, st.sampled_from(["gradient", "published_gradient"]), st.sampled_from([None, 0.01, 1e6]))
+    def test_no_descent_ends_above_its_start(self, seed: int, method: str, step_size: float | None) -> None:
+        problem, rng = random_problem(seed), np.random.default_rng(seed)
+        size, most = problem.user_types, np.exp(problem.epsilon)
+        raw = rng.uniform(1, most, (3 * size, size)) ** rng.integers(0, 2, (3 * size, 1))
+        own = strategies.repair(raw, problem.epsilon)
+        begun = problem.certify(dm.LocalPoint(own, problem.prior), problem.dual_at(own)).objective
+        limits: dict[str, Any] = {"step_size": step_size, "max_iterations": 20}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            answer = fast.solve(problem, method=method, start=own, **limits)
+            again = fast.solve(problem, method=method, start=answer, **limits)
+        assert answer.certificate.feasible and answer.objective <= begun * (1 + 1e-9)
+        assert again.objective <= answer.objective * (1 + 1e-9)
+
+    def test_the_hierarchical_mechanism_can_be_improved(self) -> None:
+        """The paper's section on initialisation: begin with the best known factorisation, and never be worse."""
+        problem = dm.LocalStrategy(dm.workloads.prefix(16), 1.0)
+        tree: Any = rivals.hierarchical_response(16, 1.0)
+        answer = uncertified(problem, method="gradient", start=tree.mechanism(problem.workload))
+        assert 1332.93 < answer.objective < 0.9 * tree.objective(problem.workload)
+        with pytest.raises(dm.InvalidInputError, match="start: strategy is not 0.5-LDP"):
+            fast.solve(dm.LocalStrategy(problem.workload, 0.5), method="gradient", start=tree.strategy)
 
 
 @quick
@@ -347,6 +378,12 @@ class TestAnswers:
             ({"method": "newton"}, "method"),
             ({"method": "exact", "outputs": 40}, "outputs"),
             ({"method": "gradient", "outputs": 3}, "outputs"),
+            ({"start": np.full((4, 4), 0.25)}, "start belongs to gradient descent"),
+            ({"method": "gradient", "start": np.full((4, 4), 0.25)}, "start: strategy cannot answer"),
+            ({"method": "gradient", "start": np.eye(3)}, "start: strategy must have 4 columns"),
+            ({"method": "gradient", "start": np.eye(4), "outputs": 8}, "either outputs or start"),
+            ({"method": "gradient", "step_size": 0.0}, "step_size"),
+            ({"method": "gradient", "iterations": 0}, "iterations"),
             ({"rng": -1}, "rng"),
             ({"tol": 0.0}, "tol"),
             ({"max_iterations": 0}, "max_iterations"),
