@@ -35,7 +35,7 @@ LARGEST_EXACT = 24  # user types up to which ``exact`` may be asked for
 MARGIN, ATTEMPTS = 0.5, 4
 """Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""
 
-SEARCHING = 0.5  # share of the time for the patterns, where the rest is for a bound on all of them
+SEARCHING = 0.6  # share of the time for the patterns, where the rest is for a bound on all of them
 
 JUDGING, TIMED = 0.5, 26
 """Share of the time that the judge may take to price all patterns, and user types up to which it takes no time; by what
