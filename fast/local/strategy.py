@@ -125,7 +125,7 @@ def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> So
         seconds = time.perf_counter() - started
         answer = answers.best(
             problem,
-            answers.strategies(problem, frame, outcome.primal.point),
+            answers.strategies(problem, frame, outcome.primal.point, outcome.primal.view),
             answers.dual(frame, best.point, best.view),
             tol=limits.tol,
             otherwise=outcome.reason or Status.STALLED,
@@ -159,7 +159,7 @@ def _by_search(
     said = (_ending(outcome, time.perf_counter() - began), SEARCHED)
     return answers.best(
         problem,
-        answers.strategies(problem, frame, outcome.primal.point),
+        answers.strategies(problem, frame, outcome.primal.point, outcome.primal.view),
         dual if few else local_bound.improve_bound(problem, dual, limits.deadline),
         tol=limits.tol,
         otherwise=outcome.reason or Status.STALLED,
