@@ -27,8 +27,9 @@ def strategies(problem: LocalStrategy, frame: Frame, point: PatternPoint, view: 
     """Return the strategy of the patterns that play a part at a point, with no more outputs than needed, and of all."""
     prior = point.share / point.share.sum() if frame.adversary else problem.prior
     playing, every = point.weights > point.slacks, np.ones(len(point.weights), dtype=bool)
-    found = []
-    for weights in (fewest(frame, point, view, playing), fewest(frame, point, view, every), point.weights):
+    found, fewer = [], fewest(frame, point, view, every)
+    rest = [point.weights] if np.any(fewer == 0) else []
+    for weights in (fewest(frame, point, view, playing), fewer, *rest):
         kept = weights > 0
         if kept.any():
             balanced = balance_columns(weights[kept], view.rows[kept])

@@ -40,17 +40,20 @@ PERTURBATION_SIZE = 2  # user types that are moved in or out of a pattern before
 
 def search(
     problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: np.random.Generator, bound: float
-) -> loop.Outcome[Columns]:
+) -> tuple[loop.Outcome[Columns], Array]:
     """Search until the gap is reached or stops to shrink: the gap to a bound, if that is positive.
+
+    Return what came of it, and the strategy of gradient descent, with whose patterns it began.
 
     Where it is 0, the gap is to what local search suggests as a bound, which proves nothing.
     """
     share = replace(limits, callback=None, deadline=limits.deadline.after(SHORT))
-    sets = first_sets(gradient.descend(problem, share, rng, Descent())[0], problem.epsilon)
+    descended = gradient.descend(problem, share, rng, Descent())[0]
+    sets = first_sets(descended, problem.epsilon)
     weights = np.full(len(sets), len(frame.share) / len(sets))
     weights = points.balance_columns(weights, patterns.rows(sets, problem.epsilon))
     known = bound / frame.unit**2
-    return loop.run(
+    outcome = loop.run(
         _solve_and_search(
             frame, known, rng, limits.deadline, points.start(frame, sets, weights), COARSE, np.inf, 0
         ),
@@ -58,6 +61,7 @@ def search(
         limits,
         margin=1.0,
     )
+    return outcome, descended
 
 
 def first_sets(strategy: Array, epsilon: float) -> Sets:

@@ -153,13 +153,17 @@ def _by_search(
     bound = 0.0 if few else strategies.trace_bound(problem.root, problem.epsilon)
     searching = limits.deadline.before(judging) if few else limits.deadline.after(SEARCHING)
     within = replace(limits, tol=MARGIN * limits.tol, deadline=searching)
-    outcome = search.search(problem, frame, within, rng, bound)
+    outcome, descended = search.search(problem, frame, within, rng, bound)
     last = outcome.dual if few else outcome.primal
     dual = answers.dual(frame, last.point, last.view)
     said = (_ending(outcome, time.perf_counter() - began), SEARCHED)
+    found = answers.strategies(problem, frame, outcome.primal.point, outcome.primal.view)
+    if outcome.iterations <= search.STEPS:
+        # So few steps may leave the patterns' weights behind the strategy that they were taken from.
+        found.append(problem.feasible(LocalPoint(descended, problem.prior)))
     return answers.best(
         problem,
-        answers.strategies(problem, frame, outcome.primal.point, outcome.primal.view),
+        found,
         dual if few else local_bound.improve_bound(problem, dual, limits.deadline),
         tol=limits.tol,
         otherwise=outcome.reason or Status.STALLED,
