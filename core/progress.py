@@ -90,6 +90,10 @@ class Deadline:
         """Return the moment at which a share of the whole time is over."""
         return Deadline(self.began, share * self.seconds)
 
+    def before(self, seconds: float) -> Deadline:
+        """Return the moment so many seconds earlier, for what has to follow in time."""
+        return Deadline(self.began, max(self.seconds - seconds, 0.0))
+
 
 NEVER = Deadline()  # of a run whose time is not limited
 

@@ -123,13 +123,19 @@ def solve(
     rng : numpy.random.Generator or int, default 0
         Of the random starts of ``restart`` and of gradient descent; `LocalStrategy` alone.
     outputs : int, optional
-        Outputs of the strategy that gradient descent begins with, four times the user types by default.
+        Outputs of the random strategy that gradient descent begins with, four times the user types by default.
+    step_size : float, optional
+        Length of its steps, halved after every 50, in units in which ``W'W`` has trace n; found by trial by default.
+    iterations : int, default 250
+        Its steps once their length is known.
     options : SoftmaxOptions, optional
         The parameters of these two.
     start : Solution, optional
         A solution of the same or a similar problem (same geometry and numbers of neighbours and queries; for
         `CommonMechanism` of mechanisms and of rows in the basis) to start from; not for `QueryWeighting`, whose
         interior-point method takes some ten steps from anywhere, nor for `ReuseFitness`, products and split noise.
+        For the gradient descent of `LocalStrategy` a strategy matrix (m, n), a `LocalMechanism` or a solution of
+        `LocalStrategy`, ε-private and with rows that span all user types: the answer is no worse.
     orbits : iterable of (d,) arrays, or Orbits, optional
         Permutations of the cells that change nothing, checked by `dualmech.Orbits.of`: the solver then has one weight
         for each orbit. `FitnessForUse`, `PrivacyFirst` and `TotalVariance` on geometry ``dense`` alone.
@@ -189,9 +195,9 @@ def _check_options(problem: Any, solver: Any, options: dict[str, Any]) -> None:
             raise InputTypeError(
                 f"option {name!r} is not for {type(problem).__name__}, which takes {', '.join(known)}{hint}"
             )
-    if (start := options.get("start")) is not None:
-        here, there = _geometry(problem), _geometry(require_solution(start, "start").problem)
-        if here and there and here != there:
+    if (start := options.get("start")) is not None and (here := _geometry(problem)):
+        there = _geometry(require_solution(start, "start").problem)
+        if there and here != there:
             raise InvalidInputError(f"start is a point of geometry {there!r}, the problem stands on {here!r}")
 
 

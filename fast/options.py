@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from typing import Any, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech.fast.softmax.published import SoftmaxOptions
 from dualmech.geometry.orbits import Orbits
+from dualmech.mechanisms.local import LocalMechanism
 from dualmech.progress import Callback
 from dualmech.solution import Solution
 
@@ -51,3 +53,6 @@ class LocalOptions(MethodOptions, total=False):
 
     rng: np.random.Generator | int
     outputs: int | None
+    start: npt.ArrayLike | LocalMechanism | Solution | None
+    step_size: float | None
+    iterations: int | None

@@ -102,7 +102,7 @@ def step(users: int) -> dict[str, float]:
     gram = problem.root.T @ problem.root
     task = gradient.DescentObjective(gram, np.ones(users), float(np.exp(EPSILON)))
     outputs = gradient.OUTPUTS * users
-    first = gradient.start(task, outputs, np.random.default_rng(0))
+    first = gradient.random_start(task, outputs, np.random.default_rng(0))
     begun = time.perf_counter(), time.process_time()
     taken = sum(1 for _ in gradient.descent_steps(task, first, SHORT_STEP, TIMED_STEPS, strict=False))
     return {

@@ -14,7 +14,7 @@ from dualmech.fast.common import fixed_point
 from dualmech.fast.engine import loop, threads
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.progress import Status
-from dualmech.solution import Solution, judged_solution
+from dualmech.solution import Solution, judged_solution, require_solution
 from dualmech.validate import Array
 
 METHODS = ("auto", "closed_form", "fixed_point")
@@ -80,7 +80,7 @@ def _weights(problem: CommonMechanism, start: Solution | None) -> Array | None:
     """Return the dual weights of an earlier solution, if one was given."""
     if start is None:
         return None
-    weights: Any = getattr(getattr(start, "dual", None), "weights", None)
+    weights: Any = getattr(require_solution(start, "start").dual, "weights", None)
     if np.shape(weights) != problem.bounds.shape or not np.all(np.isfinite(weights)):
         count, size, _ = problem.bounds.shape
         raise InvalidInputError(

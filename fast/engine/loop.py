@@ -145,6 +145,11 @@ def run(
     return Outcome(primal, dual, reason, iteration, time.perf_counter() - begun, tuple(history))
 
 
+def stopped_message(iterations: int, seconds: float) -> str:
+    """Say that a run was stopped by a limit on its steps or its time."""
+    return f"it was stopped after {iterations} steps and {seconds:.3g} s, before it ended by its own rule"
+
+
 def _out_of_time(deadline: Deadline, history: list[Progress]) -> bool:
     """Whether there is no time for another step like the last one, and for the judge, who takes a short one."""
     if (left := deadline.left) is None:

@@ -2,31 +2,63 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech.fast.local.points import Frame, PatternPoint, View, balance_columns
-from dualmech.geometry.local import patterns
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
 from dualmech.progress import Status
 from dualmech.solution import Solution, judged_solution
+from dualmech.validate import Array
+
+MOST_NEEDED = (
+    300  # outputs that may be needed, up to which a strategy is rid of others: beyond, it takes seconds
+)
 
 CHEAP = 20  # user types up to which the judge prices all patterns in no time
 
 
-def strategies(problem: LocalStrategy, frame: Frame, point: PatternPoint) -> list[LocalPoint]:
-    """Return the strategy of the patterns that play a part at a point, and that of all."""
-    rows = patterns.rows(point.sets, frame.epsilon)
+def strategies(problem: LocalStrategy, frame: Frame, point: PatternPoint, view: View) -> list[LocalPoint]:
+    """Return the strategy of the patterns that play a part at a point, with no more outputs than needed, and of all."""
     prior = point.share / point.share.sum() if frame.adversary else problem.prior
-    found = []
-    for chosen in (point.weights > point.slacks, np.ones(len(rows), dtype=bool)):
-        if chosen.any():
-            weights = balance_columns(point.weights[chosen], rows[chosen])
-            found.append(problem.feasible(LocalPoint(weights[:, None] * rows[chosen], prior)))
+    playing, every = point.weights > point.slacks, np.ones(len(point.weights), dtype=bool)
+    found, fewer = [], fewest(frame, point, view, every)
+    rest = [point.weights] if np.any(fewer == 0) else []
+    for weights in (fewest(frame, point, view, playing), fewer, *rest):
+        kept = weights > 0
+        if kept.any():
+            balanced = balance_columns(weights[kept], view.rows[kept])
+            found.append(problem.feasible(LocalPoint(balanced[:, None] * view.rows[kept], prior)))
     return found
+
+
+def fewest(frame: Frame, point: PatternPoint, view: View, chosen: npt.NDArray[np.bool_]) -> Array:
+    """Return weights (s,) on chosen patterns, as few as bring about the same G and, in the worst case, variances.
+
+    G has n(n+1)/2 entries, ``Σ_S w_S p_S p_S' / a_S``, and every type's variance is linear in the weights as well, as
+    long as G is the same. Non-negative least squares end at columns that are linearly independent (Carathéodory).
+    """
+    # Imported here so that solvers load without it.
+    from scipy.optimize import nnls
+
+    weights = np.where(chosen, point.weights, 0.0)
+    first, second = np.triu_indices(len(point.share))
+    needed = len(first) + frame.adversary * len(point.share)
+    if np.count_nonzero(chosen) <= needed or needed > MOST_NEEDED:
+        return weights
+    seen = view.coordinates[chosen]
+    system = seen[:, first] * seen[:, second] / (view.rows[chosen] @ point.share)[:, None]
+    if frame.adversary:
+        lengths = view.forms[chosen] / point.weights[chosen]
+        system = np.hstack([system, view.portions[chosen] * (lengths / lengths.mean())[:, None]])
+    with contextlib.suppress(RuntimeError):  # it took too many steps: more outputs do no harm
+        weights[chosen] = nnls(system.T, weights[chosen] @ system)[0]
+    return weights
 
 
 def dual(frame: Frame, point: PatternPoint, view: View, relaxation: Relaxation | None = None) -> LocalDual:
@@ -42,17 +74,29 @@ def closed_form_weights(problem: LocalStrategy, given: LocalDual) -> LocalDual:
     return replace(given, relaxation=Relaxation.of(problem.user_types))
 
 
+def primal(problem: LocalStrategy, point: LocalPoint) -> Any:
+    """Return a point as the problem's answers hold it: with its prior in the worst case alone."""
+    return point if problem.criterion == "worst" else point.strategy
+
+
+def objective(problem: LocalStrategy, point: LocalPoint) -> float:
+    """Return the judge's value of a point, without dual weights that take long."""
+    size, rank = problem.user_types, len(problem.root)
+    nothing = LocalDual(np.zeros((size, rank)), np.zeros(size), relaxation=Relaxation.of(size))
+    return problem.certify(point, nothing).objective
+
+
 def best(
     problem: LocalStrategy, candidates: list[LocalPoint], weights: LocalDual, *, tol: float, **found: Any
 ) -> Solution:
     """Let the problem judge candidates, those with fewer outputs first: the first that is certified, or the best."""
-    worst_case = problem.criterion == "worst"
-    points: list[Any] = [each if worst_case else each.strategy for each in candidates]
     if problem.user_types > CHEAP:
         # Pricing all patterns takes its time: it is done for one candidate.
-        values = [problem.certify(each, closed_form_weights(problem, weights)).objective for each in points]
+        values = [objective(problem, each) for each in candidates]
         enough = min(values) + tol * abs(min(values))
-        points = [next(p for p, value in zip(points, values, strict=True) if value <= enough)]
-    answers = [judged_solution(problem, each, weights, tol=tol, **found) for each in points]
+        candidates = [next(p for p, value in zip(candidates, values, strict=True) if value <= enough)]
+    answers = [
+        judged_solution(problem, primal(problem, each), weights, tol=tol, **found) for each in candidates
+    ]
     certified = (each for each in answers if each.status is Status.CERTIFIED)
     return next(certified, min(answers, key=lambda each: each.gap))

@@ -1,12 +1,17 @@
-"""A bound for many user types: multipliers for which no pattern can break the dual constraints, by a barrier method.
+"""A bound for many user types: the best Z, costs and multipliers for which no pattern breaks the dual constraints.
 
-For a given Z, minimise ``1'y`` over costs y and multipliers x of what every proper subset satisfies, such that
+With costs y and multipliers x of what every proper subset satisfies (`Relaxation`), let b = n π, ``v_S = T [1; s]`` and
 
-    M = T'((y b' + b y')/2 - Z Z')T - Σ_i x_i (a_i c_i' + c_i a_i')/2
+    N = T'(y b' + b y')/2 T - A(x).
 
-is positive semidefinite, ``v_S = T [1; s]``, b = n π: then ``‖Z'v_S‖² ≤ (y'v_S)(b'v_S)`` for every S. Each variable
-stands beside one symmetric product of two vectors, so Newton's equations for ``t 1'y - log det M - Σ log x_i`` come
-from products of three Gram matrices, and a step takes no longer than factoring a matrix of seven times M's size.
+Where N is positive definite, ``‖Z'v_S‖² ≤ (y'v_S)(b'v_S)`` for every S, if ``T'ZZ'T ⪯ N``, which is to say ``ZZ' ⪯ K``,
+``K = (T N⁻¹ T')⁻¹``. The best such Z brings ``tr R Z`` to ``‖R K^(1/2)‖_*``, so what is left is to maximise
+
+    ‖R K^(1/2)‖_*² / 1'y        over y, and x ≥ 0 but for the squares' own.
+
+Its logarithm is smooth. Its derivative in N is ``X = Q R'(R K R')^(-1/2) R Q'``, ``Q = N⁻¹T'K``, over the norm: sums of
+entries of X are the derivatives in all multipliers, so that one for each pair of user types costs no more than a few.
+Each point on the way proves what it says.
 """
 
 from __future__ import annotations
@@ -22,161 +27,187 @@ from dualmech.problems.local.strategy import LocalDual, LocalStrategy
 from dualmech.progress import NEVER, Deadline
 from dualmech.validate import Array
 
-GROWTH = 8.0  # factor on t from one centre to the next
-STEPS = 150  # Newton steps, at most
-CLOSE = 1e-4  # distance from the least costs at which to stop, relative
-BISECTIONS = 30  # halvings of the interval that holds the best length of a step
-RIDGE = 1e-13  # what is added to the unit diagonal of the Hessian against rounding
-NEAR = 0.5  # Newton decrement at which a point counts as central enough
+NAMES = tuple(each.name for each in fields(Relaxation))
+
+SPREADS = np.geomspace(1e-6, 1e6, 25)  # multipliers of the squares that are tried to begin with, over n²
+CLOSER = np.geomspace(1 / 3, 3, 25)  # times the best of these, tried next
+SEED = 1e-6  # all other multipliers to begin with, relative to these
+
+PAIRS = 10.0  # unit of the multipliers of pairs of user types, relative to those of the squares
+ROUND, ROUNDS = 250, 20  # steps of the quasi-Newton method before it begins anew, and how often it does
+SMALL, PATIENCE = (
+    1e-4,
+    3,
+)  # gain of the bound below which a round counts as idle, and idle rounds until the end
+MEMORY = 20  # steps that it remembers
+UNDEFINED = 1e10  # what stands for the value where N is not positive definite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundProgram:
-    """The variables' vectors, and what stands in M without any of them."""
+    """The program: R (k, n), b (n,) and T (n, n + 1)."""
 
-    # first, second: (n + 1, m) a_i and c_i, those of the costs first, then of the squares, which have no sign, then
-    # of the others
-    first: Array
-    second: Array
-    constant: Array  # (n + 1, n + 1) ``-T' Z Z' T``
+    root: Array
+    share: Array
+    lift: Array
 
     @classmethod
-    def of(cls, matrix: Array, share: Array, epsilon: float) -> BoundProgram:
-        """State the program for Z (n, k)."""
-        size, excess = len(matrix), patterns.gain(epsilon)
-        corner = np.eye(size + 1)[:, :1]
-        each = np.eye(size + 1)[:, 1:]
-        count = np.ones((size + 1, 1)) - corner
-        lift = np.hstack([np.ones((size, 1)), excess * np.eye(size)])
-        half = lift.T @ matrix
-        sizes = np.arange(1, size - 1)
-        low, high = count - corner, (size - 1) * corner - count
-        outside = corner - each
-        spread = np.ones((1, size))
-        first = [lift.T, -each, -(count - corner * sizes)] + [-low * spread, -high * spread] * 2
-        second = [
-            (lift.T @ share)[:, None] * spread,
-            each - corner,
-            count - corner * (sizes + 1),
-            each,
-            each,
-            outside,
-            outside,
-        ]
-        return cls(np.hstack(first), np.hstack(second), -half @ half.T)
+    def of(cls, root: Array, share: Array, epsilon: float) -> BoundProgram:
+        """State the program, in units in which R has norm 1."""
+        size = len(share)
+        lift = np.hstack([np.ones((size, 1)), patterns.gain(epsilon) * np.eye(size)])
+        return cls(root / np.linalg.norm(root), share, lift)
 
-    def matrix(self, values: Array) -> Array:
-        """Return M."""
-        product = (self.first * values) @ self.second.T
-        return np.asarray(self.constant + (product + product.T) / 2)
+    def split(self, values: Array) -> tuple[Array, Relaxation]:
+        """Return costs and multipliers."""
+        size = len(self.share)
+        blank = Relaxation.of(size)
+        shapes = [np.shape(getattr(blank, name)) for name in NAMES]
+        parts = np.split(values[size:], np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
+        named = (part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
+        return values[:size], Relaxation(*named)
+
+    def evaluate(self, values: Array) -> tuple[float, Array, Array]:
+        """Return the logarithm of the bound, its derivatives, and Z; raise LinAlgError where N is not definite."""
+        costs, relaxation = self.split(values)
+        mixed = np.outer(costs, self.share)
+        factor = np.linalg.cholesky(self.lift.T @ (mixed + mixed.T) @ self.lift / 2 - relaxation.matrix())
+        half = scipy.linalg.solve_triangular(factor, self.lift.T, lower=True, check_finite=False)
+        inner = np.linalg.inv(half.T @ half)
+        root = np.linalg.cholesky((inner + inner.T) / 2)
+        left, sizes, right = np.linalg.svd(self.root @ root, full_matrices=False)
+        seen = sizes > len(sizes) * np.finfo(np.float64).eps * sizes[0]
+        left, sizes, right = left[:, seen], sizes[seen], right[seen]
+        if not costs.sum() > 0:
+            raise np.linalg.LinAlgError("costs of sum 0 bound nothing")
+        total = float(sizes.sum())
+        solved = scipy.linalg.solve_triangular(factor, half, lower=True, trans="T", check_finite=False)
+        pulled = (solved @ inner @ (self.root.T @ left)) / np.sqrt(sizes)
+        moments = pulled @ pulled.T / total
+        slopes = self.lift @ moments @ (self.lift.T @ self.share) - 1 / costs.sum()
+        others = (-each.ravel() for each in multiplier_derivatives(moments))
+        return (
+            float(2 * np.log(total) - np.log(costs.sum())),
+            np.concatenate([slopes, *others]),
+            np.asarray(root @ right.T @ left.T),
+        )
+
+
+def multiplier_derivatives(moments: Array) -> list[Array]:
+    """Return the derivatives of ``tr A(x) X`` in the multipliers of a `Relaxation`, in its order."""
+    corner, edge, inside = moments[0, 0], moments[0, 1:], moments[1:, 1:]
+    size = len(edge)
+    counts, rows = np.arange(1, size - 1), inside.sum(axis=1)
+    low, high = rows - edge, (size - 1) * edge - rows
+    either = edge[:, None] + edge
+    return [
+        np.diagonal(inside) - edge,
+        inside,
+        edge[:, None] - inside,
+        corner - either + inside,
+        rows.sum() - (2 * counts + 1) * edge.sum() + counts * (counts + 1) * corner,
+        np.stack([low, high, edge.sum() - corner - low, (size - 1) * corner - edge.sum() - high]),
+    ]
 
 
 def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = NEVER) -> LocalDual:
-    """Return dual weights with the same Z, and the least costs that multipliers prove for it, or that time allows."""
+    """Return dual weights with the same prior, and the best of the rest that is found, or that time allows."""
     prior = problem.prior if dual.prior is None else dual.prior
-    unit = float(np.linalg.norm(dual.matrix))
     try:
-        costs, relaxation = least_relaxed_costs(
-            dual.matrix / unit, len(prior) * prior, problem.epsilon, deadline
+        matrix, costs, relaxation = best_multipliers(
+            problem.root, len(prior) * prior, problem.epsilon, deadline
         )
     except np.linalg.LinAlgError:
         return replace(dual, relaxation=Relaxation.of(len(prior)))
-    scaled = {each.name: getattr(relaxation, each.name) * unit**2 for each in fields(relaxation)}
-    return replace(dual, costs=costs * unit**2, relaxation=Relaxation(**scaled))
+    return LocalDual(matrix, costs, dual.prior, relaxation)
 
 
-def least_relaxed_costs(
-    matrix: Array, share: Array, epsilon: float, deadline: Deadline = NEVER
-) -> tuple[Array, Relaxation]:
-    """Return the least costs that the multipliers allow for a Z of norm 1, and the multipliers.
+def best_multipliers(
+    root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER
+) -> tuple[Array, Array, Relaxation]:
+    """Return Z, costs and multipliers; with ``tr R Z = 1'y``, either is the bound.
 
-    Every point on the way is allowed; when time is up, the last one is returned.
+    Raises LinAlgError where none are found to begin with.
     """
-    size = len(share)
-    program = BoundProgram.of(matrix, share, epsilon)
-    free = 2 * size
-    values = _start(program, share)
-    price = np.zeros(len(values))
-    price[:size] = 1.0
-    weight = len(values) / float(values[:size].sum())
-    for _ in range(STEPS):
-        if deadline.passed:
+    # Imported here so that solvers load without it.
+    from scipy.optimize import Bounds, minimize
+
+    program, size = BoundProgram.of(root, share, epsilon), len(share)
+    climb = _Climb(program, _start(program, deadline), deadline)
+    units = _units(program, float(np.abs(climb.best[size : 2 * size]).mean()))
+    least = np.zeros(len(units))
+    least[: 2 * size] = -np.inf
+    idle = 0
+    for _ in range(ROUNDS):
+        before = climb.value
+        minimize(
+            lambda values: climb.negative(values * units, units),
+            climb.best / units,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=Bounds(least, np.inf),
+            options={"maxiter": ROUND, "maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0},
+        )
+        idle = idle + 1 if climb.value - before < SMALL else 0
+        if idle == PATIENCE or deadline.passed:
             break
-        change, decrement = _newton(program, values, weight * price, free)
-        values = _line_search(program, values, weight * price, change, free)
-        if decrement < NEAR:
-            if len(values) <= CLOSE * weight * values[:size].sum():
-                break
-            weight *= GROWTH
-    parts = values[size:]
-    return values[:size], Relaxation.of(
-        size,
-        squares=parts[:size],
-        sizes=parts[size : 2 * size - 2],
-        products=parts[2 * size - 2 :].reshape(4, size),
-    )
+    return _scaled(program, climb.best, float(np.linalg.norm(root)))
 
 
-def _start(program: BoundProgram, share: Array) -> Array:
-    """Return costs and multipliers for which M is positive definite.
+class _Climb:
+    """The best point so far of a climb, and when it has to end."""
 
-    Costs in proportion to the share add a multiple of ``T' share share' T``; others may add what is indefinite.
-    """
-    values, size = np.ones(program.first.shape[1]), len(share)
-    values[:size] = share / share.mean()
-    largest = -float(np.linalg.eigvalsh(program.constant)[0])
-    values[2 * size :] = 1e-3 * largest / size
-    values[size : 2 * size] = -2 * largest
-    begun = values.copy()
-    for stronger in 4.0 ** np.arange(8):
-        values = begun.copy()
-        values[size : 2 * size] *= stronger
-        for _ in range(50):
-            if _factor(program.matrix(values)) is not None:
-                return values
-            values[:size] *= 2
-    raise np.linalg.LinAlgError("no costs make the matrix definite")
+    def __init__(self, program: BoundProgram, first: Array, deadline: Deadline) -> None:
+        self.program, self.best, self.deadline = program, first, deadline
+        self.value = program.evaluate(first)[0]
 
-
-def _newton(program: BoundProgram, values: Array, slope: Array, free: int) -> tuple[Array, float]:
-    """Return the Newton step and its decrement."""
-    factor = _factor(program.matrix(values))
-    if factor is None:
-        raise np.linalg.LinAlgError("the matrix is no longer definite")
-    first = scipy.linalg.solve_triangular(factor, program.first, lower=True, check_finite=False)
-    second = scipy.linalg.solve_triangular(factor, program.second, lower=True, check_finite=False)
-    cross = first.T @ second
-    hessian = ((first.T @ first) * (second.T @ second) + cross * cross.T) / 2
-    gradient = slope - np.diagonal(cross)
-    inverse = np.zeros(len(values))
-    inverse[free:] = 1 / values[free:]
-    gradient = gradient - inverse
-    hessian[np.diag_indices(len(values))] += inverse**2
-    scale = 1 / np.sqrt(np.diagonal(hessian))
-    scaled = hessian * scale * scale[:, None]
-    scaled[np.diag_indices(len(values))] += RIDGE
-    solve = scipy.linalg.cho_factor(scaled, overwrite_a=True, check_finite=False)
-    change = -scale * scipy.linalg.cho_solve(solve, scale * gradient, check_finite=False)
-    return change, float(np.sqrt(max(-gradient @ change, 0.0)))
+    def negative(self, values: Array, units: Array) -> tuple[float, Array]:
+        """Return what is minimised, and its derivatives in units of the variables; nothing when time is up."""
+        if self.deadline.passed:
+            return UNDEFINED, np.zeros_like(values)
+        try:
+            value, slopes, _ = self.program.evaluate(values)
+        except np.linalg.LinAlgError:
+            return UNDEFINED, np.zeros_like(values)
+        if value > self.value:
+            self.value, self.best = value, values
+        return -value, -slopes * units
 
 
-def _line_search(program: BoundProgram, values: Array, slope: Array, change: Array, free: int) -> Array:
-    """Go along a step to where the barrier function is least; along a line it is a sum of logarithms."""
-    factor = _factor(program.matrix(values))
-    moved = program.matrix(change) - program.constant
-    half = scipy.linalg.solve_triangular(factor, moved, lower=True, check_finite=False)
-    rates = np.linalg.eigvalsh(scipy.linalg.solve_triangular(factor, half.T, lower=True, check_finite=False))
-    rates = np.append(rates, change[free:] / values[free:])
-    low, high = 0.0, 0.999 / max(-float(rates.min()), 1e-3)
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        rising = float(slope @ change) - float((rates / (1 + middle * rates)).sum()) > 0
-        low, high = (low, middle) if rising else (middle, high)
-    return values + low * change
+def _start(program: BoundProgram, deadline: Deadline = NEVER) -> Array:
+    """Return costs as the share, and the multiplier of all squares that is best with them."""
+    size = len(program.share)
+    blank = np.concatenate([-np.ones(size), np.full(3 * size**2 + max(size - 2, 0) + 4 * size, SEED)])
+
+    def reached(spread: float) -> float:
+        if deadline.passed:
+            return -np.inf
+        try:
+            return program.evaluate(np.concatenate([program.share, spread * blank]))[0]
+        except np.linalg.LinAlgError:
+            return -np.inf
+
+    spread = max(SPREADS * size**2, key=reached)
+    spread = max(spread * CLOSER, key=reached)
+    if not np.isfinite(reached(spread)):
+        raise np.linalg.LinAlgError("no multipliers that make the matrix definite were found in time")
+    return np.concatenate([program.share, spread * blank])
 
 
-def _factor(matrix: Array) -> Array | None:
-    try:
-        return np.asarray(scipy.linalg.cholesky(matrix, lower=True, check_finite=False))
-    except np.linalg.LinAlgError:
-        return None
+def _units(program: BoundProgram, spread: float) -> Array:
+    """Return the units of costs and multipliers in which they are about as large as each other."""
+    size = len(program.share)
+    relative = np.full(2 * size + 3 * size**2 + max(size - 2, 0) + 4 * size, spread / size)
+    relative[:size] = 1.0
+    relative[size : 2 * size] = spread
+    relative[2 * size : 2 * size + 3 * size**2] = PAIRS * spread
+    return relative
+
+
+def _scaled(program: BoundProgram, values: Array, norm: float) -> tuple[Array, Array, Relaxation]:
+    """Return Z, costs and multipliers for a root of its own norm, as large as makes ``tr R Z = 1'y``."""
+    matrix = program.evaluate(values)[2]
+    costs, relaxation = program.split(values)
+    factor = norm * float(np.einsum("ku,uk->", program.root, matrix)) / float(costs.sum())
+    scaled = {name: getattr(relaxation, name) * factor**2 for name in NAMES}
+    return matrix * factor, costs * factor**2, Relaxation(**scaled)

@@ -12,6 +12,7 @@ from dualmech.fast.local import master, points
 from dualmech.fast.local.points import Frame, PatternPoint, View
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.patterns import Sets
+from dualmech.progress import Deadline
 
 ADDED = 3  # patterns that are added at a time, for each user type
 
@@ -56,8 +57,8 @@ def generate(frame: Frame, limits: loop.Limits, begin: Columns | None = None) ->
     """Generate patterns until the gap is reached, from all intervals of the user types on a circle, or further."""
     if begin is None:
         first = points.start(frame, intervals(len(frame.share)))
-        begin = _solve_and_price(frame, first, CLOSER, 0)
-    return loop.run(begin, partial(_step, frame, limits.tol), limits, margin=1.0)
+        begin = _solve_and_price(frame, first, CLOSER, 0, limits.deadline)
+    return loop.run(begin, partial(_step, frame, limits.tol, limits.deadline), limits, margin=1.0)
 
 
 def intervals(size: int) -> Sets:
@@ -89,10 +90,14 @@ def price_patterns(frame: Frame, point: PatternPoint, view: View, count: int) ->
     return rise, np.vstack(sets)[order[found[order] > 0]]
 
 
-def _solve_and_price(frame: Frame, point: PatternPoint, tol: float, steps: int) -> Columns:
-    """Solve on the patterns of a point to a tolerance, and price all others."""
-    point, view, count = master.solve(frame, point, tol, MOST_STEPS)
-    rise, further = price_patterns(frame, point, view, ADDED * len(frame.share))
+def _solve_and_price(
+    frame: Frame, point: PatternPoint, tol: float, steps: int, deadline: Deadline
+) -> Columns:
+    """Solve on the patterns of a point to a tolerance, and price all others; without time left, prove nothing."""
+    point, view, count = master.solve(frame, point, tol, MOST_STEPS, deadline)
+    rise, further = np.inf, point.sets[:0]
+    if not deadline.passed:
+        rise, further = price_patterns(frame, point, view, ADDED * len(frame.share))
     objective, bound = objective_and_bound(frame, point, view, rise)
     return Columns(point, view, objective, bound, further, steps + count)
 
@@ -112,7 +117,7 @@ def objective_and_bound(frame: Frame, point: PatternPoint, view: View, rise: flo
     return objective * float(sums.max()) * (1 + missing / patterns.gain(frame.epsilon)), bound
 
 
-def _step(frame: Frame, tol: float, columns: Columns) -> Columns:
+def _step(frame: Frame, tol: float, deadline: Deadline, columns: Columns) -> Columns:
     """Drop patterns that play no part, add those found, and solve again; without any to add, solve further."""
     point = columns.point
     known = {each.tobytes() for each in point.sets}
@@ -126,7 +131,6 @@ def _step(frame: Frame, tol: float, columns: Columns) -> Columns:
         aim = CLOSER * min(aim, master.progress(frame, point, columns.view))
     product = aim * columns.view.objective / len(point.sets)
     point = points.replace_patterns(point, playing, further, frame.epsilon, product)
-    seen = _solve_and_price(
-        frame, point, max(aim, CLOSER * tol) if len(further) else aim, columns.decompositions
-    )
+    aim = max(aim, CLOSER * tol) if len(further) else aim
+    seen = _solve_and_price(frame, point, aim, columns.decompositions, deadline)
     return replace(seen, least_gap=min(columns.gap, columns.least_gap))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
 from dualmech.fast.local import answers
 from dualmech.fast.local.projection import columns_within
@@ -23,16 +24,30 @@ from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 OUTPUTS = 4  # outputs for each user type
-ITERATIONS = 250  # steps once their length is known
+ITERATIONS = 250  # steps once their length is known, by default
 TRIAL_STEPS = 50  # steps that a length is tried for; after as many, it is halved
 TRIAL_LENGTHS = 3  # lengths that are tried once one leads nowhere outside: it, its half and its quarter
 DRAWS = 10  # random strategies that are drawn to begin with, at most
 SHORTEST = 1e-30  # lengths below this are not tried
 NEGLIGIBLE = 1e-10  # outputs whose floor falls below this leave
 
-MESSAGE = (
-    "Gradient descent ends at a strategy that is good, and proves nothing: ask for method exact or restart."
+PROVES_NOTHING = (
+    "gradient descent finds good strategies and proves nothing about them: ask for method exact or restart"
 )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Descent:
+    """Where a descent begins, how long its steps are, and how many they are once that is known."""
+
+    outputs: int | None = (
+        None  # of the random strategy that it begins with, four for each user type by default
+    )
+    start: Array | None = None  # a strategy to begin with instead
+    step_size: float | None = None  # found by trial, by default
+    iterations: int = ITERATIONS
+    # whether the floor's derivative leaves out how the projection makes up for its change, as the authors' code does
+    published: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +57,6 @@ class DescentObjective:
     gram: Array  # (n, n) W'W
     share: Array  # (n,) n times the prior
     growth: float  # e^ε
-    # whether the floor's derivative leaves out how the projection makes up for its change, as the authors' code does
     published: bool = False
 
 
@@ -65,65 +79,82 @@ def solve(
     problem: LocalStrategy,
     limits: loop.Limits,
     rng: np.random.Generator,
-    outputs: int | None = None,
-    published: bool = False,
+    chosen: Descent,
 ) -> Solution:
-    """Descend from a random strategy, and let the problem judge the best one on the way."""
+    """Descend from a strategy and let the problem judge the best one on the way; a given start is no better."""
     began = time.perf_counter()
-    strategy, history = descend(problem, limits, rng, outputs, published)
-    point = problem.feasible(LocalPoint(strategy, problem.prior))
+    strategy, log = descend(problem, limits, rng, chosen)
+    seconds = time.perf_counter() - began
+    found = [
+        problem.feasible(LocalPoint(each, problem.prior))
+        for each in (strategy, chosen.start)
+        if each is not None
+    ]
+    point = min(found, key=lambda each: answers.objective(problem, each))
+    said = (loop.stopped_message(len(log.history), seconds) if log.cut else "", PROVES_NOTHING)
     return judged_solution(
         problem,
-        point if problem.criterion == "worst" else point.strategy,
+        answers.primal(problem, point),
         answers.closed_form_weights(problem, problem.dual_at(point)),
         tol=limits.tol,
-        otherwise=Status.STEPS_EXHAUSTED,
-        message=MESSAGE,
-        iterations=len(history),
+        otherwise=Status.STEPS_EXHAUSTED if log.cut else Status.STALLED,
+        message="; ".join(filter(None, said)),
+        iterations=len(log.history),
         seconds=time.perf_counter() - began,
-        solver="fast:published_gradient" if published else "fast:gradient",
-        history=tuple(history),
+        solver="fast:published_gradient" if chosen.published else "fast:gradient",
+        history=tuple(log.history),
     )
 
 
 def descend(
-    problem: LocalStrategy,
-    limits: loop.Limits,
-    rng: np.random.Generator,
-    outputs: int | None = None,
-    published: bool = False,
-) -> tuple[Array, list[Progress]]:
-    """Return the best strategy on the descent's way; its step length is found by trial."""
+    problem: LocalStrategy, limits: loop.Limits, rng: np.random.Generator, chosen: Descent
+) -> tuple[Array, DescentLog]:
+    """Return the best strategy on the descent's way, and what it did; the length of its steps is found by trial."""
     gram = problem.root.T @ problem.root
     unit = float(np.trace(gram)) / len(gram)
     growth = float(np.exp(problem.epsilon))
-    task = DescentObjective(gram / unit, problem.user_types * problem.prior, growth, published)
-    log = _Log(limits, unit)
-    first = start(task, OUTPUTS * problem.user_types if outputs is None else outputs, rng)
+    task = DescentObjective(gram / unit, problem.user_types * problem.prior, growth, chosen.published)
+    log = DescentLog(limits, unit)
+    if chosen.start is None:
+        first = random_start(task, chosen.outputs or OUTPUTS * problem.user_types, rng)
+    else:
+        first = own_start(task, chosen.start)
+    best, length = first, chosen.step_size
+    if length is None:
+        best, length = _try_lengths(task, first, log)
+    if not log.out_of_limits():
+        best = _descend(task, best, length, chosen.iterations, log, strict=False) or best
+    return best.strategy, log
+
+
+def _try_lengths(
+    task: DescentObjective, first: DescentIterate, log: DescentLog
+) -> tuple[DescentIterate, float]:
+    """Return the best iterate of short walks, and the length of its steps."""
     length = 1.0
     tried: list[tuple[float, float, DescentIterate]] = []
-    while len(tried) < TRIAL_LENGTHS and length > SHORTEST and not log.full:
+    while len(tried) < TRIAL_LENGTHS and length > SHORTEST and not log.out_of_limits():
         found = _descend(task, first, length, TRIAL_STEPS, log, strict=not tried)
         if found is not None:
             tried.append((found.objective, length, found))
         length /= 2
     _, length, best = min(tried, key=lambda each: each[:2], default=(0.0, length, first))
-    if not log.full:
-        best = _descend(task, best, length, ITERATIONS, log, strict=False) or best
-    return best.strategy, log.history
+    return best, length
 
 
-class _Log:
-    """What a descent has done so far, over all its walks."""
+class DescentLog:
+    """What a descent has done so far, over all its walks, and whether a limit has cut it."""
 
     def __init__(self, limits: loop.Limits, unit: float) -> None:
+        """Begin to count."""
         self.limits, self.unit, self.began = limits, unit, time.perf_counter()
         self.history: list[Progress] = []
+        self.cut = False
 
-    @property
-    def full(self) -> bool:
-        """Whether the steps or the time allowed have run out."""
-        return self.limits.deadline.passed or len(self.history) >= self.limits.max_iterations
+    def out_of_limits(self) -> bool:
+        """Say whether another step is one too many, or too late: then the descent is cut."""
+        self.cut = self.limits.deadline.passed or len(self.history) >= self.limits.max_iterations
+        return self.cut
 
     def add(self, objective: float) -> None:
         """Note a step."""
@@ -135,21 +166,30 @@ class _Log:
 
 
 def _descend(
-    task: DescentObjective, first: DescentIterate, length: float, most: int, log: _Log, strict: bool
+    task: DescentObjective, first: DescentIterate, length: float, most: int, log: DescentLog, strict: bool
 ) -> DescentIterate | None:
     """Return the best iterate of a walk, None where a strict one fails."""
     best = first
-    for current in descent_steps(task, first, length, most, strict):
+    for count, current in enumerate(descent_steps(task, first, length, most, strict), 1):
         if current is None:
             return None
         best = min(best, current, key=lambda each: each.objective)
         log.add(best.objective)
-        if log.full:
+        if count < most and log.out_of_limits():
             break
     return best
 
 
-def start(task: DescentObjective, outputs: int, rng: np.random.Generator) -> DescentIterate:
+def own_start(task: DescentObjective, strategy: Array) -> DescentIterate:
+    """Return a given strategy, its floor half way between the extremes by ratio; patterns leave it no choice."""
+    floor = np.sqrt(strategy.min(axis=1) * strategy.max(axis=1) / task.growth)
+    found = evaluate(task, strategy, floor)
+    if not found.finite:
+        raise InvalidInputError("start must have rows that span all user types, for gradients to exist")
+    return found
+
+
+def random_start(task: DescentObjective, outputs: int, rng: np.random.Generator) -> DescentIterate:
     """Return a random strategy: uniform entries, projected with the floor half way between its extremes.
 
     Where one cannot answer the workload, as happens with few outputs, another is drawn, and randomised response stands

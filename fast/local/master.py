@@ -19,6 +19,7 @@ import scipy.linalg
 
 from dualmech.fast.local.points import Change, Frame, PatternPoint, View, take_step
 from dualmech.linalg import EPS
+from dualmech.progress import NEVER, Deadline
 from dualmech.validate import Array
 
 NEARLY = 0.995  # share of the way to the boundary that a step goes at most
@@ -38,11 +39,13 @@ LEAST_CENTRING = 0.1
 """τ never falls below this share of what the equations are off by: what shrank faster would stop the steps."""
 
 
-def solve(frame: Frame, point: PatternPoint, tol: float, most: int) -> tuple[PatternPoint, View, int]:
+def solve(
+    frame: Frame, point: PatternPoint, tol: float, most: int, deadline: Deadline = NEVER
+) -> tuple[PatternPoint, View, int]:
     """Step until what is left of the gap is `tol` relative to the objective; return point, view and steps."""
     view = View.of(frame, point)
     for count in range(most):
-        if progress(frame, point, view) <= tol:
+        if deadline.passed or progress(frame, point, view) <= tol:
             return point, view, count
         point, view = _step(frame, point, view)
     return point, view, most

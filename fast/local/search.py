@@ -16,10 +16,12 @@ from dualmech.fast.engine import loop
 from dualmech.fast.local import columns as local_columns
 from dualmech.fast.local import gradient, master, points
 from dualmech.fast.local.columns import CLOSER, Columns
+from dualmech.fast.local.gradient import Descent
 from dualmech.fast.local.points import Frame, PatternPoint, View
 from dualmech.geometry.local import patterns
 from dualmech.geometry.local.patterns import Sets
 from dualmech.problems.local.strategy import LocalStrategy
+from dualmech.progress import NEVER, Deadline
 from dualmech.validate import Array
 
 CLIMBERS = 3  # sets that climb at a time from patterns in use, and as many at random, for each user type
@@ -38,22 +40,28 @@ PERTURBATION_SIZE = 2  # user types that are moved in or out of a pattern before
 
 def search(
     problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: np.random.Generator, bound: float
-) -> loop.Outcome[Columns]:
+) -> tuple[loop.Outcome[Columns], Array]:
     """Search until the gap is reached or stops to shrink: the gap to a bound, if that is positive.
+
+    Return what came of it, and the strategy of gradient descent, with whose patterns it began.
 
     Where it is 0, the gap is to what local search suggests as a bound, which proves nothing.
     """
     share = replace(limits, callback=None, deadline=limits.deadline.after(SHORT))
-    sets = first_sets(gradient.descend(problem, share, rng)[0], problem.epsilon)
+    descended = gradient.descend(problem, share, rng, Descent())[0]
+    sets = first_sets(descended, problem.epsilon)
     weights = np.full(len(sets), len(frame.share) / len(sets))
     weights = points.balance_columns(weights, patterns.rows(sets, problem.epsilon))
     known = bound / frame.unit**2
-    return loop.run(
-        _solve_and_search(frame, known, rng, points.start(frame, sets, weights), COARSE, np.inf, 0),
-        partial(_step, frame, known, rng),
+    outcome = loop.run(
+        _solve_and_search(
+            frame, known, rng, limits.deadline, points.start(frame, sets, weights), COARSE, np.inf, 0
+        ),
+        partial(_step, frame, known, rng, limits.deadline),
         limits,
         margin=1.0,
     )
+    return outcome, descended
 
 
 def first_sets(strategy: Array, epsilon: float) -> Sets:
@@ -65,8 +73,13 @@ def first_sets(strategy: Array, epsilon: float) -> Sets:
     return np.unique(np.vstack([singles, ~singles, thresholds, ~thresholds, heaviest]), axis=0)
 
 
-def climb(form: Array, share: Array, epsilon: float, sets: Sets) -> tuple[Array, Sets]:
-    """Let sets climb to where no single user type in or out makes ``v'Kv / (1'v · b'v)`` larger; return both."""
+def climb(
+    form: Array, share: Array, epsilon: float, sets: Sets, deadline: Deadline = NEVER
+) -> tuple[Array, Sets]:
+    """Let sets climb to where no single user type in or out makes ``v'Kv / (1'v · b'v)`` larger; return both.
+
+    When time is up, they are where they have come to.
+    """
     size, excess = len(form), patterns.gain(epsilon)
     members = sets.astype(np.float64)
     pulls = (1 + excess * members) @ form
@@ -83,7 +96,7 @@ def climb(form: Array, share: Array, epsilon: float, sets: Sets) -> tuple[Array,
         reached = scores[np.arange(len(sets)), best]
         present = values / ((size + excess * counts) * masses)
         going = np.flatnonzero(reached > present + CLIMB * np.abs(present))
-        if not going.size:
+        if not going.size or deadline.passed:
             return present, members > 0.5
         chosen = best[going]
         sign = signs[going, chosen]
@@ -98,22 +111,25 @@ def _solve_and_search(
     frame: Frame,
     bound: float,
     rng: np.random.Generator,
+    deadline: Deadline,
     point: PatternPoint,
     aim: float,
     least_gap: float,
     steps: int,
 ) -> Columns:
-    """Solve on the patterns of a point to a tolerance, and look for others."""
-    point, view, count = master.solve(frame, point, aim, STEPS)
-    rise, further = _violated_patterns(frame, rng, point, view)
-    objective, suggested = local_columns.objective_and_bound(frame, point, view, rise)
+    """Solve on the patterns of a point to a tolerance, and look for others; without time left, suggest nothing."""
+    point, view, count = master.solve(frame, point, aim, STEPS, deadline)
+    rise, further = _violated_patterns(frame, rng, deadline, point, view)
+    objective, suggested = local_columns.objective_and_bound(
+        frame, point, view, np.inf if deadline.passed else rise
+    )
     gap = (objective - suggested) / suggested if suggested > 0 else np.inf
     lower = bound if bound > 0 else suggested
     return Columns(point, view, objective, lower, further, steps + count, min(gap, least_gap))
 
 
 def _violated_patterns(
-    frame: Frame, rng: np.random.Generator, point: PatternPoint, view: View
+    frame: Frame, rng: np.random.Generator, deadline: Deadline, point: PatternPoint, view: View
 ) -> tuple[float, Sets]:
     """Climb from patterns in use, moved a little, and from random sets; return the rise and the violated patterns."""
     size = len(frame.share)
@@ -122,7 +138,7 @@ def _violated_patterns(
     random = rng.random((CLIMBERS * size, size)) < rng.random((CLIMBERS * size, 1))
     mixed = np.outer(point.costs, point.share)
     form = view.matrix @ view.matrix.T - (mixed + mixed.T) / 2
-    scores, sets = climb(form, point.share, frame.epsilon, np.vstack([used, random]))
+    scores, sets = climb(form, point.share, frame.epsilon, np.vstack([used, random]), deadline)
     proper = np.flatnonzero((scores > 0) & sets.any(axis=1) & ~sets.all(axis=1))
     if not proper.size:
         return 0.0, sets[:0]
@@ -131,7 +147,9 @@ def _violated_patterns(
     return float(scores[order[0]]), sets[order[: ADDED * size]]
 
 
-def _step(frame: Frame, bound: float, rng: np.random.Generator, columns: Columns) -> Columns:
+def _step(
+    frame: Frame, bound: float, rng: np.random.Generator, deadline: Deadline, columns: Columns
+) -> Columns:
     """Keep the patterns of largest weight for their slack, add those found, and solve again."""
     point, size = columns.point, len(frame.share)
     known = {each.tobytes() for each in point.sets}
@@ -145,5 +163,5 @@ def _step(frame: Frame, bound: float, rng: np.random.Generator, columns: Columns
     product = aim * columns.view.objective / len(point.sets)
     point = points.replace_patterns(point, playing, further, frame.epsilon, product)
     return _solve_and_search(
-        frame, bound, rng, point, max(aim, FINEST), columns.least_gap, columns.decompositions
+        frame, bound, rng, deadline, point, max(aim, FINEST), columns.least_gap, columns.decompositions
     )

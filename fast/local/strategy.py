@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
@@ -13,11 +15,17 @@ from dualmech.fast.engine import loop, threads
 from dualmech.fast.local import answers, columns, designs, gradient, search
 from dualmech.fast.local import bound as local_bound
 from dualmech.fast.local.columns import Columns
+from dualmech.fast.local.gradient import Descent
 from dualmech.fast.local.points import Frame
 from dualmech.geometry.local import patterns, strategies
+from dualmech.mechanisms.local import LocalMechanism
 from dualmech.problems.local.strategy import LocalPoint, LocalStrategy
-from dualmech.progress import Progress, Status
+from dualmech.progress import Deadline, Progress, Status
 from dualmech.solution import Solution
+from dualmech.validate import Array
+
+Start: TypeAlias = npt.ArrayLike | LocalMechanism | Solution
+"""What a descent can begin with: a strategy Q (m, n), or what holds one."""
 
 METHODS = ("auto", "exact", "restart", "gradient", "published_gradient")
 
@@ -27,9 +35,13 @@ LARGEST_EXACT = 24  # user types up to which ``exact`` may be asked for
 MARGIN, ATTEMPTS = 0.5, 4
 """Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""
 
-SEARCHING = 0.5  # share of the time for the patterns, where the rest is for a bound on all of them
+SEARCHING = 0.6  # share of the time for the patterns, where the rest is for a bound on all of them
 
-SEARCHED = "Patterns were searched for, not priced all: the strategy is the best one found, and the bound may be loose."
+JUDGING, TIMED = 0.5, 26
+"""Share of the time that the judge may take to price all patterns, and user types up to which it takes no time; by what
+it takes for so many, the time for more is foretold."""
+
+SEARCHED = "patterns were searched for, not priced all: the strategy is the best one found, and the bound may be loose"
 
 
 def solve(
@@ -39,9 +51,14 @@ def solve(
     method: str = "auto",
     rng: np.random.Generator | int = 0,
     outputs: int | None = None,
+    start: Start | None = None,
+    step_size: float | None = None,
+    iterations: int | None = None,
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    chosen = _choose_method(problem, method, outputs)
+    chosen = _choose_method(problem, method)
+    given = {"outputs": outputs, "start": start, "step_size": step_size, "iterations": iterations}
+    descent = _descent(problem, chosen, **given)
     generator = validate.generator(rng=rng)
     with threads.threads_for_rank(problem.user_types), np.errstate(all="ignore"):
         frame = Frame.of(problem.root, problem.epsilon, problem.prior, problem.criterion == "worst")
@@ -50,27 +67,51 @@ def solve(
         elif chosen == "restart":
             answer = _by_design(problem, limits, generator) or _by_search(problem, frame, limits, generator)
         else:
-            published = chosen == "published_gradient"
-            answer = gradient.solve(problem, limits, generator, outputs, published)
+            answer = gradient.solve(problem, limits, generator, descent)
     return answer
 
 
-def _choose_method(problem: LocalStrategy, method: str, outputs: int | None) -> str:
+def _choose_method(problem: LocalStrategy, method: str) -> str:
     validate.choice(METHODS, method=method)
     size = problem.user_types
     if method == "exact" and size > LARGEST_EXACT:
         raise InvalidInputError(
             f"method exact prices all patterns, of {LARGEST_EXACT} user types at most, got {size}"
         )
-    if outputs is not None and not method.endswith("gradient"):
-        raise InvalidInputError(
-            "outputs belongs to gradient descent; the other methods choose how many they need"
-        )
-    if outputs is not None and validate.size(outputs=outputs) < size:
-        raise InvalidInputError(f"outputs must be at least {size}, the number of user types, got {outputs}")
     if method == "auto":
         return "exact" if size <= EXACT else "restart"
     return method
+
+
+def _descent(problem: LocalStrategy, method: str, **given: Any) -> Descent:
+    """Return the options of gradient descent, checked; they are refused for any other method."""
+    named = {name: value for name, value in given.items() if value is not None}
+    if named and not method.endswith("gradient"):
+        raise InvalidInputError(f"{next(iter(named))} belongs to gradient descent, not to method {method!r}")
+    if {"outputs", "start"} <= named.keys():
+        raise InvalidInputError("give either outputs or start, which has its own")
+    size = problem.user_types
+    if "outputs" in named and validate.size(outputs=named["outputs"]) < size:
+        raise InvalidInputError(
+            f"outputs must be at least {size}, the number of user types, got {named['outputs']}"
+        )
+    if "iterations" in named:
+        validate.size(iterations=named["iterations"])
+    if "step_size" in named:
+        validate.positive_number(step_size=named["step_size"])
+    if "start" in named:
+        named["start"] = _start_strategy(problem, named["start"])
+    return Descent(**named, published=method == "published_gradient")
+
+
+def _start_strategy(problem: LocalStrategy, start: Start) -> Array:
+    """Return the strategy of a mechanism, of a solution, or as it is given, if it is one for the problem."""
+    held = start.mechanism if isinstance(start, Solution) else start
+    given = validate.finite(2, start=getattr(held, "strategy", held))
+    try:
+        return LocalMechanism(given, problem.epsilon, problem.workload).strategy
+    except InvalidInputError as error:
+        raise InvalidInputError(f"start: {error}") from error
 
 
 def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> Solution:
@@ -81,14 +122,16 @@ def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> So
     for _ in range(ATTEMPTS):
         outcome = columns.generate(frame, replace(limits, tol=aim), begin)
         best, history = outcome.dual, (*history, *outcome.history)
+        seconds = time.perf_counter() - started
         answer = answers.best(
             problem,
-            answers.strategies(problem, frame, outcome.primal.point),
+            answers.strategies(problem, frame, outcome.primal.point, outcome.primal.view),
             answers.dual(frame, best.point, best.view),
             tol=limits.tol,
             otherwise=outcome.reason or Status.STALLED,
+            message=_ending(outcome, seconds),
             iterations=outcome.iterations,
-            seconds=time.perf_counter() - started,
+            seconds=seconds,
             solver="fast:exact",
             history=history,
         )
@@ -105,25 +148,48 @@ def _by_search(
 ) -> Solution:
     """Search for a good strategy, and for multipliers that bound all patterns where there are too many to price."""
     began = time.perf_counter()
-    few = problem.user_types <= patterns.EXACT
+    judging = _judging_seconds(problem, limits.deadline)
+    few = judging < np.inf
     bound = 0.0 if few else strategies.trace_bound(problem.root, problem.epsilon)
-    searching = limits.deadline if few else limits.deadline.after(SEARCHING)
+    searching = limits.deadline.before(judging) if few else limits.deadline.after(SEARCHING)
     within = replace(limits, tol=MARGIN * limits.tol, deadline=searching)
-    outcome = search.search(problem, frame, within, rng, bound)
+    outcome, descended = search.search(problem, frame, within, rng, bound)
     last = outcome.dual if few else outcome.primal
     dual = answers.dual(frame, last.point, last.view)
+    said = (_ending(outcome, time.perf_counter() - began), SEARCHED)
+    found = answers.strategies(problem, frame, outcome.primal.point, outcome.primal.view)
+    if outcome.iterations <= search.STEPS:
+        # So few steps may leave the patterns' weights behind the strategy that they were taken from.
+        found.append(problem.feasible(LocalPoint(descended, problem.prior)))
     return answers.best(
         problem,
-        answers.strategies(problem, frame, outcome.primal.point),
+        found,
         dual if few else local_bound.improve_bound(problem, dual, limits.deadline),
         tol=limits.tol,
         otherwise=outcome.reason or Status.STALLED,
-        message=SEARCHED,
+        message="; ".join(filter(None, said)),
         iterations=outcome.iterations,
         seconds=time.perf_counter() - began,
         solver="fast:restart",
         history=outcome.history,
     )
+
+
+def _judging_seconds(problem: LocalStrategy, deadline: Deadline) -> float:
+    """Return what the judge will take to price all patterns; infinite where that is too much, or not done at all."""
+    size = problem.user_types
+    if size > patterns.EXACT or deadline.left is None or size <= TIMED:
+        return 0.0 if size <= patterns.EXACT else np.inf
+    began = time.perf_counter()
+    patterns.worst_by_size(np.eye(TIMED), problem.epsilon)
+    seconds = (time.perf_counter() - began) * 2.0 ** (size - TIMED)
+    return seconds if seconds <= JUDGING * deadline.left else np.inf
+
+
+def _ending(outcome: loop.Outcome[Columns], seconds: float) -> str:
+    """Say that a run was cut, nothing where it was not."""
+    cut = outcome.reason is Status.STEPS_EXHAUSTED
+    return loop.stopped_message(outcome.iterations, seconds) if cut else ""
 
 
 def _by_design(problem: LocalStrategy, limits: loop.Limits, rng: np.random.Generator) -> Solution | None:

@@ -34,7 +34,7 @@ from scipy.special import entr
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast.engine import threads
-from dualmech.fast.engine.loop import Limits
+from dualmech.fast.engine.loop import Limits, stopped_message
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.fast.softmax.derivatives import Derivatives, Objective, ObjectivePoint
 from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
@@ -233,7 +233,7 @@ def _optimise(
         point = found
         if limits.deadline.passed:
             break
-    message = f"it was stopped after {iteration} steps and {seconds:.3g} s, before it ended by its own rule"
+    message = stopped_message(iteration, seconds)
     return Ending(point, Status.STEPS_EXHAUSTED, message, iteration, seconds, tuple(history))
 
 

@@ -14,6 +14,8 @@ import dualmech as dm
 from dualmech import fast, progress, reference
 from dualmech.crosscheck.conformance import ConformanceCase
 from dualmech.fast.engine import loop
+from dualmech.fast.local import master
+from dualmech.geometry.local import patterns
 
 NO_TIME = 1e-9
 
@@ -99,3 +101,32 @@ def test_attempts_share_it(clock: None, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(reference.backends, "run", noted)
     quietly(lambda: reference.solve(STAGED, tol=1e-15, time_limit=1000.0))
     assert len(given) > 1 and given == sorted(given, reverse=True) and given[-1] < given[0]
+
+
+@pytest.mark.parametrize("method", ["exact", "restart"])
+def test_weighing_patterns_ends_within_a_step(
+    clock: None, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    newton, steps = master._step, []
+
+    def noted(*arguments: Any) -> Any:
+        steps.append(0)
+        return newton(*arguments)
+
+    monkeypatch.setattr(master, "_step", noted)
+    problem = dm.LocalStrategy(dm.workloads.prefix(8), 1.0)
+    answer = quietly(lambda: fast.solve(problem, method=method, time_limit=5.0))
+    assert len(steps) <= 5 and answer.certificate.feasible
+    assert answer.status is dm.Status.STEPS_EXHAUSTED and "was stopped after" in answer.message
+
+
+def test_patterns_are_priced_where_time_allows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    price, sizes = patterns.worst_by_size, []
+
+    def noted(matrix: Any, epsilon: float) -> Any:
+        sizes.append(len(matrix))
+        return price(matrix, epsilon)
+
+    monkeypatch.setattr(patterns, "worst_by_size", noted)
+    answer = quietly(lambda: fast.solve(dm.LocalStrategy(dm.workloads.prefix(29), 1.0), time_limit=NO_TIME))
+    assert max(sizes, default=0) < 29 and answer.gap < 10
