@@ -106,8 +106,7 @@ class SoftmaxOptions:
 
         It uses Equation 14 as printed, begins with noise ``k σ² I`` on B x itself, and takes for t₂ twice the t₁ that
         it has just doubled. As its objective is ``log Σ exp(t₁ g_i) + log Σ exp(t₂ h_j)``, which is t₁F where t₁ = t₂,
-        that counts ``2 h_j`` for ``h_j``. Its answers come back to five digits (``dualmech crosscheck
-        fitness/table10``).
+        that counts ``2 h_j`` for ``h_j``. Its line search ends otherwise, so answers differ in their last digits.
         """
         rows = validate.finite(2, basis=basis)
         return cls(hessian="printed", strategy=rows, first_share=float(len(rows)), variance_factor=2.0)
