@@ -265,10 +265,11 @@ def _progress(point: ObjectivePoint, smooth: bool, iteration: int, seconds: floa
 
 def _objective(problem: Any, sharpness: float) -> tuple[Objective, Array | None]:
     """Return F on the problem's own basis; on what neighbours move, with the way back, where that is less."""
-    geometry = problem.geometry
-    t1 = min(sharpness, getattr(problem, "t1", np.inf))
-    t2 = t1 * (getattr(problem, "t2", 1.0) / getattr(problem, "t1", 1.0))
-    extra = getattr(problem, "total_weight", 0.0) * problem.targets
+    geometry, t1, t2, weight = problem.geometry, sharpness, sharpness, 0.0
+    if isinstance(problem, SoftmaxFitness):
+        t1, weight = min(sharpness, problem.t1), problem.total_weight
+        t2 = t1 * (problem.t2 / problem.t1)
+    extra = weight * problem.targets
     if len(geometry.unmoved):
         reduction = Reduction.of(geometry, problem.targets)
         return Objective.from_reduction(reduction, t1, t2, extra), reduction.lift

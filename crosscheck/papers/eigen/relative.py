@@ -113,11 +113,22 @@ def solve(instance: EigenInstance, counts: Array) -> RelativeRow:
         scaled = design(weights=strategies.relative_weights(workload), bound_tol=OPTIMUM_TOLERANCE)
         plain = design(bound_tol=None)
     error = partial(relative_error, workload, counts)
-    unit = error(scaled.mechanism)
+    return compared(instance, scaled, plain, error, error)
+
+
+def compared(
+    instance: EigenInstance,
+    scaled: fast.EigenDesign,
+    plain: fast.EigenDesign,
+    own_error: Callable[[LinearGaussianMechanism], float],
+    rival_error: Callable[[LinearGaussianMechanism], float],
+) -> RelativeRow:
+    """Return the mean relative errors of the designs, made for it and for absolute error, and of the rivals."""
+    unit = own_error(scaled.mechanism)
     return RelativeRow(
         instance.label,
-        error(plain.mechanism) / unit,
-        {name: error(instance.rival(name)) / unit for name in instance.rivals},
+        own_error(plain.mechanism) / unit,
+        {name: rival_error(instance.rival(name)) / unit for name in instance.rivals},
         scaled.certificate.gap,
         max(scaled.weighting.gap, plain.weighting.gap) <= DESIGN_TOLERANCE,
         instance.printed,

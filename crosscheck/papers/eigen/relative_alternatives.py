@@ -29,7 +29,7 @@ from dualmech.crosscheck.papers.eigen.printed import (
     RELATIVE,
     WAVELET,
 )
-from dualmech.crosscheck.papers.eigen.relative import SANITY, RelativeRow, solve
+from dualmech.crosscheck.papers.eigen.relative import SANITY, RelativeRow, compared, solve
 from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
@@ -66,28 +66,25 @@ def permuted_ranges(counts: Array) -> RelativeRow:
     cells = len(counts)
     order = np.random.default_rng(SEED).permutation(cells)
     ranges = partial(all_ranges, (cells,))
-    instance = EigenInstance("all ranges, cells in a random order", (cells,), ranges, ORDERED)
+    instance = EigenInstance(
+        "all ranges, cells in a random order",
+        (cells,),
+        ranges,
+        ORDERED,
+        printed=RELATIVE["1D Range, permuted"],
+    )
     everywhere = workloads.identity(cells)
     with without_warnings():
         design = partial(fast.eigen_design, tol=DESIGN_TOLERANCE)
         scaled = design(_unit_ranges(cells), bound_tol=OPTIMUM_TOLERANCE)
         plain = design(ranges(), bound_tol=None)
 
-    def error(mechanism: LinearGaussianMechanism, along: npt.NDArray[np.int64]) -> float:
+    def error(along: npt.NDArray[np.int64], mechanism: LinearGaussianMechanism) -> float:
         spread = mechanism.covariance(everywhere)[np.ix_(along, along)]
         return range_error(spread, counts[order])
 
     # A design is made for the ranges, in whatever order they have the cells; the rivals know of none.
-    own, given = np.arange(cells), order
-    unit = error(scaled.mechanism, own)
-    return RelativeRow(
-        instance.label,
-        error(plain.mechanism, own) / unit,
-        {name: error(instance.rival(name), given) / unit for name in ORDERED},
-        scaled.certificate.gap,
-        max(scaled.weighting.gap, plain.weighting.gap) <= DESIGN_TOLERANCE,
-        RELATIVE["1D Range, permuted"],
-    )
+    return compared(instance, scaled, plain, partial(error, np.arange(cells)), partial(error, order))
 
 
 def range_error(covariance: Array, counts: Array) -> float:

@@ -50,9 +50,9 @@ def lines(row: RatioRow, room: int = 80) -> list[str]:
         )
     ]
     shown.append(_line("  printed", row.printed, room=room))
-    for place, (reading, found) in enumerate(zip(row.readings, row.verdicts, strict=True)):
+    for reading, found, run in zip(row.readings, row.verdicts, row.runs, strict=True):
         shown += _reading_lines(row, reading, found, room)
-        shown += [_run_line(each, reading.cost) for each in row.runs[place : place + 1]]
+        shown += [] if run is None else [_run_line(run, reading.cost)]
     return shown + (_spread(row, room) if row.random else [])
 
 

@@ -156,9 +156,8 @@ class RatioRow:
     random: tuple[
         SolvedRatios, ...
     ]  # Random instances as the text describes them; empty where nothing is random
-    runs: tuple[
-        PublishedRun, ...
-    ]  # SM-II as its code has it on each reading; none where it would take too long
+    # SM-II as its code has it, by reading; None where it would take too long
+    runs: tuple[PublishedRun | None, ...]
     verdicts: tuple[InstanceVerdict, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -242,9 +241,9 @@ def solve_row(
 
 def _published_runs(
     number: int, readings: Sequence[FitnessInstance], most: int, limit: float
-) -> Iterator[PublishedRun]:
-    """Yield SM-II's runs, as its published code has it, in the basis that the text states."""
+) -> Iterator[PublishedRun | None]:
+    """Yield SM-II's run on each reading, as its published code has it, in the basis that the text states."""
     for workload, targets in (reading.build() for reading in readings):
-        if workload.shape[1] <= most:
-            basis = published_runs.STATED[number]
-            yield published_runs.run(workload, targets, basis, limit, as_coded=True)
+        basis = published_runs.STATED[number]
+        small = workload.shape[1] <= most
+        yield published_runs.run(workload, targets, basis, limit, as_coded=True) if small else None
