@@ -78,6 +78,13 @@ def crosscheck(
             "local/consistency, synthetic without."
         ),
     ] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            help="Settings of your own for common/hisrace, common/brazil or common/thresholds: a CSV file with a "
+            "header of rho or sigma, and x, y, gamma where they differ from the paper's."
+        ),
+    ] = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Draw figures into this folder, as SVG and PNG.")
     ] = None,
@@ -91,6 +98,8 @@ def crosscheck(
         chosen = sheets.select_sheets(tables or [])
         if data is not None:
             chosen = sheets.with_data(chosen, data)
+        if grid is not None:
+            chosen = sheets.with_grid(chosen, grid)
     if output is not None:
         if not any(sheet.picture for sheet in chosen.values()):
             raise UsageError("--output takes the pictures of figures; no figure was named")

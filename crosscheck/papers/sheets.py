@@ -55,6 +55,8 @@ class Sheet:
     # Takes the path of a data file to what to compute on it, where the sheet is of real records;
     # refuses another
     data: Callable[[str], Tasks] | None = None
+    # Takes the path of a file of settings, and what to compute, to the same under these; refuses another
+    grid: Callable[[str, Tasks], Tasks] | None = None
     apart: bool = False  # Whether it has to be named: it takes too long to be one of all
 
 
@@ -124,6 +126,24 @@ def with_data(sheets: Mapping[str, Sheet], path: str) -> dict[str, Sheet]:
             refusals.append(error)
     if not placed:
         raise refusals[0]
+    return {**sheets, **placed}
+
+
+def with_grid(sheets: Mapping[str, Sheet], path: str) -> dict[str, Sheet]:
+    """Return the sheets with those that have settings under the ones in a file.
+
+    Raises `InvalidInputError` where none of them has, or `FileFormatError` for another file.
+    """
+    placed = {
+        name: replace(sheet, tasks=sheet.grid(path, sheet.tasks))
+        for name, sheet in sheets.items()
+        if sheet.grid
+    }
+    if not placed:
+        known = ", ".join(name for name, sheet in SHEETS.items() if sheet.grid)
+        raise InvalidInputError(
+            f"--grid takes settings to the tables that have them, {known}; none was named"
+        )
     return {**sheets, **placed}
 
 

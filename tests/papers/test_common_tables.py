@@ -24,7 +24,7 @@ from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.command import main as command
 from dualmech.crosscheck.papers import sheets as tables
 from dualmech.crosscheck.papers.common import census as common_census
-from dualmech.crosscheck.papers.common import decisions, instances, report, saved, thresholds
+from dualmech.crosscheck.papers.common import decisions, grid, instances, report, saved, thresholds
 from dualmech.crosscheck.papers.common import examples as common_examples
 from dualmech.crosscheck.papers.common import population as common_population
 from dualmech.crosscheck.papers.common import printed as common_printed
@@ -445,6 +445,75 @@ class TestThresholds:
             printed = dataclasses.replace(row.printed, shares=shares, accuracy=f"{row.chain[0.0]:.2f}")
             assert not row.fits and dataclasses.replace(row, printed=printed).fits
             assert dataclasses.replace(row, certified=False).outcome is Agreement.WIDE
+
+
+class TestGrid:
+    """Settings of one's own in place of the printed ones."""
+
+    @staticmethod
+    def write(tmp_path: Path, *lines: str) -> str:
+        path = tmp_path / "grid.csv"
+        path.write_text("\n".join(lines) + "\n")
+        return str(path)
+
+    def test_a_printed_setting_gives_the_row_of_the_table(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path, "rho,x,y", "0.125,0.5,5", "2,0.5,5")
+        drawn = {
+            half.table.choice: half for half in (task() for task in decisions.halves("HisRace", True)[:2])
+        }
+        for task in decisions.halves("HisRace", True, grid=path):
+            own = task()
+            assert own.own and not own.judged
+            tabled = drawn[own.table.choice]
+            for one, two in zip(("1/8", "2"), own.rows, strict=True):
+                assert tabled.rows[one] == own.rows[two]
+
+    def test_sigma_is_the_noise_of_the_coarser_mechanism(self, tmp_path: Path) -> None:
+        """Seven one-way marginals at ρ = 1/8: variance 7 / 2ρ = 28."""
+        by_noise = grid.read_grid(self.write(tmp_path, "sigma", repr(28**0.5)), ACCURACY[0].fixed, 7.0)
+        assert [each.rho for each in by_noise] == [pytest.approx(1 / 8)]
+        assert (by_noise[0].share, by_noise[0].level) == (0.5, 5)
+
+    @pytest.mark.parametrize(
+        ("lines", "words"),
+        [
+            (["1,2"], "a header"),
+            (["rho,z", "1,2"], "a header of columns out of rho"),
+            (["rho,sigma", "1,2"], "either rho or sigma"),
+            (["x,y", "0.5,2"], "either rho or sigma"),
+            (["rho,x", "1,1.5"], "setting 1: x must be at most 1"),
+            (["rho,gamma", "1,0.5", "1,-1"], "setting 2: gamma"),
+            (["rho", "inf"], "rho"),
+        ],
+    )
+    def test_what_is_no_grid_is_refused_by_name(self, lines: list[str], words: str, tmp_path: Path) -> None:
+        path = self.write(tmp_path, *lines)
+        with pytest.raises(dm.FileFormatError, match=words):
+            grid.read_grid(path, ACCURACY[0].fixed, 7.0)
+        refused = run("crosscheck", "common/thresholds", "--grid", path)
+        assert words in str(refused.exception)
+
+    def test_sheets_without_settings_refuse_a_grid(self, tmp_path: Path) -> None:
+        refused = run("crosscheck", "common/saved", "--grid", self.write(tmp_path, "rho", "1"))
+        assert "common/hisrace, common/brazil, common/thresholds" in str(refused.exception)
+
+    def test_the_command_takes_a_grid_on_a_file_of_blocks(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "blocks.npy")
+        np.save(path, POPULATIONS["AgeGender"].draw(blocks=20, seed=1))
+        settings = self.write(tmp_path, "rho,y,gamma", "0.03125,20,0.5", "0.5,10,0.5")
+        result = run("crosscheck", "common/thresholds", "--data", path, "--grid", settings)
+        said = " ".join(result.output.split())
+        assert result.exit_code == 0 and "γ = 0.5 of ρ" in said and "0.5, 0.5, 10" in said
+        assert "printed" not in said
+
+    def test_a_count_that_costs_next_to_nothing_says_nothing(self) -> None:
+        drawn = thresholds.synthetic_blocks(blocks=400)
+        exact, noisy = (
+            thresholds.solve("own", drawn, common_printed.Setting(1 / 128, 0.5, 20, gamma))
+            for gamma in (1, 1e-9)
+        )
+        assert exact.best == noisy.best
+        assert noisy.noisy < exact.noisy <= 100
 
 
 def run(*arguments: str) -> Result:

@@ -13,7 +13,7 @@ Counts are multiplied by √(2ρ), so that every mechanism stays at squared priv
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -27,6 +27,7 @@ from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.common import instances
 from dualmech.crosscheck.papers.common import population as common_population
+from dualmech.crosscheck.papers.common.grid import OwnTable, own_table, read_grid
 from dualmech.crosscheck.papers.common.instances import CHOICES
 from dualmech.crosscheck.papers.common.population import NOISE_SEED, POPULATIONS
 from dualmech.crosscheck.papers.common.printed import (
@@ -81,7 +82,7 @@ class DecisionOutcome:
 class AccuracyHalf:
     """A half of one of Tables 2 to 6, on some blocks."""
 
-    table: AccuracyTable  # What is printed
+    table: AccuracyTable | OwnTable  # What is printed, or a grid of which nothing is
     blocks: str  # What the blocks are, and how many
     number: int  # Of the blocks
     real: bool  # Whether they are from a file, and may be the paper's
@@ -96,18 +97,29 @@ class AccuracyHalf:
         """Whether the common mechanism was certified."""
         return certified_outcome(self.certified)
 
+    @property
+    def own(self) -> bool:
+        """Whether the settings are of a grid, so that nothing is printed of them."""
+        return not all(map(self.table.printed, self.table.rows))
+
+    @property
+    def judged(self) -> bool:
+        """Whether the rows may be the paper's."""
+        return self.real and not self.own
+
     def fits(self, row: str) -> bool:
         """Whether plain sums without a margin give what is printed: the right choices to the digit, accuracy nearly.
 
         The accuracy may differ by four of its standard errors, since the noise is drawn anew.
         """
-        (low, high), printed = rounded_from(self.table.rows[row][0]), float(self.table.rows[row][2])
+        first, _, accuracy = self.table.printed(row)
+        (low, high), printed = rounded_from(first), float(accuracy)
         found = self.rows[row][SUMMED]
         return low <= found.first <= high and near(found.accuracy[0.0], printed, self.number)
 
 
-def solve(table: AccuracyTable, blocks: CensusBlocks) -> AccuracyHalf:
-    """Compute a half of a table on some blocks."""
+def solve(table: AccuracyTable | OwnTable, blocks: CensusBlocks) -> AccuracyHalf:
+    """Compute a half of a table, or a grid of settings, on some blocks."""
     choice = CHOICES[table.choice]
     chain = fast.chain(choice.mechanisms)
     finer = {SUMMED: cell_sums(*choice.workloads), ESTIMATED: choice.mechanisms[1]}
@@ -185,14 +197,28 @@ def read_blocks(choice: str, path: str) -> CensusBlocks:
     return CensusBlocks(path, common_population.read_counts(path, CHOICES[choice].domain.cells), real=True)
 
 
-def halves(name: str, quick: bool, path: str | None = None) -> list[Callable[[], AccuracyHalf]]:
+def halves(
+    name: str, quick: bool, path: str | None = None, grid: str | None = None
+) -> list[Callable[[], AccuracyHalf]]:
     """Return what to compute for a data set: a half of a table each.
 
     - `name`: of the data set, ``HisRace`` or ``Brazil``;
     - `quick`: whether to draw few blocks;
-    - `path`: a file of blocks instead.
+    - `path`: a file of blocks instead;
+    - `grid`: a file of settings in place of the printed ones.
     """
-    tables = [table for table in ACCURACY if POPULATION[table.choice] == name]
+    tables: Sequence[AccuracyTable | OwnTable] = [
+        table for table in ACCURACY if POPULATION[table.choice] == name
+    ]
+    if grid is not None:
+        usual = {table.choice: table.fixed for table in tables}
+        tables = [
+            own_table(
+                choice,
+                read_grid(grid, setting, rivals.raw_gaussian_variance(CHOICES[choice].workloads[0], 1.0)),
+            )
+            for choice, setting in usual.items()
+        ]
     number = QUICK_BLOCKS if quick else common_population.BLOCKS
     return [
         partial(
@@ -206,5 +232,5 @@ def halves(name: str, quick: bool, path: str | None = None) -> list[Callable[[],
     ]
 
 
-def _half(table: AccuracyTable, blocks: Callable[[], CensusBlocks]) -> AccuracyHalf:
+def _half(table: AccuracyTable | OwnTable, blocks: Callable[[], CensusBlocks]) -> AccuracyHalf:
     return solve(table, blocks())

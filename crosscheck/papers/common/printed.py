@@ -24,6 +24,9 @@ RHO, SHARE, LEVEL = "rho", "x", "y"
 """What a table varies: the ρ of zCDP, the share of queries that need signal, or the signal-to-noise that they need."""
 
 
+GAMMA = 0.1  # share of ρ that a noisy head count gets where nothing else is asked; the paper names none
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """The parameters of one row: ρ, and the rule that a share x of the queries needs signal to noise of y."""
@@ -31,6 +34,7 @@ class Setting:
     rho: float
     share: float
     level: float
+    gamma: float = GAMMA  # Share of ρ that thresholds spend on a head count (section 7.5.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +49,18 @@ class AccuracyTable:
     # right; accuracy in percent
     rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def title(self) -> str:
+        """What stands above the table."""
+        return f"Table {self.number}, {self.choice}"
+
     def with_rows(self, printed: str) -> AccuracyTable:
         """Return the table with rows as printed, a line each: the varied number, then the percentages."""
         return replace(self, rows=parse_table(printed))
+
+    def printed(self, row: str) -> tuple[str, ...]:
+        """Return what is printed of a row."""
+        return self.rows[row]
 
     def setting(self, row: str) -> Setting:
         """Return the parameters of a row."""
@@ -137,7 +150,7 @@ class CensusRow:
     thresholds: str  # Accuracy of the tuned thresholds (Figure 1)
 
 
-CENSUS_RULE = (0.5, 20.0)  # share and level of the rule of section 7.5.5
+CENSUS_SETTING = Setting(1 / 8, 0.5, 20)  # ρ of the first row, and the rule of section 7.5.5
 
 TABLE_7 = {
     "1/8": CensusRow(("0.34", "0.68", "1.64", "97.34"), "99.80", "49.67", "97.71"),

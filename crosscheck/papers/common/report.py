@@ -149,14 +149,14 @@ def _show_halves(out: Console, title: str, rows: Iterator[AccuracyHalf]) -> None
     print_lines(out, title, LEGEND, "")
     synthetic = False
     for half in rows:
-        synthetic = synthetic or not half.real
-        headings = [half.table.varied, "printed: 1st, right"]
+        synthetic = synthetic or not (half.real or half.own)
+        headings = [half.table.varied, *([] if half.own else ["printed: 1st, right"])]
         for name in (SUMMED, ESTIMATED):
             headings += [f"{name}: 1st", "right", f"right, {SURE:g}σ"]
-        headings += ["as printed"] if half.real else []
-        named = f"Table {half.table.number}, {half.table.choice}; {half.number} blocks of {half.blocks}"
+        headings += ["as printed"] if half.judged else []
+        named = f"{half.table.title}; {half.number} blocks of {half.blocks}"
         out.print(table(named, headings, (_accuracies(half, row) for row in half.rows)))
-        budget = "" if half.table.varied == RHO else f"ρ = {half.table.fixed.rho:g}; "
+        budget = "" if half.own or half.table.varied == RHO else f"ρ = {half.table.fixed.rho:g}; "
         out.print(
             f"  {budget}all blocks released in {half.seconds:.2g} s; "
             f"common mechanism certified to {half.gap:.0e}{uncertified_mark(half.certified)}"
@@ -168,49 +168,68 @@ def _show_halves(out: Console, title: str, rows: Iterator[AccuracyHalf]) -> None
 
 
 def _accuracies(half: AccuracyHalf, row: str) -> list[str]:
-    first, _, accuracy = half.table.rows[row]
-    shown = [row, f"{first}, {accuracy}"]
+    shown = [row]
+    if printed := half.table.printed(row):
+        shown.append(f"{printed[0]}, {printed[2]}")
     for outcome in (half.rows[row][name] for name in (SUMMED, ESTIMATED)):
         numbers = (outcome.first, outcome.accuracy[PLAIN], outcome.accuracy[SURE])
         shown += [f"{number:.2f}" for number in numbers]
-    return shown + ([yes_or_no(half.fits(row))] if half.real else [])
+    return shown + ([yes_or_no(half.fits(row))] if half.judged else [])
 
 
 def _show_thresholds(out: Console, title: str, rows: Iterator[thresholds.ThresholdRow]) -> None:
     found = list(rows)
     where = f"{found[0].number} blocks of {found[0].blocks}" if found else ""
-    real = any(row.real for row in found)
+    judged, own = any(row.judged for row in found), any(row.printed is None for row in found)
+    setting = "ρ, x, y" if own else "ρ"
     drawn = (
         (
-            row.rho + uncertified_mark(row.certified),
+            row.name + uncertified_mark(row.certified),
             *(f"{number:.2f}" for number in (*row.shares, row.chain[PLAIN], row.saved)),
-            ", ".join((*row.printed.shares, row.printed.accuracy, row.printed.saved)),
-            *([yes_or_no(row.fits)] if real else []),
+            *(
+                [", ".join((*row.printed.shares, row.printed.accuracy, row.printed.saved))]
+                if row.printed
+                else []
+            ),
+            *([yes_or_no(row.fits)] if judged else []),
         )
         for row in found
     )
-    headings = ("ρ", *BUCKETS, "right", "PLB saved", "printed", *(["as printed"] if real else []))
+    headings = (setting, *BUCKETS, "right", "PLB saved", *([] if own else ["printed"]))
     meaning = "PLB saved: of the privacy loss budget, what the chain knows when it decides, in the mean over blocks."
+    headings += ("as printed",) if judged else ()
     out.print(table(f"{title}: Table 7, percent; {where}", headings, drawn, notes=[meaning]))
-    numbers = (
-        (row.chain[PLAIN], row.chain[SURE], row.tuned, row.best, row.finer[PLAIN], row.finer[SURE])
+    drawn = (
+        (
+            row.name,
+            *(
+                f"{number:.2f}"
+                for number in (row.chain[PLAIN], row.chain[SURE], row.tuned, row.best, row.noisy)
+            ),
+            *(f"{number:.2f}" for number in (row.finer[PLAIN], row.finer[SURE])),
+            *([f"{row.printed.accuracy}, {row.printed.thresholds}"] if row.printed else []),
+        )
         for row in found
     )
-    drawn = (
-        (row.rho, *(f"{number:.2f}" for number in each), f"{row.printed.accuracy}, {row.printed.thresholds}")
-        for row, each in zip(found, numbers, strict=True)
-    )
     headings = (
-        *("ρ", "chain", f"chain, {SURE:g}σ", "thresholds, tuned", "best thresholds"),
-        *("too fine", f"too fine, {SURE:g}σ", "printed: chain, thresholds"),
+        *(
+            setting,
+            "chain",
+            f"chain, {SURE:g}σ",
+            "thresholds, tuned",
+            "best thresholds",
+            "best, noisy counts",
+        ),
+        *("too fine", f"too fine, {SURE:g}σ", *([] if own else ["printed: chain, thresholds"])),
     )
     out.print(table(f"{title}: Figure 1, percent of right choices", headings, drawn))
     seconds = max((row.seconds for row in found), default=0.0)
+    shares = ", ".join(f"{share:g}" for share in sorted({row.setting.gamma for row in found}))
     print_lines(
         out,
-        f"All blocks released along the chain in at most {seconds:.2g} s. The thresholds see exact counts, and are "
-        "judged on the blocks that they were "
-        "tuned on; no thresholds do better there than the best ones.",
+        f"All blocks released along the chain in at most {seconds:.2g} s. The thresholds see exact counts (but for "
+        f"'noisy counts', which cost γ = {shares} of ρ), and are judged on the blocks that they were tuned on; no "
+        "thresholds do better there than the best ones.",
     )
 
 
@@ -227,7 +246,12 @@ def _of_blocks(
         population.read_counts(path, domain.cells)
         return partial(rows, path=path)
 
-    return Sheet(source, rows, show, draw, on_file)
+    def on_grid(grid: str, tasks: Tasks) -> Tasks:
+        placed = partial(tasks, grid=grid)
+        placed(True)  # refuses a grid that is none, before any work
+        return placed
+
+    return Sheet(source, rows, show, draw, on_file, on_grid)
 
 
 SHEETS = {

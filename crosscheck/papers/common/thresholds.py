@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
 from typing import Any
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from dualmech import fast
 from dualmech.adaptive.decisions import SignalToNoiseRule, Verdict
+from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.common import decisions, instances, population
 from dualmech.crosscheck.papers.common.decisions import (
@@ -28,9 +29,10 @@ from dualmech.crosscheck.papers.common.decisions import (
     near,
     percent,
 )
+from dualmech.crosscheck.papers.common.grid import own_table, read_grid
 from dualmech.crosscheck.papers.common.instances import BUCKETS, CENSUS_TABLE
 from dualmech.crosscheck.papers.common.population import NOISE_SEED
-from dualmech.crosscheck.papers.common.printed import CENSUS_RULE, TABLE_7, CensusRow
+from dualmech.crosscheck.papers.common.printed import CENSUS_SETTING, TABLE_7, CensusRow, Setting
 from dualmech.crosscheck.papers.plots import COLOURS
 from dualmech.crosscheck.papers.printed import rounded_from
 from dualmech.crosscheck.papers.solving import certified_outcome
@@ -42,8 +44,9 @@ from dualmech.validate import Array
 class ThresholdRow:
     """One ρ of Table 7 and Figure 1, on some blocks; all numbers are percent."""
 
-    rho: str  # As printed
-    printed: CensusRow
+    name: str  # ρ as printed, or what the setting of a grid says of itself
+    setting: Setting
+    printed: CensusRow | None  # None for a setting of one's own
     blocks: str  # What the blocks are
     number: int  # Of the blocks
     real: bool  # Whether they are from a file, and may be the paper's
@@ -55,6 +58,7 @@ class ThresholdRow:
     # Accuracy of thresholds by logistic regression, and of the best thresholds
     tuned: float
     best: float
+    noisy: float  # Of the best thresholds for head counts that cost a share γ of ρ
     gap: float  # Of the chain, certified
     certified: bool  # Whether it was proven to its tolerance
     seconds: float  # For one release of every block along the chain
@@ -65,18 +69,27 @@ class ThresholdRow:
         return certified_outcome(self.certified)
 
     @property
+    def judged(self) -> bool:
+        """Whether the row may be the paper's."""
+        return self.real and self.printed is not None
+
+    @property
     def fits(self) -> bool:
         """Whether the shares are the printed ones to their digits, and the chain's accuracy without a margin nearly.
 
         Thresholds are left out: the regularisation of the paper's regression is not stated.
         """
+        if self.printed is None:
+            return False
         pairs = zip(self.shares, map(rounded_from, self.printed.shares), strict=True)
         same = all(low <= share <= high for share, (low, high) in pairs)
         return same and near(self.chain[0.0], float(self.printed.accuracy), self.number)
 
 
-def solve(rho: str, blocks: CensusBlocks) -> ThresholdRow:
+def solve(name: str, blocks: CensusBlocks, setting: Setting | None = None) -> ThresholdRow:
     """Compute a row; Total counts all people, as in the published code, whose numbers Table 7 fits.
+
+    - `name`: ρ of the row of Table 7, or what a setting of one's own says of itself.
 
     Examples
     --------
@@ -85,9 +98,12 @@ def solve(rho: str, blocks: CensusBlocks) -> ThresholdRow:
     (True, True, True)
     """
     chain = fast.chain(instances.census(by_gender=False))
-    share, level = CENSUS_RULE
+    printed = None
+    if setting is None:
+        setting, printed = replace(CENSUS_SETTING, rho=float(Fraction(name))), TABLE_7[name]
+    share, level = setting.share, setting.level
     rules = {margin: SignalToNoiseRule(chain, share, level * (1 - EDGE), margin) for margin in MARGINS}
-    data = decisions.scaled_counts(blocks.counts, float(Fraction(rho)))
+    data = decisions.scaled_counts(blocks.counts, setting.rho)
     right = right_choices(rules[0.0], data)
     begun = time.perf_counter()
     found = {margin: chain.simulate(data, rule, NOISE_SEED).choices for margin, rule in rules.items()}
@@ -99,9 +115,12 @@ def solve(rho: str, blocks: CensusBlocks) -> ThresholdRow:
         fit(people, right, len(BUCKETS)) for fit in (census.logistic_thresholds, census.best_thresholds)
     ]
     tuned, best = (percent(each.choose(people) == right) for each in thresholds)
+    counted = noisy_counts(people, setting)
+    noisy = census.best_thresholds(counted, right, len(BUCKETS)).choose(counted)
     return ThresholdRow(
-        rho,
-        TABLE_7[rho],
+        name,
+        setting,
+        printed,
         blocks.name,
         len(people),
         blocks.real,
@@ -111,10 +130,17 @@ def solve(rho: str, blocks: CensusBlocks) -> ThresholdRow:
         {margin: percent(choices > right) for margin, choices in found.items()},
         tuned,
         best,
+        percent(noisy == right),
         chain.gap,
         chain.certified,
         seconds,
     )
+
+
+def noisy_counts(people: Array, setting: Setting) -> Array:
+    """Return head counts (n,) with the noise of a count that costs γρ in zCDP (section 7.5.2): variance 1/(2γρ)."""
+    spread = 1 / np.sqrt(2 * setting.gamma * setting.rho)
+    return people + np.random.default_rng(NOISE_SEED).normal(scale=spread, size=len(people))
 
 
 def right_choices(rule: SignalToNoiseRule, data: Array) -> npt.NDArray[np.intp]:
@@ -136,20 +162,27 @@ def read_blocks(path: str) -> CensusBlocks:
     return CensusBlocks(path, population.read_counts(path, CENSUS_TABLE.cells), real=True)
 
 
-def rows(quick: bool, path: str | None = None) -> list[Callable[[], ThresholdRow]]:
-    """Return what to compute, a ρ each, on a population drawn from a seed or on a file."""
+def rows(quick: bool, path: str | None = None, grid: str | None = None) -> list[Callable[[], ThresholdRow]]:
+    """Return what to compute, a ρ each, on a population drawn from a seed or on a file; or a file's settings."""
     number = QUICK_BLOCKS if quick else population.BLOCKS
-    return [partial(_of_file, rho, path) if path else partial(of_population, rho, number) for rho in TABLE_7]
+    settings: dict[str, Setting] | dict[str, None] = dict.fromkeys(TABLE_7)
+    if grid is not None:
+        coarsest = rivals.raw_gaussian_variance(instances.histogram("Total", by_gender=False), 1.0)
+        settings = own_table("census", read_grid(grid, CENSUS_SETTING, coarsest)).rows
+    return [
+        partial(_of_file, name, path, setting) if path else partial(of_population, name, number, setting)
+        for name, setting in settings.items()
+    ]
 
 
 @cache
-def of_population(rho: str, blocks: int = population.BLOCKS) -> ThresholdRow:
+def of_population(name: str, blocks: int = population.BLOCKS, setting: Setting | None = None) -> ThresholdRow:
     """Compute a row on the synthetic population, once: its picture is of the same rows."""
-    return solve(rho, synthetic_blocks(blocks))
+    return solve(name, synthetic_blocks(blocks), setting)
 
 
-def _of_file(rho: str, path: str) -> ThresholdRow:
-    return solve(rho, read_blocks(path))
+def _of_file(name: str, path: str, setting: Setting | None) -> ThresholdRow:
+    return solve(name, read_blocks(path), setting)
 
 
 def picture(axes: Any, rows: Sequence[ThresholdRow]) -> None:
@@ -159,11 +192,14 @@ def picture(axes: Any, rows: Sequence[ThresholdRow]) -> None:
         "chain, 3σ margin": [row.chain[3.0] for row in rows],
         "thresholds, tuned": [row.tuned for row in rows],
         "best thresholds": [row.best for row in rows],
+        "best thresholds, noisy counts": [row.noisy for row in rows],
     }
     places = np.arange(len(rows))
     for (name, values), colour in zip(curves.items(), COLOURS, strict=True):
         axes.plot(places, values, "o-", ms=3.5, color=colour, label=name)
-    axes.set_xticks(places, [row.rho for row in rows])
-    axes.set(xlabel="ρ", ylabel="right choices, percent", ylim=(None, 100.5))
+    axes.set_xticks(places, [row.name for row in rows])
+    axes.set(
+        xlabel="ρ" if rows[0].printed else "ρ, x, y", ylabel="right choices, percent", ylim=(None, 100.5)
+    )
     axes.set_title(f"Age buckets for {rows[0].number} blocks of {rows[0].blocks}", loc="left", fontsize=10)
     axes.legend()
