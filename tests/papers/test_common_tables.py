@@ -483,7 +483,7 @@ class TestGrid:
             (["x,y", "0.5,2"], "either rho or sigma"),
             (["rho,x", "1,1.5"], "setting 1: x must be at most 1"),
             (["rho,gamma", "1,0.5", "1,-1"], "setting 2: gamma"),
-            (["rho", "inf"], "rho"),
+            (["rho", "inf"], "finite"),
         ],
     )
     def test_what_is_no_grid_is_refused_by_name(self, lines: list[str], words: str, tmp_path: Path) -> None:
