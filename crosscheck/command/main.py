@@ -78,6 +78,12 @@ def crosscheck(
             "local/consistency, synthetic without."
         ),
     ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds for each run of a published solver, of whatever size; without, small sizes get two minutes."
+        ),
+    ] = None,
     grid: Annotated[
         str | None,
         typer.Option(
@@ -90,6 +96,7 @@ def crosscheck(
     ] = None,
 ) -> None:
     """Print a paper's tables and figures beside certified values, with a verdict on what it printed."""
+    from dualmech import validate
     from dualmech.crosscheck.agreement import Agreement
     from dualmech.crosscheck.command import report
     from dualmech.crosscheck.papers import plots
@@ -100,6 +107,8 @@ def crosscheck(
             chosen = sheets.with_data(chosen, data)
         if grid is not None:
             chosen = sheets.with_grid(chosen, grid)
+        if time_limit is not None:
+            chosen = sheets.with_time_limit(chosen, validate.positive_number(time_limit=time_limit))
     if output is not None:
         if not any(sheet.picture for sheet in chosen.values()):
             raise UsageError("--output takes the pictures of figures; no figure was named")

@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -40,7 +41,8 @@ class Computed(Protocol):
 
 
 Tasks = Callable[[bool], Sequence[Callable[[], Any]]]
-"""Takes whether to be quick; returns what to compute, a row each, none depending on another."""
+"""Takes whether to be quick; returns what to compute, a row each, none depending on another. Those of a `timed` sheet
+take `limit` as well, the seconds that each run of a solver that proves nothing of its own gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Sheet:
     data: Callable[[str], Tasks] | None = None
     # Takes the path of a file of settings, and what to compute, to the same under these; refuses another
     grid: Callable[[str, Tasks], Tasks] | None = None
+    timed: bool = False  # Whether its tasks take a time limit
     apart: bool = False  # Whether it has to be named: it takes too long to be one of all
 
 
@@ -143,6 +146,24 @@ def with_grid(sheets: Mapping[str, Sheet], path: str) -> dict[str, Sheet]:
         known = ", ".join(name for name, sheet in SHEETS.items() if sheet.grid)
         raise InvalidInputError(
             f"--grid takes settings to the tables that have them, {known}; none was named"
+        )
+    return {**sheets, **placed}
+
+
+def with_time_limit(sheets: Mapping[str, Sheet], seconds: float) -> dict[str, Sheet]:
+    """Return the sheets with so many seconds for each run of a solver in those that have such runs.
+
+    Raises `InvalidInputError` where none of them has.
+    """
+    placed = {
+        name: replace(sheet, tasks=partial(sheet.tasks, limit=seconds))
+        for name, sheet in sheets.items()
+        if sheet.timed
+    }
+    if not placed:
+        known = ", ".join(name for name, sheet in SHEETS.items() if sheet.timed)
+        raise InvalidInputError(
+            f"--time-limit is for the tables that run published solvers, {known}; none was named"
         )
     return {**sheets, **placed}
 

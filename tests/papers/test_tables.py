@@ -414,6 +414,15 @@ class TestCommand:
         places = [result.output.index(words) for words in ("t = 2", "t = 4", "t = 6", "fitness/figure1")]
         assert places == sorted(places)
 
+    def test_a_time_limit_lets_published_solvers_run_at_every_size(self) -> None:
+        result = run("crosscheck", "fitness/table10", "--quick", "--time-limit", "0.01")
+        assert result.exit_code == 0
+        assert result.output.count("SM-II run here, as coded, B = I") == 3
+        assert result.output.count("CAPPED") == 4, "three runs and the legend"
+        refused = run("crosscheck", "fitness/figure1", "--time-limit", "1")
+        assert "fitness/table2, fitness/table3" in str(refused.exception)
+        assert "time_limit must be positive" in str(run("crosscheck", "--time-limit", "0").exception)
+
     @pytest.mark.parametrize(
         ("outcomes", "status"),
         [

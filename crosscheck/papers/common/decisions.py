@@ -107,6 +107,12 @@ class AccuracyHalf:
         """Whether the rows may be the paper's."""
         return self.real and not self.own
 
+    def apart(self, row: str) -> tuple[float, float]:
+        """By how many points plain sums without a margin differ from the printed share and accuracy."""
+        first, _, accuracy = map(float, self.table.printed(row))
+        found = self.rows[row][SUMMED]
+        return abs(found.first - first), abs(found.accuracy[0.0] - accuracy)
+
     def fits(self, row: str) -> bool:
         """Whether plain sums without a margin give what is printed: the right choices to the digit, accuracy nearly.
 

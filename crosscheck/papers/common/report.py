@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -147,9 +148,9 @@ LEGEND = (
 
 def _show_halves(out: Console, title: str, rows: Iterator[AccuracyHalf]) -> None:
     print_lines(out, title, LEGEND, "")
-    synthetic = False
+    found: list[AccuracyHalf] = []
     for half in rows:
-        synthetic = synthetic or not (half.real or half.own)
+        found.append(half)
         headings = [half.table.varied, *([] if half.own else ["printed: 1st, right"])]
         for name in (SUMMED, ESTIMATED):
             headings += [f"{name}: 1st", "right", f"right, {SURE:g}σ"]
@@ -161,10 +162,26 @@ def _show_halves(out: Console, title: str, rows: Iterator[AccuracyHalf]) -> None
             f"  {budget}all blocks released in {half.seconds:.2g} s; "
             f"common mechanism certified to {half.gap:.0e}{uncertified_mark(half.certified)}"
         )
-    if synthetic:
-        out.print(
-            "Synthetic blocks only look like the paper's, so there is no verdict; --data FILE takes real ones."
+    own = any(half.own for half in found)
+    if found and not own:
+        print_lines(out, _summary(found))
+    if not (own or all(half.real for half in found)):
+        print_lines(
+            out,
+            "Synthetic blocks only look like the paper's, so there is no verdict; --data FILE takes real ones.",
         )
+
+
+def _summary(found: Sequence[AccuracyHalf]) -> str:
+    """Return how far from the printed numbers all rows are, and what the margin costs."""
+    apart = [half.apart(row) for half in found for row in half.table.rows]
+    accuracies = [row[SUMMED].accuracy for half in found for row in half.rows.values()]
+    losses = sorted(accuracy[PLAIN] - accuracy[SURE] for accuracy in accuracies)
+    return (
+        f"{SUMMED.capitalize()}: within {max(share for share, _ in apart):.2f} points of the {len(apart)} printed "
+        f"shares, and {max(right for _, right in apart):.2f} of the accuracies. The margin costs {losses[0]:.2f} to "
+        f"{losses[-1]:.2f} points of accuracy, {median(losses):.2f} in the median."
+    )
 
 
 def _accuracies(half: AccuracyHalf, row: str) -> list[str]:
@@ -223,6 +240,8 @@ def _show_thresholds(out: Console, title: str, rows: Iterator[thresholds.Thresho
         *("too fine", f"too fine, {SURE:g}σ", *([] if own else ["printed: chain, thresholds"])),
     )
     out.print(table(f"{title}: Figure 1, percent of right choices", headings, drawn))
+    if found and not own:
+        _print_differences(out, found)
     seconds = max((row.seconds for row in found), default=0.0)
     shares = ", ".join(f"{share:g}" for share in sorted({row.setting.gamma for row in found}))
     print_lines(
@@ -230,6 +249,20 @@ def _show_thresholds(out: Console, title: str, rows: Iterator[thresholds.Thresho
         f"All blocks released along the chain in at most {seconds:.2g} s. The thresholds see exact counts (but for "
         f"'noisy counts', which cost γ = {shares} of ρ), and are judged on the blocks that they were tuned on; no "
         "thresholds do better there than the best ones.",
+    )
+
+
+def _print_differences(out: Console, found: Sequence[thresholds.ThresholdRow]) -> None:
+    """Print how far the chain is from what is printed of it, and the thresholds from the best ones."""
+    printed = max(abs(row.chain[PLAIN] - float(row.printed.accuracy)) for row in found if row.printed)
+    tuned, noisy = (
+        max(abs(row.best - other) for row, other in pairs)
+        for pairs in ([(row, row.tuned) for row in found], [(row, row.noisy) for row in found])
+    )
+    print_lines(
+        out,
+        f"The chain is within {printed:.2f} points of the printed accuracy at every ρ; the best thresholds are within "
+        f"{tuned:.2f} of the tuned ones, and for noisy counts within {noisy:.2f} of those for exact ones.",
     )
 
 

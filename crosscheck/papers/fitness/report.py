@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import partial
@@ -46,15 +47,17 @@ RACE_SECONDS, QUICK_RACE_SECONDS = 30.0, 2.0
 """Limit of each run of Table 3; the paper let gradient descent run for minutes."""
 
 RUNS, QUICK_RUNS = (256, 120.0), (64, 20.0)
-"""Cells up to which SM-II is run for the ratio tables, and the seconds it gets, and both in a quick run."""
+"""Cells up to which SM-II is run for the ratio tables, and the seconds it gets, and both in a quick run; a time limit
+that is asked for holds for all sizes."""
 
 DIGITS = 9
 """Significant digits of an interval's ends; they are rounded outwards, so what is printed is still proven."""
 
 
-def _privacy_costs(quick: bool) -> list[Callable[[], OptimumRow]]:
+def _privacy_costs(quick: bool, limit: float | None = None) -> list[Callable[[], OptimumRow]]:
     cases = [case for case in TABLE_2 if not quick or case.problem().workload.shape[1] <= QUICK_CELLS]
-    return [partial(rows.solve_case, case, (QUICK_RUNS if quick else RUNS)[1]) for case in cases]
+    seconds = limit or (QUICK_RUNS if quick else RUNS)[1]
+    return [partial(rows.solve_case, case, seconds) for case in cases]
 
 
 def _show_privacy_costs(out: Console, title: str, found: Iterator[OptimumRow]) -> None:
@@ -125,9 +128,9 @@ def _rounded_text(value: float, rounding: str) -> str:
     return str(Context(prec=DIGITS, rounding=rounding).create_decimal(Decimal(value)))
 
 
-def _race(quick: bool) -> list[Callable[[], RaceRow]]:
-    limit = QUICK_RACE_SECONDS if quick else RACE_SECONDS
-    return [partial(rows.race, size, limit) for size in CONVERGENCE]
+def _race(quick: bool, limit: float | None = None) -> list[Callable[[], RaceRow]]:
+    seconds = limit or (QUICK_RACE_SECONDS if quick else RACE_SECONDS)
+    return [partial(rows.race, size, seconds) for size in CONVERGENCE]
 
 
 def _show_race(out: Console, title: str, found: Iterator[RaceRow]) -> None:
@@ -146,9 +149,10 @@ def _show_race(out: Console, title: str, found: Iterator[RaceRow]) -> None:
     out.print(table(f"{title}: seconds, and the gap proven", headings, drawn, words=()))
 
 
-def _ratios(table: RatioTable, quick: bool) -> list[Callable[[], RatioRow]]:
+def _ratios(table: RatioTable, quick: bool, limit: float | None = None) -> list[Callable[[], RatioRow]]:
     chosen = [row for row in table.rows if not quick or row <= QUICK_ROWS.get(table.number, row)]
     seeds, runs = (QUICK_SEEDS, QUICK_RUNS) if quick else (None, RUNS)
+    runs = runs if limit is None else (math.inf, limit)
     return [partial(rows.solve_row, table, row, seeds, runs) for row in chosen]
 
 
@@ -188,10 +192,12 @@ def _point(figure: Figure, row: FigurePoint) -> tuple[str, ...]:
 
 
 SHEETS = {
-    "table2": Sheet(f"{FFU}, Table 2", _privacy_costs, _show_privacy_costs),
-    "table3": Sheet(f"{FFU}, Table 3", _race, _show_race),
+    "table2": Sheet(f"{FFU}, Table 2", _privacy_costs, _show_privacy_costs, timed=True),
+    "table3": Sheet(f"{FFU}, Table 3", _race, _show_race, timed=True),
     **{
-        f"table{each.number}": Sheet(each.source, partial(_ratios, each), partial(_show_ratios, each.subject))
+        f"table{each.number}": Sheet(
+            each.source, partial(_ratios, each), partial(_show_ratios, each.subject), timed=True
+        )
         for each in RATIO_TABLES
     },
     "figure1": Sheet(f"{FFU}, Figure 1", _curves, _show_curves, figures.draw_curves),

@@ -208,7 +208,7 @@ def evidence(reading: SolvedRatios, printed: dict[str, str]) -> list[Evidence]:
 
 
 def solve_row(
-    table: RatioTable, row: int, seeds: int | None = None, runs: tuple[int, float] = (0, 0.0)
+    table: RatioTable, row: int, seeds: int | None = None, runs: tuple[float, float] = (0, 0.0)
 ) -> RatioRow:
     """Solve a row of a ratio table on every reading of it, and on `seeds` random instances (by default `SEEDS`).
 
@@ -240,7 +240,7 @@ def solve_row(
 
 
 def _published_runs(
-    number: int, readings: Sequence[FitnessInstance], most: int, limit: float
+    number: int, readings: Sequence[FitnessInstance], most: float, limit: float
 ) -> Iterator[PublishedRun | None]:
     """Yield SM-II's run on each reading, as its published code has it, in the basis that the text states."""
     for workload, targets in (reading.build() for reading in readings):
