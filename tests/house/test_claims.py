@@ -36,6 +36,8 @@ PLACES = re.compile(
 )
 """Numbers that name a place, or a version."""
 
+PARAMETERS = re.compile(r"(?<=\w) = [\d.,]+")  # numbers that a sentence gives to a letter
+
 MEASURES = re.compile(
     r"\d[\d.,]*(?:\s+to\s+[\d.,]+)?\s+(?:s|ms|min|MiB|GiB|MB|processor-seconds|seconds|minutes)\b"
 )
@@ -63,7 +65,9 @@ class Section:
         """Return the decimal numbers that it states, but for names of places and for measures."""
         text = "\n".join(_without_measures(self.lines))
         text = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", text)
-        return DECIMAL.findall(MEASURES.sub(" ", PLACES.sub(" ", text)))
+        for named in (PLACES, MEASURES, PARAMETERS):
+            text = named.sub(" ", text)
+        return DECIMAL.findall(text)
 
 
 def sections(page: Path) -> list[Section]:
