@@ -397,6 +397,11 @@ class TestRelativeErrors:
         assert counts.shape == (eigen_instances.CELLS,)
         assert (counts[0], counts[-1], counts.sum()) == (1, 2, 3)
 
+    def test_a_record_counts_as_many_as_its_weight(self, tmp_path: Path) -> None:
+        records: list[tuple[object, ...]] = [(0, 0, 0, 0, "2.5"), (0, 0, 0, 0, 4), (74, 8, 15, 1, 0.5)]
+        counts = relative.histogram(table(tmp_path / "t.csv", records, (*relative.FIELDS, "weight")))
+        assert (counts[0], counts[-1], counts.sum()) == (6.5, 0.5, 7)
+
     @pytest.mark.parametrize(
         ("records", "columns", "words"),
         [
@@ -405,6 +410,13 @@ class TestRelativeErrors:
             ([(1, 0)], (), "education-num must be a code"),
             ([], (), "at least one record"),
             ([(1, 2)], ("age", "workclass"), "lacks 'education-num'"),
+            (
+                [(1, 2, 3, 0, "-1")],
+                (*relative.FIELDS, "weight"),
+                "weight must be a number from 0, got '-1' in line 2",
+            ),
+            ([(1, 2, 3, 0, "inf")], (*relative.FIELDS, "weight"), "weight must be"),
+            ([(1, 2, 3, 0)], (*relative.FIELDS, "weight"), "weight must be"),
         ],
     )
     def test_a_table_of_something_else_is_refused(

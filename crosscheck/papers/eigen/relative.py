@@ -21,7 +21,7 @@ from dualmech.crosscheck.papers.eigen.instances import FOUR, SEED, EigenInstance
 from dualmech.crosscheck.papers.eigen.printed import DATACUBE, FOURIER, HIERARCHICAL, WAVELET
 from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.errors import InvalidInputError
-from dualmech.files.csv import check_separator
+from dualmech.files.csv import check_separator, number
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import strategies
 from dualmech.validate import Array
@@ -29,6 +29,8 @@ from dualmech.workloads.base import Workload
 
 FIELDS = {"age": 75, "workclass": 9, "education-num": 16, "income>50K": 2}
 """Fields of the Adult table that are counted, and the number of their codes, which start at 0."""
+
+WEIGHT = "weight"  # the field that says for how many people a record stands, if there is one
 
 SANITY = 0.001  # least answer that an error is taken relative to, as a share of all records
 RANGES = 2048  # number of random ranges
@@ -55,8 +57,9 @@ class RelativeRow:
 def histogram(path: str) -> Array:
     """Count the records of a table of codes in the cells of `FOUR`: each field is cut into bins of equal width.
 
-    Raises `InvalidInputError` for a file without records, a field that is missing, or a code out of range; line and
-    field are named.
+    Where there is a field `WEIGHT`, a record counts as many as it says, as the paper aggregates the Adult table.
+    Raises `InvalidInputError` for a file without records, a field that is missing, a code or weight out of
+    range; line and field are named.
     """
     counts = np.zeros(FOUR)
     with open(path, newline="", encoding="utf-8") as handle:
@@ -72,7 +75,7 @@ def histogram(path: str) -> Array:
                 _code(record[name], name, reader.line_num) * bins // codes
                 for (name, codes), bins in zip(FIELDS.items(), FOUR, strict=True)
             )
-            counts[tuple(cell)] += 1
+            counts[tuple(cell)] += _weight(record[WEIGHT], reader.line_num) if WEIGHT in record else 1.0
     if not counts.any():
         raise InvalidInputError(f"data must have at least one record, {path} has none")
     return counts.ravel()
@@ -84,6 +87,13 @@ def _code(text: str | None, name: str, line: int) -> int:
             f"data: {name} must be a code from 0 to {FIELDS[name] - 1}, got {text!r} in line {line}"
         )
     return int(text)
+
+
+def _weight(text: str | None, line: int) -> float:
+    weight = number(text or "")
+    if weight is None or not 0 <= weight < np.inf:
+        raise InvalidInputError(f"data: {WEIGHT} must be a number from 0, got {text!r} in line {line}")
+    return weight
 
 
 def rows(counts: Array) -> list[Callable[[], RelativeRow]]:
