@@ -3,6 +3,7 @@
 #   make crosscheck   print the fitness-for-use paper's Table 2 beside certified values
 #   make test         run the test suite           (DIST=wheel tests an installed wheel, doctests included)
 #   make test-lowest  run it on the lowest versions that pyproject.toml allows, in .venv-lowest
+#   make docs         run every example and command of the pages, and hold their numbers against what is printed
 #   make lint         ruff and mypy
 #   make bench        measure the solvers, gaps first
 #   make dev          a strict editable install, which editors and doctests understand
@@ -17,7 +18,7 @@ clean_build := rm -rf build dist *.egg-info
 lowest := import tomllib; required = tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]; \
 	print(*(each.replace(">=", "==") for each in required), sep="\n")
 
-.PHONY: install test test-lowest test-slow crosscheck bench lint format dev clean
+.PHONY: install test test-lowest test-slow docs crosscheck bench lint format dev clean
 
 $(bin)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dualmech needs Python 3.11 or newer, set PYTHON=")'
@@ -51,6 +52,9 @@ test-lowest: $(bin)/python
 
 test-slow: install
 	$(bin)/python -m pytest -m slow $(ARGS)
+
+docs: install
+	$(bin)/python -m pytest -m "slow or not slow" tests/house/test_docs.py tests/house/test_claims.py $(ARGS)
 
 crosscheck: install
 	$(bin)/dualmech crosscheck $(ARGS)

@@ -30,7 +30,7 @@ NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?(?!\w|\.\d)")
 DECIMAL = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*\.\d+(?!\w|\.\d)")
 
 PLACES = re.compile(
-    r"\b(?:sections?|examples?|theorems?|lemmas?|corollary|definitions?|remarks?|version|Python|Acc|NumPy|SciPy)"
+    r"\b(?:sections?|examples?|theorems?|lemmas?|corollary|definitions?|remarks?|version|Python|Acc|NumPy|SciPy|arXiv)"
     r"\s+\d+(?:\.\d+)+(?:(?:,| and| to)\s+\d+(?:\.\d+)+)*",
     re.IGNORECASE,
 )
@@ -94,14 +94,14 @@ def numbers_in(text: str) -> set[float]:
 
 
 def missing(claimed: Sequence[str], printed: set[float]) -> list[str]:
-    """Return the numbers that are a rounding of no printed one, percentages being printed as such or as parts."""
+    """Return the numbers that are a rounding of no printed one, be it printed in percent, as a part or as a factor."""
     return [text for text in claimed if not any(_rounds(text, number) for number in printed)]
 
 
 def _rounds(text: str, number: float) -> bool:
     half = 0.5000001 * 10.0 ** -len(text.partition(".")[2])
     stated = float(text.replace(",", ""))
-    return abs(number - stated) <= half or abs(100 * number - stated) <= half
+    return any(abs(value - stated) <= half for value in (number, 100 * number, 100 * (number - 1)))
 
 
 def _without_measures(lines: Sequence[str]) -> Iterator[str]:

@@ -147,3 +147,13 @@ class TestJudge:
 
 def domain() -> dm.Domain:
     return dm.Domain([(f"a{axis}", 10) for axis in range(40)])
+
+
+@pytest.mark.slow
+def test_blocks_close_the_interval_of_the_split() -> None:
+    """Prefixes of ages beside 59 attributes, as docs/scale.md has them."""
+    people = dm.Domain({"age": 64} | {f"a{axis}": 10 for axis in range(59)})
+    asked = dm.workloads.query_tables(people, {"age": dm.workloads.prefix(64)}, ways=(1, 2))
+    answer = fast.solve(dm.FitnessForUse(asked, geometry="blocks"), tol=1e-7)
+    assert answer.gap <= 1e-7 and 1364.18 <= answer.lower_bound <= answer.objective <= 1364.1803
+    assert (len(answer.primal.levels), len(answer.primal.covariances)) == (1711, 60)
