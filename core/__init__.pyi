@@ -74,6 +74,9 @@ from .problems.weighting import QueryWeighting as QueryWeighting
 from .problems.weighting import WeightingDual as WeightingDual
 from .progress import Progress as Progress
 from .progress import Status as Status
+from .proofs.prove import Proof as Proof
+from .proofs.prove import prove as prove
+from .proofs.prove import verify as verify
 from .solution import Solution as Solution
 from .storage.store import load as load
 from .storage.store import save as save

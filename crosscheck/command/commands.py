@@ -67,28 +67,43 @@ def solve(
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Write the solution to this .npz file.")
     ] = None,
+    prove: Annotated[
+        str | None,
+        typer.Option(
+            help="Write a proof in whole numbers to this .json file; of fitness and variance, on a matrix. See verify."
+        ),
+    ] = None,
 ) -> None:
     """Find the best noise for a workload and prove how good it is."""
-    request = _request(context)
+    request = request_of(context)
     request.refuse_foreign(refine=refine)
     if backend is not None and layer is Layer.FAST:
         raise UsageError("--backend belongs to --layer reference; the fast layer has none")
     if method is not None and (refine or layer is not Layer.FAST):
         raise UsageError("--method belongs to --layer fast without --refine")
-    if output is not None:
-        dm.files.check_writable(output, ".npz")
+    for path, suffix in ((output, ".npz"), (prove, ".json")):
+        if path is not None:
+            dm.files.check_writable(path, suffix)
     with warnings.catch_warnings(), passing("stating the problem") as line:
         warnings.simplefilter("ignore", UncertifiedWarning)
-        on_matrix = refine or method in dm.fast.MATRIX_METHODS
+        on_matrix = refine or prove is not None or method in dm.fast.MATRIX_METHODS
         posed = request.state("dense" if on_matrix and request.geometry == "auto" else None)
+        if prove is not None:
+            posed.in_numbers()  # refuses what has no such proof, before any work
         answer, stages = (_refine if refine else partial(_solve, method))(posed, layer, backend, tol, line)
         if output is not None:
             line.say("writing")
             answer.save(output)
+        if prove is not None:
+            line.say("proving")
+            proof = dm.prove(answer)
+            proof.save(prove)
         from dualmech.crosscheck.command import report
     out = report.console()
     report.solution_report(out, answer, request.terms)
     report.stage_lines(out, answer, stages)
+    if prove is not None:
+        report.proof_line(out, proof)
     _leave(*((each.certificate, each.tol) for each in (answer, *stages)))
 
 
@@ -136,7 +151,7 @@ def judge(
     from dualmech.crosscheck import judging
     from dualmech.crosscheck.command import inputs, report
 
-    request = _request(context)
+    request = request_of(context)
     if problem != "fitness" and (rho is not None or epsilon is not None):
         raise UsageError(
             f"--rho and --epsilon belong to solve; judge takes an answer to --problem {problem} at "
@@ -183,7 +198,7 @@ def explain(
         from dualmech.crosscheck.command import explanation, inputs, report
 
         answer = inputs.read_solution(workload)
-        posed = _request(context).state() if answer is None else answer.problem
+        posed = request_of(context).state() if answer is None else answer.problem
     if answer is None:
         answer = explanation.explain(report.console(), posed)
     else:
@@ -222,7 +237,7 @@ def simulate(
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _request(context: typer.Context) -> Request:
+def request_of(context: typer.Context) -> Request:
     """Return what a command's options pose, those of `Request` by the same name."""
     from dualmech.crosscheck.command.request import Request
 

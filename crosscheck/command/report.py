@@ -29,6 +29,8 @@ from dualmech.geometry.dense import Dense
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Status
+from dualmech.proofs import check
+from dualmech.proofs.prove import Proof
 from dualmech.solution import Solution, gap_words
 
 _SINGULAR = "the covariance is singular where neighbours differ"
@@ -92,6 +94,18 @@ def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> N
         f"Left for later queries at no further cost: up to {budget.max():.6g} "
         f"for {left} of {len(budget)} neighbours."
     )
+
+
+def proof_line(out: Console, proof: Proof) -> None:
+    """Print what a proof in whole numbers shows, and of a problem of targets how private its noise is."""
+    out.print(
+        f"Proven in whole numbers: {check.below(proof.lower)} <= optimum <= {check.above(proof.upper)}."
+    )
+    if proof.document["problem"]["family"] == "FitnessForUse":
+        least, enough = check.below(proof.lower / 2), check.above(proof.upper / 2)
+        out.print(
+            f"Gaussian noise of rho = {enough} (zCDP) meets the targets, and none of less than {least} does."
+        )
 
 
 def uncertified_line(certificate: Certificate, tol: float) -> str:

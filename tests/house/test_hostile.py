@@ -102,6 +102,8 @@ class World:
         (folder / "vector.csv").write_text("1\n2\n")
         (folder / "matrix.csv").write_text("1,2\n2,3\n")
         (folder / "named.csv").write_text("name,value\na,1\nb,2\n")
+        self.proof = dm.prove(self.solution)
+        self.proof.save(folder / "proof.json")
         self.good, self.own = self.by_name(), self.by_place()
 
     def objects(self) -> dict[str, Any]:
@@ -124,6 +126,7 @@ class World:
             "ProductMechanism": dm.ProductMechanism([self.cells, self.rows]),
             "ProductWorkload": dm.workloads.kron(self.prefix, self.prefix),
             "RefinementStage": dm.RefinementStage(self.problem, np.zeros((4, 0)), np.eye(4)),
+            "Proof": self.proof,
             "Relation": dm.neighbours.Relation(),
             "Samples": self.samples,
             "SignalToNoise": dm.decisions.SignalToNoise(self.rows, self.cells, self.common, 0.5, 2.0),
@@ -245,6 +248,9 @@ class World:
             "files.read_vector": {"path": self.folder / "vector.csv"},
             "files.read_workload": {"path": self.folder / "prefix.csv"},
             "files.write_workload": {"path": self.folder / "written.csv"},
+            "prove": {"answer": self.solution},
+            "verify": {"path": self.folder / "proof.json"},
+            "Proof": {"path": self.folder / "written.json"},
             "records.count": {"workload": self.tables},
             "reference.lower_bound": {"problem": dm.LocalStrategy(two, 1.0), "time_limit": 5.0},
             "reference.reconstruct": {"workload": two, "strategy": self.strategy},

@@ -196,26 +196,9 @@ def _accuracies(half: AccuracyHalf, row: str) -> list[str]:
 
 def _show_thresholds(out: Console, title: str, rows: Iterator[thresholds.ThresholdRow]) -> None:
     found = list(rows)
-    where = f"{found[0].number} blocks of {found[0].blocks}" if found else ""
-    judged, own = any(row.judged for row in found), any(row.printed is None for row in found)
+    own = any(row.printed is None for row in found)
     setting = "ρ, x, y" if own else "ρ"
-    drawn = (
-        (
-            row.name + uncertified_mark(row.certified),
-            *(f"{number:.2f}" for number in (*row.shares, row.chain[PLAIN], row.saved)),
-            *(
-                [", ".join((*row.printed.shares, row.printed.accuracy, row.printed.saved))]
-                if row.printed
-                else []
-            ),
-            *([yes_or_no(row.fits)] if judged else []),
-        )
-        for row in found
-    )
-    headings = (setting, *BUCKETS, "right", "PLB saved", *([] if own else ["printed"]))
-    meaning = "PLB saved: of the privacy loss budget, what the chain knows when it decides, in the mean over blocks."
-    headings += ("as printed",) if judged else ()
-    out.print(table(f"{title}: Table 7, percent; {where}", headings, drawn, notes=[meaning]))
+    _print_choices(out, title, found, setting)
     drawn = (
         (
             row.name,
@@ -250,6 +233,28 @@ def _show_thresholds(out: Console, title: str, rows: Iterator[thresholds.Thresho
         f"'noisy counts', which cost γ = {shares} of ρ), and are judged on the blocks that they were tuned on; no "
         "thresholds do better there than the best ones.",
     )
+
+
+def _print_choices(out: Console, title: str, found: Sequence[thresholds.ThresholdRow], setting: str) -> None:
+    """Print for how many blocks each histogram is right, beside Table 7 where its settings are used."""
+    judged, printed = any(row.judged for row in found), all(row.printed for row in found)
+    drawn = (
+        (
+            row.name + uncertified_mark(row.certified),
+            *(f"{number:.2f}" for number in (*row.shares, row.chain[PLAIN], row.saved)),
+            *(
+                [", ".join((*row.printed.shares, row.printed.accuracy, row.printed.saved))]
+                if row.printed
+                else []
+            ),
+            *([yes_or_no(row.fits)] if judged else []),
+        )
+        for row in found
+    )
+    where = f"{found[0].number} blocks of {found[0].blocks}" if found else ""
+    headings = [setting, *BUCKETS, "right", "PLB saved", *(["printed"] * printed), *(["as printed"] * judged)]
+    meaning = "PLB saved: of the privacy loss budget, what the chain knows when it decides, in the mean over blocks."
+    out.print(table(f"{title}: Table 7, percent; {where}", headings, drawn, notes=[meaning]))
 
 
 def _print_differences(out: Console, found: Sequence[thresholds.ThresholdRow]) -> None:

@@ -1,0 +1,335 @@
+"""Proof files: exact weak duality, optima that are known exactly, and files that were tampered with."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+import dualmech as dm
+from dualmech import fast, reference
+from dualmech.crosscheck.command.main import app
+from dualmech.proofs import check
+from dualmech.proofs.prove import _texts
+
+RNG = np.random.default_rng(0)
+
+WORKLOADS = {
+    "prefixes": dm.workloads.prefix(8).dense(),
+    "rank-deficient": RNG.standard_normal((8, 3)) @ RNG.standard_normal((3, 6)),
+    "tall": RNG.standard_normal((20, 3)),
+    "wide": RNG.standard_normal((3, 20)),
+    "one row": RNG.standard_normal((1, 6)),
+    "one column": RNG.standard_normal((5, 1)),
+    "rows twice": np.repeat(RNG.standard_normal((3, 4)), 2, axis=0),
+    "columns twice": np.repeat(RNG.standard_normal((3, 4)), 2, axis=1),
+    "large": 1e6 * RNG.standard_normal((5, 5)),
+    "small": 1e-6 * RNG.standard_normal((5, 5)),
+    "rows of all sizes": RNG.standard_normal((5, 5)) * np.logspace(-6, 6, 5)[:, None],
+    "columns of all sizes": RNG.standard_normal((5, 5)) * np.logspace(-6, 6, 5),
+    "nearly dependent": np.array([[1, 1], [1, 1 + 1e-9]]),
+    "zeros": np.pad(RNG.standard_normal((3, 3)), ((0, 1), (0, 2))),
+}
+
+whole = st.integers(-4, 4)
+
+
+def matrices(rows: int, columns: int) -> st.SearchStrategy[list[list[int]]]:
+    return st.lists(st.lists(whole, min_size=columns, max_size=columns), min_size=rows, max_size=rows)
+
+
+def document(
+    kind: str, workload: Any, numbers: Any, upper: Any, lower: Any, neighbours: Any = None
+) -> dict[str, Any]:
+    """Return a file of whole numbers as they are given."""
+    p, q, isometry = (np.asarray(each, dtype=float) for each in lower)
+    stated = {"kind": kind, "workload": _texts(np.asarray(workload, dtype=float)), "allowed": "0x1p0"}
+    stated |= {"numbers": _texts(np.asarray(numbers, dtype=float))}
+    stated |= {"neighbours": None if neighbours is None else _texts(np.asarray(neighbours, dtype=float))}
+    strategy, inverse = (_texts(np.asarray(each, dtype=float)) for each in upper)
+    return {
+        "schema": check.SCHEMA,
+        "problem": stated,
+        "upper": {"strategy": strategy, "inverse": inverse},
+        "lower": {"query_roots": _texts(p), "neighbour_roots": _texts(q), "isometry": _texts(isometry)},
+    }
+
+
+class TestWeakDuality:
+    @given(st.data(), st.sampled_from(["targets", "weights"]), st.booleans())
+    def test_whatever_a_file_holds_its_lower_bound_is_below_its_upper(
+        self, data: Any, kind: str, moved: bool
+    ) -> None:
+        """A strategy is a product of elementary matrices, so that its inverse is whole; all else is arbitrary."""
+        queries, cells, pairs = (data.draw(st.integers(1, 3)) for _ in range(3))
+        pairs = pairs if moved else cells
+        strategy, inverse = np.eye(cells), np.eye(cells)
+        for _ in range(data.draw(st.integers(0, 4))):
+            i, j, factor = (
+                data.draw(st.integers(0, cells - 1)),
+                data.draw(st.integers(0, cells - 1)),
+                data.draw(whole),
+            )
+            if i != j:
+                step = np.eye(cells)
+                step[i, j] = factor
+                strategy, inverse = step @ strategy, inverse @ (2 * np.eye(cells) - step)
+        workload = data.draw(matrices(queries, cells))
+        neighbours = data.draw(matrices(cells, pairs)) if moved else None
+        p = data.draw(st.lists(whole, min_size=queries, max_size=queries))
+        numbers = [each * each for each in p] if kind == "weights" else [1 + abs(each) for each in p]
+        q = data.draw(st.lists(whole, min_size=pairs, max_size=pairs))
+        isometry = data.draw(matrices(queries, pairs))
+        asked = any(p) or kind == "weights"
+        assume(asked and any(q) and any(map(any, isometry)))
+        lower, upper = check.shown(
+            document(kind, workload, numbers, (strategy, inverse), (p, q, isometry), neighbours)
+        )
+        assert 0 <= lower <= upper
+
+    def test_an_inverse_that_is_none_shows_nothing(self) -> None:
+        bad = document("targets", [[1]], [1], ([[1]], [[2]]), ([1], [1], [[1]]))
+        with pytest.raises(check.Refused, match=r"\|A Z - I\| must be below 1"):
+            check.shown(bad)
+
+    def test_an_inverse_that_is_off_costs_what_it_is_off_by(self) -> None:
+        off = document("targets", [[1]], [1], ([[1]], [[0.75]]), ([1], [1], [[1]]))
+        lower, upper = check.shown(off)
+        assert lower == 1 <= upper and float(upper) == pytest.approx(1, rel=1e-15)
+
+    def test_roots_above_the_weights_are_refused(self) -> None:
+        bad = document("weights", [[1]], [1], ([[1]], [[1]]), ([2], [1], [[1]]))
+        with pytest.raises(check.Refused, match="at most its weight"):
+            check.shown(bad)
+
+
+class TestProofs:
+    @pytest.mark.parametrize("name", WORKLOADS)
+    @pytest.mark.parametrize("family", [dm.FitnessForUse, dm.TotalVariance, dm.PrivacyFirst])
+    @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+    def test_the_interval_meets_the_judges_and_is_hardly_wider(self, name: str, family: Any) -> None:
+        workload = dm.Workload(WORKLOADS[name])
+        options = {"cost": 0.3} if family is dm.PrivacyFirst else {}
+        if family is not dm.TotalVariance:
+            options["targets"] = np.linspace(1, 10, len(workload))
+        answer = fast.solve(family(workload, **options), tol=1e-9)
+        proof = dm.prove(answer)
+        low, high = answer.certificate.interval
+        assert proof.lower <= high * (1 + 1e-12) and low * (1 - 1e-12) <= proof.upper
+        assert proof.width <= 1e-9 + 1e-9
+        assert proof.is_of(answer.problem)
+
+    @pytest.mark.parametrize("neighbours", ["replace", "add-remove:3", [[1, 0], [-1, 1], [0, 1e-6], [0, 0]]])
+    def test_other_neighbours(self, neighbours: Any) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(4), targets=1.0, neighbours=neighbours)
+        answer = fast.solve(problem, tol=1e-8)
+        proof = dm.prove(answer)
+        assert proof.width <= answer.gap + 1e-9
+        low, high = answer.certificate.interval
+        assert proof.lower <= high and low <= proof.upper
+
+    def test_optima_that_are_known_exactly(self) -> None:
+        known = {
+            Fraction(4, 3): dm.FitnessForUse(dm.workloads.prefix(2)),
+            Fraction(1): dm.FitnessForUse(dm.Workload([[1, 1, 1]])),
+            Fraction(16): dm.FitnessForUse(dm.Workload([[4, 1], [0, 0.5]]), targets=[1.0, 1.0]),
+            Fraction(3): dm.TotalVariance(dm.workloads.identity(3)),
+        }
+        for optimum, problem in known.items():
+            proof = dm.prove(fast.solve(problem, tol=1e-9))
+            assert proof.lower <= optimum <= proof.upper, problem
+
+    def test_any_solvers_answer_can_be_proven(self) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(6))
+        proofs = [dm.prove(reference.solve(problem)), dm.prove(fast.solve(problem, tol=1e-9))]
+        assert proofs[0].lower <= proofs[1].upper and proofs[1].lower <= proofs[0].upper
+
+    def test_an_answer_that_is_not_optimal_proves_a_wider_interval(self) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(16))
+        coarse, fine = (dm.prove(fast.solve(problem, tol=tol)) for tol in (1e-1, 1e-9))
+        assert coarse.lower <= fine.lower <= fine.upper <= coarse.upper
+        assert coarse.width > 1e-4 > fine.width
+
+    def test_what_has_no_such_proof_is_refused_by_name(self) -> None:
+        one = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
+        with pytest.raises(dm.InvalidInputError, match="of a CommonMechanism"):
+            dm.prove(fast.solve(dm.CommonMechanism([one, one])))
+        tables = dm.workloads.marginals([3, 3], ways=1)
+        with pytest.raises(dm.InvalidInputError, match="geometry='dense'"):
+            dm.prove(fast.solve(dm.FitnessForUse(tables)))
+        with pytest.raises(dm.InputTypeError, match="answer must be a Solution"):
+            dm.prove(3)  # type: ignore[arg-type]
+        large = fast.solve(dm.FitnessForUse(dm.workloads.identity(700), geometry="dense"))
+        with pytest.raises(dm.InvalidInputError, match="700 queries on 700 cells"):
+            dm.prove(large)
+
+    def test_noise_that_is_none_shows_nothing(self) -> None:
+        import dataclasses
+
+        answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(3)))
+        for noise in (np.zeros((3, 3)), np.full((3, 3), np.nan), -np.eye(3)):
+            with pytest.raises(dm.CertificateError, match="shows nothing"):
+                dm.prove(dataclasses.replace(answer, primal=noise))
+
+
+@pytest.fixture(scope="module")
+def proof() -> dm.Proof:
+    return dm.prove(fast.solve(dm.FitnessForUse(dm.workloads.prefix(4)), tol=1e-9))
+
+
+def _places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the place of every number of a document."""
+    if isinstance(node, dict | list):
+        items = node.items() if isinstance(node, dict) else enumerate(node)
+        return [place for key, each in items for place in _places(each, (*path, key))]
+    return [path] if isinstance(node, str) and "0x" in node else []
+
+
+def _with(node: Any, path: tuple[Any, ...], value: Any) -> Any:
+    changed = copy.deepcopy(node)
+    inner = changed
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return changed
+
+
+class TestFiles:
+    def test_a_file_says_what_it_was_made_of(self, proof: dm.Proof, tmp_path: Path) -> None:
+        path = tmp_path / "proof.json"
+        proof.save(path)
+        again = dm.verify(path)
+        assert (again.lower, again.upper, again.document) == (proof.lower, proof.upper, proof.document)
+        assert "Proof(1.75" in repr(again) and "width" in again._repr_html_()
+        assert not again.is_of(dm.FitnessForUse(dm.workloads.prefix(4), targets=2.0))
+        assert not again.is_of(dm.FitnessForUse(dm.workloads.prefix(5)))
+        assert not again.is_of(dm.TotalVariance(dm.workloads.prefix(4)))
+
+    def test_the_checker_needs_no_library(self, proof: dm.Proof, tmp_path: Path) -> None:
+        path, script = tmp_path / "proof.json", tmp_path / "check.py"
+        proof.save(path)
+        script.write_bytes(Path(check.__file__).read_bytes())
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(script), str(path)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0 and done.stdout.startswith("proven: 1.75"), done.stderr
+        path.write_text(path.read_text().replace('"upper":"0x', '"upper":"-0x'))
+        done = subprocess.run(
+            [sys.executable, "-I", str(script), str(path)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 3 and "the upper bound claimed" in done.stdout
+
+    def test_no_change_of_a_number_makes_a_wrong_claim_pass(self, proof: dm.Proof) -> None:
+        """Whatever passes is true still: its lower claim is below the upper claim of the file as it was."""
+        refused = 0
+        for place in _places(proof.document):
+            for value in ("0x1p0", "-0x3p-1", "0x0p0", "0x1p40"):
+                changed = _with(proof.document, place, value)
+                try:
+                    lower, upper = check.check(changed)
+                except check.Refused:
+                    refused += 1
+                    continue
+                assert lower <= upper
+                if place[0] != "problem":
+                    assert lower <= proof.upper and proof.lower <= upper
+        assert refused > 100
+
+    @pytest.mark.parametrize(
+        ("place", "value", "words"),
+        [
+            (("schema",), "dualmech.proof/9", "it is no"),
+            (("problem",), None, "it has no 'problem'"),
+            (("claim",), [], "it has no 'claim'"),
+            (("problem", "kind"), "costs", "kind must be"),
+            (("problem", "workload"), [], "workload must be rows"),
+            (("problem", "workload"), [["0x1p0"], []], "workload must be rows"),
+            (("problem", "workload"), [["0x1p0"]], "one of the numbers per query"),
+            (("problem", "numbers"), ["0x1p0", "0x0p0", "0x1p0", "0x1p0"], "must be positive"),
+            (("problem", "allowed"), "-0x1p0", "must be positive"),
+            (("problem", "neighbours"), [["0x1p0"]], "a row per cell"),
+            (("upper", "strategy"), [["0x1p0"]], "must be square"),
+            (("lower", "isometry"), [["0x1p0"]], "the shape of W U"),
+            (("lower", "query_roots"), ["0x1p0"], "a root per query"),
+            (("lower", "neighbour_roots"), ["0x0p0"] * 4, "must not all be 0"),
+            (("claim", "lower"), 1.75, "is no number"),
+            (("claim", "lower"), "1.75", "is no number"),
+            (("claim", "lower"), "0x1p99999", "is no number"),
+            (("claim", "lower"), "0x" + "1" * 1001 + "p0", "is no number"),
+            (("claim", "lower"), "nan", "is no number"),
+            (("claim", "lower"), "0x1p1", "the lower bound claimed, 2, is above what is shown, 1.7"),
+            (("claim", "upper"), "0x1p0", "the upper bound claimed, 1, is below what is shown, 1.7"),
+        ],
+    )
+    def test_what_is_no_proof_is_refused_with_the_reason(
+        self, proof: dm.Proof, place: tuple[str, ...], value: Any, words: str, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "proof.json"
+        path.write_text(json.dumps(_with(proof.document, place, value)))
+        with pytest.raises(dm.CertificateError, match=words):
+            dm.verify(path)
+
+    @pytest.mark.parametrize("text", ["", "[", "3", "null", "[" * 100_000, '{"schema": NaN}', "\x00"])
+    def test_what_is_no_json_is_refused(self, text: str, tmp_path: Path) -> None:
+        path = tmp_path / "proof.json"
+        path.write_text(text)
+        with pytest.raises(dm.CertificateError):
+            dm.verify(path)
+
+    def test_files_that_cannot_be_read_or_written(self, proof: dm.Proof, tmp_path: Path) -> None:
+        with pytest.raises(dm.FileFormatError):
+            dm.verify(tmp_path / "none.json")
+        with pytest.raises(dm.FileFormatError):
+            proof.save(tmp_path / "nowhere" / "proof.json")
+        (tmp_path / "latin.json").write_bytes(b"\xff\xfe\x00")
+        with pytest.raises(dm.CertificateError):
+            dm.verify(tmp_path / "latin.json")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+class TestCommand:
+    def test_solve_writes_a_proof_that_verify_checks(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "proof.json")
+        solved = run("solve", "prefix:6", "--prove", path)
+        assert solved.exit_code == 0 and "Proven in whole numbers: " in solved.output
+        for words in ([], ["prefix:6"], ["prefix:6", "--targets", "1"]):
+            verified = run("verify", path, *words)
+            assert verified.exit_code == 0 and "and none of less than" in verified.output
+        other = run("verify", path, "prefix:6", "--targets", "2")
+        assert other.exit_code == 3 and "of another problem" in other.output
+
+    def test_tampering_is_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "proof.json"
+        assert run("solve", "prefix:4", "--rho", "0.5", "--prove", str(path)).exit_code == 0
+        written = json.loads(path.read_text())
+        path.write_text(json.dumps(_with(written, ("claim", "lower"), written["claim"]["upper"])))
+        refused = run("verify", str(path))
+        assert refused.exit_code == 3 and "the lower bound claimed" in refused.output
+
+    def test_tables_are_proven_on_their_matrix(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "proof.json")
+        solved = run("solve", "marginals:2x3:1,2", "--problem", "variance", "--prove", path)
+        assert solved.exit_code == 0
+        assert run("verify", path, "marginals:2x3:1,2", "--problem", "variance").exit_code == 0
+
+    def test_what_cannot_be_proven_is_refused_before_any_work(self, tmp_path: Path) -> None:
+        path = tmp_path / "proof.json"
+        refused = run("solve", "prefix:4", "--problem", "softmax", "--t1", "5", "--prove", str(path))
+        assert "of a SoftmaxFitness" in str(refused.exception) and not path.exists()
+        wrong = run("solve", "prefix:4", "--prove", str(tmp_path / "proof.npz"))
+        assert ".json" in str(wrong.exception)
+        alone = run("verify", str(path), "--targets", "2")
+        assert "need a WORKLOAD" in str(alone.exception)
