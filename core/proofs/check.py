@@ -80,7 +80,11 @@ def shown(proof: Any) -> tuple[Fraction, Fraction]:
     _expect(isinstance(proof, dict) and proof.get("schema") == SCHEMA, f"it is no {SCHEMA!r} file")
     problem = _part(proof, "problem")
     workload, neighbours = _matrix(problem, "workload"), _matrix(problem, "neighbours", optional=True)
-    kind, numbers, allowed = problem.get("kind"), _vector(problem, "numbers"), _number(problem.get("allowed"))
+    kind, numbers, allowed = (
+        str(problem.get("kind")),
+        _vector(problem, "numbers"),
+        _number(problem.get("allowed")),
+    )
     _expect(kind in ("targets", "weights"), "kind must be 'targets' or 'weights'")
     _expect(len(numbers) == len(workload.rows), "there must be one of the numbers per query")
     positive = min(numbers) > 0 if kind == "targets" else min(numbers) >= 0
@@ -191,9 +195,11 @@ def _matrix(given: dict[str, Any], name: str, optional: bool = False) -> Any:
     rows = given.get(name)
     if optional and rows is None:
         return None
-    listed = isinstance(rows, list) and rows and all(isinstance(row, list) and row for row in rows)
-    _expect(listed and len({len(row) for row in rows}) == 1, f"{name} must be rows of equally many numbers")
-    parsed = [[_parsed(text) for text in row] for row in rows]  # type: ignore[union-attr]
+    words = f"{name} must be rows of equally many numbers"
+    if not (isinstance(rows, list) and rows and all(isinstance(row, list) and row for row in rows)):
+        raise Refused(words)
+    _expect(len({len(row) for row in rows}) == 1, words)
+    parsed = [[_parsed(text) for text in row] for row in rows]
     least = min((exponent for row in parsed for whole, exponent in row if whole), default=0)
     return Matrix(
         [[whole << (exponent - least) if whole else 0 for whole, exponent in row] for row in parsed], least

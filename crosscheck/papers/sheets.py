@@ -40,7 +40,7 @@ class Computed(Protocol):
         """The widest certified gap."""
 
 
-Tasks = Callable[[bool], Sequence[Callable[[], Any]]]
+Tasks = Callable[..., Sequence[Callable[[], Any]]]
 """Takes whether to be quick; returns what to compute, a row each, none depending on another. Those of a `timed` sheet
 take `limit` as well, the seconds that each run of a solver that proves nothing of its own gets."""
 

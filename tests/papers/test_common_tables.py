@@ -324,7 +324,7 @@ class TestDecisions:
         first = found.rows["2"][SUMMED].first
         accuracy = found.rows["2"][SUMMED].accuracy[0.0]
         rows = {"2": (f"{first:.2f}", "", f"{accuracy:.2f}"), "1": ("0.00", "", "50.00")}
-        table = dataclasses.replace(found.table, rows=rows)
+        table = dataclasses.replace(ACCURACY[0], rows=rows)
         found = dataclasses.replace(found, table=table, real=True)
         assert found.fits("2")
         assert not found.fits("1")
@@ -442,7 +442,7 @@ class TestThresholds:
             first, second, *others = row.shares
             assert row.saved == pytest.approx(first / 46 + second / 4 + sum(others), rel=1e-6)
             shares = tuple(f"{share:.2f}" for share in row.shares)
-            printed = dataclasses.replace(row.printed, shares=shares, accuracy=f"{row.chain[0.0]:.2f}")
+            printed = dataclasses.replace(TABLE_7[rho], shares=shares, accuracy=f"{row.chain[0.0]:.2f}")
             assert not row.fits and dataclasses.replace(row, printed=printed).fits
             assert dataclasses.replace(row, certified=False).outcome is Agreement.WIDE
 

@@ -119,7 +119,7 @@ class TestProofs:
     @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
     def test_the_interval_meets_the_judges_and_is_hardly_wider(self, name: str, family: Any) -> None:
         workload = dm.Workload(WORKLOADS[name])
-        options = {"cost": 0.3} if family is dm.PrivacyFirst else {}
+        options: dict[str, Any] = {"cost": 0.3} if family is dm.PrivacyFirst else {}
         if family is not dm.TotalVariance:
             options["targets"] = np.linspace(1, 10, len(workload))
         answer = fast.solve(family(workload, **options), tol=1e-9)
@@ -139,7 +139,7 @@ class TestProofs:
         assert proof.lower <= high and low <= proof.upper
 
     def test_optima_that_are_known_exactly(self) -> None:
-        known = {
+        known: dict[Fraction, Any] = {
             Fraction(4, 3): dm.FitnessForUse(dm.workloads.prefix(2)),
             Fraction(1): dm.FitnessForUse(dm.Workload([[1, 1, 1]])),
             Fraction(16): dm.FitnessForUse(dm.Workload([[4, 1], [0, 0.5]]), targets=[1.0, 1.0]),

@@ -151,8 +151,8 @@ def _show_race(out: Console, title: str, found: Iterator[RaceRow]) -> None:
 
 def _ratios(table: RatioTable, quick: bool, limit: float | None = None) -> list[Callable[[], RatioRow]]:
     chosen = [row for row in table.rows if not quick or row <= QUICK_ROWS.get(table.number, row)]
-    seeds, runs = (QUICK_SEEDS, QUICK_RUNS) if quick else (None, RUNS)
-    runs = runs if limit is None else (math.inf, limit)
+    seeds, (cells, seconds) = (QUICK_SEEDS, QUICK_RUNS) if quick else (None, RUNS)
+    runs = (cells, seconds) if limit is None else (math.inf, limit)
     return [partial(rows.solve_row, table, row, seeds, runs) for row in chosen]
 
 
