@@ -463,7 +463,7 @@ class TestRelativeErrors:
 
     def test_permuted_ranges_are_those_of_permuted_cells(self) -> None:
         counts = np.random.default_rng(4).integers(0, 50, 16).astype(float)
-        row = relative_alternatives.permuted_ranges(counts)
+        row = relative_alternatives.line_ranges(counts, permuted=True)
         order = np.random.default_rng(instances.SEED).permutation(16)
         matrix = np.zeros((136, 16))
         matrix[:, order] = dm.workloads.all_range(16).dense()

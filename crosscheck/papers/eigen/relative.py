@@ -17,7 +17,7 @@ import numpy as np
 from dualmech import fast, workloads
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.experiments import DESIGN_TOLERANCE, OPTIMUM_TOLERANCE
-from dualmech.crosscheck.papers.eigen.instances import FOUR, SEED, EigenInstance, shape_text
+from dualmech.crosscheck.papers.eigen.instances import FOUR, SEED, EigenInstance, marginals, shape_text
 from dualmech.crosscheck.papers.eigen.printed import DATACUBE, FOURIER, HIERARCHICAL, WAVELET
 from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.errors import InvalidInputError
@@ -97,7 +97,7 @@ def _weight(text: str | None, line: int) -> float:
 
 
 def rows(counts: Array) -> list[Callable[[], RelativeRow]]:
-    """Return what to compute on the counts of all cells: two-way marginals and random ranges."""
+    """Return what to compute on the counts of all cells: two-way and random marginals, and random ranges."""
     tables = workloads.marginals(FOUR, ways=2)
     ranges = partial(workloads.random_range, FOUR, RANGES, SEED)
     sets = tuple(tuple(group.split(" x ")) for group in dict.fromkeys(tables.groups))
@@ -112,7 +112,8 @@ def rows(counts: Array) -> list[Callable[[], RelativeRow]]:
         ),
         EigenInstance(f"{RANGES} random ranges, {shape}", FOUR, ranges, (WAVELET, HIERARCHICAL)),
     )
-    return [partial(solve, instance, counts) for instance in instances]
+    drawn = next(each for each in marginals(quick=False) if each.shape == FOUR and "random" in each.label)
+    return [partial(solve, instance, counts) for instance in (*instances, drawn)]
 
 
 def solve(instance: EigenInstance, counts: Array) -> RelativeRow:

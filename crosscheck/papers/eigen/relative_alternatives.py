@@ -40,7 +40,7 @@ ORDERED, EVERY = (WAVELET, HIERARCHICAL), (WAVELET, HIERARCHICAL, FOURIER, DATAC
 
 
 def rows(counts: Array) -> list[Callable[[], RelativeRow]]:
-    """Return what to compute on the counts of all cells: the five workloads, in the paper's order."""
+    """Return what to compute on the counts of all cells: all ranges, and the five workloads in the paper's order."""
     names = tuple(f"a{axis}" for axis in range(len(FOUR)))
     pairs = tuple((one, other) for place, one in enumerate(names) for other in names[place + 1 :])
     shape = shape_text(FOUR)
@@ -51,7 +51,8 @@ def rows(counts: Array) -> list[Callable[[], RelativeRow]]:
         ("Predicate", f"{PREDICATES} random predicates", _predicates, (*ORDERED, FOURIER), ()),
     )
     return [
-        partial(permuted_ranges, counts),
+        partial(line_ranges, counts),
+        partial(line_ranges, counts, permuted=True),
         *(
             partial(
                 solve, EigenInstance(f"{label}, {shape}", FOUR, build, rivals, sets, RELATIVE[name]), counts
@@ -61,18 +62,14 @@ def rows(counts: Array) -> list[Callable[[], RelativeRow]]:
     ]
 
 
-def permuted_ranges(counts: Array) -> RelativeRow:
-    """Compare mean relative errors on all ranges of the cells in a random order."""
+def line_ranges(counts: Array, permuted: bool = False) -> RelativeRow:
+    """Compare mean relative errors on all ranges of the cells in a line, in their order or in a random one."""
     cells = len(counts)
-    order = np.random.default_rng(SEED).permutation(cells)
+    order = np.random.default_rng(SEED).permutation(cells) if permuted else np.arange(cells)
     ranges = partial(all_ranges, (cells,))
-    instance = EigenInstance(
-        "all ranges, cells in a random order",
-        (cells,),
-        ranges,
-        ORDERED,
-        printed=RELATIVE["1D Range, permuted"],
-    )
+    label = f"all ranges, cells in {'a random' if permuted else 'their'} order"
+    printed = RELATIVE["1D Range, permuted"] if permuted else {}
+    instance = EigenInstance(label, (cells,), ranges, ORDERED, printed=printed)
     everywhere = workloads.identity(cells)
     with without_warnings():
         design = partial(fast.eigen_design, tol=DESIGN_TOLERANCE)
