@@ -88,3 +88,5 @@ from .workloads.marginals import MarginalWorkload as MarginalWorkload
 from .workloads.products import ProductWorkload as ProductWorkload
 from .workloads.query_tables import TableWorkload as TableWorkload
 from .workloads.unions import UnionWorkload as UnionWorkload
+
+__version__: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from typing import assert_type
 
 import pytest
@@ -41,3 +42,7 @@ def test_a_misspelt_option_is_seen() -> None:
 def test_every_mechanism_offers_the_same(kind: type) -> None:
     offered = {name for name in vars(GaussianMechanism) if not name.startswith("_")}
     assert offered <= {*dir(kind)}
+
+
+def test_the_version_is_told() -> None:
+    assert dm.__version__ == importlib.metadata.version("dualmech")
