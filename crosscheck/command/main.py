@@ -17,6 +17,7 @@ import typer
 
 from dualmech.crosscheck.command import commands
 from dualmech.crosscheck.command.options import UsageError
+from dualmech.crosscheck.command.proven import leaderboard, library
 from dualmech.crosscheck.command.verification import verify
 from dualmech.crosscheck.papers import sheets
 from dualmech.errors import DualmechError, printable
@@ -56,7 +57,15 @@ def command(
     """Optimal mechanisms for private linear queries, with a certificate beside every number."""
 
 
-for posed in (commands.solve, commands.judge, verify, commands.explain, commands.simulate):
+for posed in (
+    commands.solve,
+    commands.judge,
+    verify,
+    commands.explain,
+    commands.simulate,
+    library,
+    leaderboard,
+):
     app.command()(posed)
 
 
