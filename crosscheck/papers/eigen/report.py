@@ -73,7 +73,8 @@ def _instance_lines(reading: SolvedInstance, room: int) -> list[str]:
     over[OPTIMUM] = ratio(reading.optimum, reading.design)
     return [
         f"  {instance.label}, {instance.cells} cells: Eigen-Design at {three_decimals(reading.design)} of the bound "
-        f"and {three_decimals(ratio(reading.design, reading.optimum))} of the optimum, {reading.seconds:.2g} s"
+        f"and {three_decimals(ratio(reading.design, reading.optimum))} of the optimum, the bound at "
+        f"{three_decimals(ratio((1.0, 1.0), reading.optimum))} of it, {reading.seconds:.2g} s"
         + uncertified_mark(reading.certified),
         _line("    computed", {name: three_decimals(value) for name, value in over.items()}, room=room),
         _line(
