@@ -253,13 +253,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         if average > bound:
             bound, shift = average, lengths / size
         bound = max(bound, 0.0)  # no variance is negative
-        judged = Certificate.of(objective + shift, bound + shift, violation, rounding)
-        # Sums are known to the resolution, so what a subtraction leaves of them is known to that much, absolute. A
-        # variance of the square of it is one of 0: reports are the truth, or nothing but the total is asked for.
-        least = min(objective, bound) if bound > 0 else objective
-        nothing = objective <= judged.resolution**2 * shift
-        resolution = judged.resolution * (1 if nothing else (objective + shift) / least)
-        return Certificate(objective, bound, judged.gap, judged.violation, float(resolution))
+        return Certificate.of(objective, bound, violation, rounding, shift)
 
     def _moment_bound(self, dual: LocalDual, prior: Array) -> tuple[float, float]:
         """Return a bound on ``n Σ_u π_u (T_u + ‖W_u‖²)`` and its rounding, relative.
