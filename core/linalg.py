@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import scipy.linalg
@@ -22,6 +23,8 @@ HIGHER = 8.0  # factor on the cut that tells a form which rests on the cut alone
 UNCLEAR = 1e-7
 """Singular values below this, relative to the largest, are not taken for proof of rank without a second look."""
 
+
+MOST_EXACT = 2**15  # multiplications of fractions up to which columns are compared exactly
 
 CLEARLY = 1e-6  # reciprocal condition above which columns are independent without a closer look
 
@@ -145,6 +148,30 @@ def _rank_of_singular_values(values: Array, matrix: Array) -> int:
     """Return the rank that singular values of unit rows tell, or the equilibrated matrix where they are unclear."""
     size = numerical_rank(values, matrix.shape)
     return rank(matrix) if np.any(values[:size] < UNCLEAR * values[0]) else size
+
+
+def exactly_independent(columns: Array) -> list[int] | None:
+    """Return the indices of columns, none without an entry, that are independent and span all, exactly.
+
+    They are compared in exact fractions; None where that takes more than `MOST_EXACT` multiplications.
+    """
+    chosen: list[int] = []
+    reduced: list[tuple[int, list[Fraction]]] = []
+    for index, column in enumerate(columns.T):
+        left = [Fraction(entry) for entry in column.tolist()]
+        for pivot, other in reduced:
+            if left[pivot]:
+                factor = left[pivot] / other[pivot]
+                left = [own - factor * each if each else own for own, each in zip(left, other, strict=True)]
+        place = next((place for place, entry in enumerate(left) if entry), None)
+        if place is not None:
+            chosen.append(index)
+            reduced.append((place, left))
+            if len(chosen) == len(columns):
+                break
+            if columns.size * len(chosen) > MOST_EXACT:
+                return None
+    return chosen
 
 
 def represent(matrix: Array, basis: Array, names: tuple[str, ...], what: str = "workload") -> Array:
