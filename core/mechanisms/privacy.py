@@ -104,7 +104,7 @@ class GaussianPrivacy(Displayed):
     @property
     def privacy_cost(self) -> float:
         """Δ, the largest distance between neighbours in units of the noise; equal to the μ of Gaussian DP."""
-        return math.sqrt(self.squared_privacy_cost)
+        return accounting.root_above(self.squared_privacy_cost)
 
     @property
     def rho(self) -> float:

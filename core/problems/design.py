@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.dense import as_neighbour_matrix, moves_between
+from dualmech.geometry.moves import as_neighbour_matrix, moves_between
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 
@@ -193,7 +193,7 @@ def _moves(design: Array, neighbours: Matrix | None) -> tuple[Array, Array]:
         return np.abs(design), np.zeros(len(design))
     norms, moves = np.linalg.norm(design, axis=1), np.zeros((len(design), neighbours.shape[1]))
     kept = np.flatnonzero(norms)
-    moves[kept] = np.abs(moves_between(design[kept], neighbours))
+    moves[kept] = np.abs(moves_between(design[kept], neighbours)[0])
     longest = np.sqrt(np.asarray((abs(neighbours) ** 2).sum(axis=0)).max())
     return moves, 4 * np.sqrt(design.shape[1]) * linalg.EPS * float(longest) * norms
 

@@ -9,7 +9,8 @@ from dualmech import linalg
 from dualmech.certificate import FEASIBLE
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import valid_weights
-from dualmech.geometry.dense import Dense, moves_between
+from dualmech.geometry.dense import Dense
+from dualmech.geometry.moves import moves_between
 from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.validate import Array, Matrix
 
@@ -23,7 +24,7 @@ def unit_noise_rows(released: NoisyQueries, neighbours: Matrix | None) -> Array:
     if released.independent and len(queries):
         _, inverse, silent = _split_singular(covariance)
         exact = silent @ queries
-        if len(exact) and not np.any(exact if neighbours is None else moves_between(exact, neighbours)):
+        if len(exact) and not np.any(moves_between(exact, neighbours)[0]):
             return np.asarray(inverse @ queries)
         if linalg.cholesky(covariance) is None:
             raise InvalidInputError("released must not be exact in any query that differs between neighbours")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar, Never, NoReturn
 
 import numpy as np
@@ -15,6 +16,9 @@ from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
+
+MOST_EXACT = 2**15
+"""Multiplications of fractions up to which columns are compared exactly."""
 
 TINY = 1e-200
 """Entries of ν below this, relative to the largest, are left out."""
@@ -199,7 +203,7 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
     def _to_complement(self, direction: Array, cells: npt.NDArray[np.bool_]) -> float:
         """Return how far at most the projection of ν is that the columns of some cells are orthogonal to."""
         columns = linalg.to_dense(self.workload.matrix[:, cells])
-        chosen = linalg.exactly_independent(columns)
+        chosen = exactly_independent(columns)
         if chosen is None:
             return np.inf
         basis = columns[:, chosen] / np.linalg.norm(columns[:, chosen], axis=0)
@@ -240,3 +244,27 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
                 f"estimate must have {self.workload.shape[1]} entries, one per cell, got {len(data)}"
             )
         return data
+
+
+def exactly_independent(columns: Array) -> list[int] | None:
+    """Return the indices of columns, none without an entry, that are independent and span all, exactly.
+
+    They are compared in exact fractions; None where that takes more than `MOST_EXACT` multiplications.
+    """
+    chosen: list[int] = []
+    reduced: list[tuple[int, list[Fraction]]] = []
+    for index, column in enumerate(columns.T):
+        left = [Fraction(entry) for entry in column.tolist()]
+        for pivot, other in reduced:
+            if left[pivot]:
+                factor = left[pivot] / other[pivot]
+                left = [own - factor * each if each else own for own, each in zip(left, other, strict=True)]
+        place = next((place for place, entry in enumerate(left) if entry), None)
+        if place is not None:
+            chosen.append(index)
+            reduced.append((place, left))
+            if len(chosen) == len(columns):
+                break
+            if columns.size * len(chosen) > MOST_EXACT:
+                return None
+    return chosen

@@ -1,11 +1,13 @@
-"""Certified intervals of estimates and projections hold the optimum, found in exact fractions."""
+"""Certificates and privacy against exact fractions: intervals hold the optimum, no cost is below the truth."""
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.linalg import exactly_independent
+from dualmech.problems.local.estimate import exactly_independent
 
 
 def solved(matrix: list[list[Fraction]], right: list[Fraction]) -> list[Fraction] | None:
@@ -141,3 +143,104 @@ def test_exact_independence() -> None:
     assert exactly_independent(thirds) == [0, 1]
     assert exactly_independent(np.zeros((2, 2))) == []
     assert exactly_independent(np.random.default_rng(0).standard_normal((300, 300))) is None
+
+
+def exact_cost(covariance: Any, move: Any) -> Fraction | float:
+    """Return ``b' Σ⁺ b`` of a positive semidefinite matrix, infinite where b leaves its range."""
+    rows = [[Fraction(entry) for entry in row] for row in np.asarray(covariance, dtype=float).tolist()]
+    left = [Fraction(entry) for entry in move]
+    total = Fraction(0)
+    for place in range(len(rows)):
+        pivot = rows[place][place]
+        if pivot == 0:
+            if left[place]:
+                return math.inf
+            continue
+        total += left[place] ** 2 / pivot
+        for below in range(place + 1, len(rows)):
+            factor = rows[below][place] / pivot
+            rows[below] = [a - factor * b for a, b in zip(rows[below], rows[place], strict=True)]
+            left[below] -= factor * left[place]
+    return total
+
+
+def exact_moves(rows: Any, neighbours: Any) -> list[list[Fraction]]:
+    """Return the columns of ``B U``."""
+    first = [[Fraction(entry) for entry in row] for row in np.asarray(rows, dtype=float).tolist()]
+    last = [
+        [Fraction(entry) for entry in column] for column in np.asarray(neighbours, dtype=float).T.tolist()
+    ]
+    return [
+        [sum(a * b for a, b in zip(row, column, strict=True)) or Fraction(0) for row in first]
+        for column in last
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "covariance", "neighbours"),
+    [
+        (np.eye(2), np.ones((2, 2)), [[1 + 1e-7], [1]]),
+        (np.eye(2), np.ones((2, 2)), [[1 + 1e-10], [1]]),
+        ([[1.0], [1 + 9e-10]], np.ones((2, 2)), [[1.0]]),
+        ([[1.0, 1.0], [1.0, 1.0 + 1e-10]], np.ones((2, 2)), np.eye(2)),
+        (np.eye(2), np.diag([1.0, 0.0]), [[1e8, 1], [0, 1e-30]]),
+        (
+            np.diag([1.0, 1e-8, 1e-8]),
+            [[1, 0, 0], [0, 1e-16, 1e-16], [0, 1e-16, 1e-16]],
+            [[1], [1], [1 + 1e-9]],
+        ),
+    ],
+)
+def test_what_leaves_the_range_of_the_noise_costs_infinity(
+    rows: Any, covariance: Any, neighbours: Any
+) -> None:
+    moves = exact_moves(rows, neighbours)
+    assert max(exact_cost(covariance, move) for move in moves) == math.inf
+    mechanism = dm.LinearGaussianMechanism(rows, covariance, neighbours)
+    assert mechanism.rho == mechanism.epsilon(1e-9) == math.inf and mechanism.delta(1.0) == 1
+    if len(rows) == len(rows[0]):
+        problem = dm.FitnessForUse(dm.workloads.identity(len(rows)), 1.0, neighbours=neighbours)
+        weights = np.ones(len(moves)), np.ones(len(rows))
+        if np.array_equal(rows, np.eye(len(rows))):
+            assert problem.certify(covariance, weights).interval[1] == math.inf
+
+
+def test_a_small_move_next_to_large_ones_costs_what_it_costs() -> None:
+    neighbours = [[1e8, 0], [-1e8, 0], [0, 1e-8]]
+    mechanism = dm.LinearGaussianMechanism(np.ones((1, 3)), [[1e-35]], neighbours)
+    assert mechanism.squared_privacy_cost >= 1e19
+    problem = dm.FitnessForUse(dm.workloads.total(3), 1.0, neighbours=neighbours)
+    assert not len(problem.geometry.free_queries)
+    tiny = dm.FitnessForUse(dm.Workload([[1, 1 + 1e-10]]), 1.0, neighbours=[[1.0], [-1.0]])
+    assert fast.solve(tiny, tol=1e-3).objective == pytest.approx(1e-20, rel=1e-5)
+
+
+@given(st.integers(0, 2**32 - 1), SCALES, st.sampled_from([0, 1e-9, 1e-4, 1.0]), st.booleans())
+def test_privacy_is_never_below_the_truth(seed: int, unit: float, angle: float, replaced: bool) -> None:
+    """Nearly singular noise, rows of other units, records added or replaced."""
+    rng = np.random.default_rng(seed)
+    size, cells = int(rng.integers(1, 4)), int(rng.integers(2, 4))
+    rows = rng.integers(-3, 4, (size, cells)) + rng.choice([0.0, 0.1]) * rng.standard_normal((size, cells))
+    rows[:, 0] += 4.0
+    rows[-1] *= unit
+    root = rng.integers(-2, 3, (size, size)) + np.eye(size)
+    root[-1] = root[0] + angle * root[-1]
+    units = np.where(np.arange(size) == size - 1, unit, 1.0)
+    noise = (root @ root.T + (angle > 0) * angle**2 * np.eye(size)) * units * units[:, None]
+    if not np.all(np.linalg.eigvalsh(noise / units / units[:, None]) > 1e-12):
+        noise = np.diag(np.diagonal(noise) + units**2)
+    moves = dm.neighbours.replace_one(cells).toarray() if replaced else np.eye(cells)
+    mechanism = dm.LinearGaussianMechanism(rows, noise, moves)
+    exact = [exact_cost(noise, move) for move in exact_moves(rows, moves)]
+    assert all(Fraction(own) >= truth for own, truth in zip(mechanism.profile.tolist(), exact, strict=True))
+    assert Fraction(mechanism.privacy_cost) ** 2 >= max(exact)
+    with mp.workdps(60):
+        cost = mp.sqrt(mp.mpf(max(exact).numerator) / max(exact).denominator) if max(exact) else mp.mpf(0)
+        if cost > 0:
+            lower, upper = (1 / cost + sign * cost / 2 for sign in (-1, 1))
+            delta = (mp.erfc(lower / mp.sqrt(2)) - mp.e * mp.erfc(upper / mp.sqrt(2))) / 2
+            assert mechanism.delta(1.0) >= delta
+            bound = mechanism.epsilon(1e-9)
+            lower, upper = (bound / cost + sign * cost / 2 for sign in (-1, 1))
+            kept = (mp.erfc(lower / mp.sqrt(2)) - mp.exp(bound) * mp.erfc(upper / mp.sqrt(2))) / 2
+            assert kept <= mp.mpf(1e-9)
