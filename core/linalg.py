@@ -316,13 +316,15 @@ def _whitener(covariance: Array, judged: Array) -> Array:
     return np.abs(whole)
 
 
-def trace_norm(matrix: Array) -> tuple[float, float]:
+def trace_norm(matrix: Array, missed: float = 0.0) -> tuple[float, float]:
     """Return the sum of the singular values and an allowance for its rounding, absolute.
+
+    `missed` is how far the matrix itself may be off, in the Frobenius norm.
 
     The computed values are the exact ones of ``matrix + E`` with ``‖E‖_F`` a modest multiple of
     ``√max(m, n) · eps · ‖matrix‖_F`` (backward stability), and a trace norm moves by at most
     ``‖E‖_* ≤ √min(m, n) ‖E‖_F``. All values are summed: none is dropped that could only be rounding.
     """
     values = singular_values(matrix)
-    allowance = 4 * np.sqrt(len(values) * max(matrix.shape)) * EPS * np.linalg.norm(values)
-    return float(values.sum()), float(allowance)
+    backward = 4 * np.sqrt(max(matrix.shape)) * EPS * np.linalg.norm(values)
+    return float(values.sum()), float(np.sqrt(len(values)) * (backward + missed))

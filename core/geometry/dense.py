@@ -19,6 +19,7 @@ from dualmech.geometry.moves import (
     as_neighbour_matrix,
     changes_between,
     moves_between,
+    product,
     unmoved_directions,
 )
 from dualmech.validate import Array, Matrix
@@ -109,12 +110,23 @@ class Dense:
             changed |= np.any(changes > allowed, axis=1)
         return np.flatnonzero(~changed)
 
-    def differences(self, queries: npt.NDArray[np.intp], moves: npt.NDArray[np.intp]) -> Array:
-        """Return the chosen rows and columns of ``W U``, from the workload itself and not from its factors."""
-        rows = self.workload.matrix[queries]
+    def differences(
+        self, queries: npt.NDArray[np.intp], moves: npt.NDArray[np.intp], factors: Array, roots: Array
+    ) -> tuple[Array, float]:
+        """Return ``diag(factors) W U diag(roots)`` for chosen rows and columns, and by how much it may be off.
+
+        W is the workload itself, the other side of a certificate has its factors: ``(W - L B) U`` counts as rounding,
+        in the Frobenius norm.
+        """
+        rows, missed = self.workload.matrix[queries], np.zeros(1)
         if self.neighbours is None:
-            return linalg.to_dense(rows[:, moves])
-        return linalg.to_dense(rows @ self.neighbours[:, moves])
+            found = linalg.to_dense(rows[:, moves])
+        else:
+            found, missed = product(rows, self.neighbours[:, moves])
+        found = found * roots * factors[:, None]
+        off = np.linalg.norm(missed * roots * factors[:, None]) if np.any(missed) else 0.0
+        off += np.linalg.norm(factors * self.mismatch[queries]) * np.linalg.norm(roots)
+        return found, float(off + 2 * linalg.EPS * np.linalg.norm(found))
 
     def variances(self, covariance: Array) -> tuple[Array, Array]:
         """Return ``diag(L Σ L')`` (m,) and an allowance for its rounding."""
@@ -190,9 +202,9 @@ class Dense:
         if not valid_weights(neighbour_weights):
             return np.zeros(len(weights))
         moves = np.flatnonzero(neighbour_weights)
-        product = self.differences(np.arange(len(weights)), moves)
-        factors = np.sqrt(neighbour_weights[moves] / neighbour_weights.max())
-        left, values, _ = linalg.svd(product * factors * np.sqrt(weights)[:, None])
+        roots = np.sqrt(neighbour_weights[moves] / neighbour_weights.max())
+        scaled, _ = self.differences(np.arange(len(weights)), moves, np.sqrt(weights), roots)
+        left, values, _ = linalg.svd(scaled)
         return shares(left**2 @ values)
 
     def item_words(self, index: int) -> str:

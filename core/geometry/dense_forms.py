@@ -146,11 +146,10 @@ def trace_norm_bound(geometry: Any, neighbour_weights: Array, factors: Array) ->
     shares = neighbour_weights / neighbour_weights.max()
     moves, queries = np.flatnonzero(shares), np.flatnonzero(factors)
     shares = shares[moves] / shares.sum()
-    product = geometry.differences(queries, moves) * np.sqrt(shares) * factors[queries, None]
-    norm, rounding = linalg.trace_norm(product)
-    # The bound is on the workload, the other side on its factors: ``‖E‖_* ≤ √k ‖E‖_F`` for what is between them.
-    rounding += float(np.sqrt(geometry.rank) * np.linalg.norm(factors * geometry.mismatch))
-    return norm**2, 2 * rounding / norm if norm > 0 else 0.0
+    product, missed = geometry.differences(queries, moves, factors[queries], np.sqrt(shares))
+    norm, rounding = linalg.trace_norm(product, missed)
+    sums = (len(queries) + len(moves)) * linalg.EPS  # of the weights, to which the factors are scaled
+    return norm**2, 2 * rounding / norm + sums if norm > 0 else 0.0
 
 
 def divided_covariance(covariance: Array, divisor: float) -> Array:

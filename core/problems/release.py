@@ -54,11 +54,15 @@ def dual_bound(
     shares = neighbour_weights / neighbour_weights.max()
     moves, queries = np.flatnonzero(shares), np.flatnonzero(spread)
     shares = np.sqrt(shares[moves] / shares.sum())
-    asked = geometry.differences(queries, moves) * shares * np.sqrt(spread[queries])[:, None]
-    known = geometry.differences(np.arange(count, count + len(root)), moves) * shares
-    norm, allowance = linalg.trace_norm(np.vstack([asked, root @ known]))
-    allowance += 2 * len(known) ** 1.5 * linalg.EPS * float(np.linalg.norm(root) * np.linalg.norm(known))
-    return norm**2 / total, 2 * allowance / norm if norm > 0 else 0.0
+    asked, missed = geometry.differences(queries, moves, np.sqrt(spread[queries]), shares)
+    held = np.arange(count, count + len(root))
+    known, hidden = geometry.differences(held, moves, np.ones(len(held)), shares)
+    hidden += len(held) * linalg.EPS * float(np.linalg.norm(known))
+    norm, allowance = linalg.trace_norm(
+        np.vstack([asked, root @ known]), missed + float(np.linalg.norm(root)) * hidden
+    )
+    sums = (len(queries) + len(moves) + root.size) * linalg.EPS
+    return norm**2 / total, 2 * allowance / norm + sums if norm > 0 else 0.0
 
 
 def new_information(covariance: Array, coordinates: Array) -> tuple[Array, Array]:

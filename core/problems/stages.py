@@ -194,13 +194,14 @@ class RefinementStage:
         slack = np.maximum(self.slack, 0.0) + self.slack_rounding
         budget, mass = float(last @ slack[self.queries]), float(first.sum())
         between, costs = self.rows[self.queries] @ self.moves[:, self.neighbours], self.costs[self.neighbours]
-        norm, allowance = linalg.trace_norm(np.sqrt(last)[:, None] * between * np.sqrt(first))
         # Coordinates of a move are known to `rounding`, relative to all of them together.
         lengths = np.sqrt(costs + np.einsum("ki,ki->i", *2 * (self.moves[:, self.neighbours],)))
         reach = np.linalg.norm(
             np.sqrt(last)[:, None] * self.magnitudes[self.queries, self.settled.shape[1] :]
         )
-        allowance += np.sqrt(min(between.shape)) * self.rounding * reach * np.sqrt(first @ lengths**2)
+        missed = self.rounding * reach * np.sqrt(first @ lengths**2)
+        missed += np.linalg.norm(np.sqrt(last) * self.problem.dense.mismatch[self.queries]) * np.sqrt(mass)
+        norm, allowance = linalg.trace_norm(np.sqrt(last)[:, None] * between * np.sqrt(first), missed)
         value = float(first @ costs) / mass + norm**2 / (mass * budget)
         missed = 2 * norm * allowance / budget + 2 * self.rounding * float(first @ (np.sqrt(costs) * lengths))
         return value, float(missed) / mass / value + 4 * self.rounding if value > 0 else 0.0

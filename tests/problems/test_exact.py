@@ -244,3 +244,28 @@ def test_privacy_is_never_below_the_truth(seed: int, unit: float, angle: float, 
             lower, upper = (bound / cost + sign * cost / 2 for sign in (-1, 1))
             kept = (mp.erfc(lower / mp.sqrt(2)) - mp.exp(bound) * mp.erfc(upper / mp.sqrt(2))) / 2
             assert kept <= mp.mpf(1e-9)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1e-15, 1e-13, 1e-9, 1.0]), st.sampled_from([1, 3, 7, 1e9]))
+def test_queries_that_neighbours_hardly_change_prove_no_more_than_they_change(
+    seed: int, left: float, times: float
+) -> None:
+    """Of one query w and one pair of neighbours u, the optimum is (w'u)², whatever cancels in it."""
+    rng = np.random.default_rng(seed)
+    query = rng.random(2)
+    move = np.array([times, -times * query[0] / query[1] * (1 + left * rng.standard_normal())])
+    change = sum(Fraction(a) * Fraction(b) for a, b in zip(query.tolist(), move.tolist(), strict=True))
+    problem = dm.FitnessForUse(dm.Workload([query]), 1.0, basis=np.eye(2), neighbours=move[:, None])
+    assert Fraction(problem.certify(np.eye(2), ([1], [1])).interval[0]) <= change**2
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_rows_that_differ_by_rounding_leave_both_sides_at_peace(released: bool) -> None:
+    """The rank is taken for 1: what the rows have beyond it is in all directions, not in the rank's alone."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        workload = dm.Workload(1 + 4e-14 * (2 * rng.random((20, 20)) - 1))
+        problem: Any = dm.FitnessForUse(workload, 1.0)
+        if released:
+            problem = dm.ReuseFitness(workload, 1.0, dm.LinearGaussianMechanism(np.ones((1, 20)), [[4.0]]))
+        assert fast.solve(problem).status is dm.Status.CERTIFIED
