@@ -50,7 +50,9 @@ class DesignGeometry:
         queries = _design(design, workload.shape[1])
         checked = as_neighbour_matrix(neighbours, workload.shape[1])
         inverse = PseudoInverse.of(queries)
-        roots, root_rounding = _column_norms(workload, inverse)
+        # Without a column that may be more than rounding the workload could not be answered.
+        negligible = inverse.rounding * np.linalg.norm(queries, axis=1) <= linalg.SPAN_TOLERANCE
+        roots, root_rounding = _column_norms(workload, inverse, negligible)
         moves, move_rounding = _moves(queries, checked)
         if not np.any(moves[roots > 0]):
             raise InvalidInputError(
@@ -84,6 +86,18 @@ class DesignGeometry:
         whole[np.intersect1d(self.needed, self.unmoved)] = np.inf
         whole[self.weighed] = weights
         return whole
+
+    def left_out(self, weights: Array, reach: Array, power: int, total: float) -> float:
+        """Return what design queries may add to a total, relative, whose costs of 0 may be squares of their rounding.
+
+        One with weight t adds ``r² / t^p``. Where it has none, a further weight t would take ``p s t`` from the others,
+        s being its largest sensitivity: the best t balances both.
+        """
+        others = np.setdiff1d(np.flatnonzero(self.root_rounding), self.needed)
+        own, given = self.root_rounding[others] ** 2 / total, weights[others] ** power
+        balanced = (power + 1) * (own * reach[others] ** power) ** (1 / (power + 1))
+        added = np.divide(own, given, out=np.full(len(own), np.inf), where=given > 0)
+        return float(np.minimum(added, balanced).sum())
 
     def noise(self, precisions: Array) -> tuple[Array, Array]:
         """Return independent rows B spanning the design queries of positive precision, and the noise on B x.
@@ -176,13 +190,15 @@ def answer_rows(workload: Workload, basis: Array, right: Array, what: str) -> It
         yield start, linalg.to_dense(rows @ right)
 
 
-def _column_norms(workload: Workload, inverse: PseudoInverse) -> tuple[Array, Array]:
-    """Return the norms of the columns of ``W Q⁺`` and their allowances, entries that are rounding left out."""
+def _column_norms(
+    workload: Workload, inverse: PseudoInverse, negligible: npt.NDArray[np.bool_]
+) -> tuple[Array, Array]:
+    """Return the norms of the columns of ``W Q⁺`` and their allowances; negligible entries that are rounding are 0."""
     norms = workload.row_norms()
     squares = np.zeros(inverse.matrix.shape[1])
     for start, rows in answer_rows(workload, inverse.basis, inverse.matrix, "design"):
         floor = norms[start : start + len(rows), None] * inverse.rounding
-        rows[np.abs(rows) <= floor] = 0.0
+        rows[(np.abs(rows) <= floor) & negligible] = 0.0
         squares += np.einsum("jk,jk->k", rows, rows)
     return np.sqrt(squares), inverse.rounding * np.linalg.norm(norms)
 

@@ -269,3 +269,25 @@ def test_rows_that_differ_by_rounding_leave_both_sides_at_peace(released: bool) 
         if released:
             problem = dm.ReuseFitness(workload, 1.0, dm.LinearGaussianMechanism(np.ones((1, 20)), [[4.0]]))
         assert fast.solve(problem).status is dm.Status.CERTIFIED
+
+
+def test_design_queries_that_may_be_needed_have_weights() -> None:
+    """Of the nearly parallel two, least squares take the first alone, which rounding in units of the other hides."""
+    design = [[2.0**20, 0, 0], [0, 1, 0], [0, 1, 2.0**-25]]
+    problem = dm.QueryWeighting(dm.Workload([[2.0**20, 1, 0]]), design)
+    assert not problem.certify([9e-13, 0, 0], [1, 0, 0]).feasible
+    with pytest.warns(dm.UncertifiedWarning, match="rounding may hide"):
+        answer = fast.solve(problem, tol=1e-2)
+    assert answer.mechanism.variances(problem.workload).sum() == pytest.approx(2.0**40 + 1, rel=1e-2)
+
+
+@given(st.floats(0, 9e-10), st.sampled_from(["approximate", "pure"]), st.booleans())
+def test_weights_above_their_limit_are_charged_what_scaling_costs(
+    excess: float, privacy: str, second: bool
+) -> None:
+    """One design query: the optimum is 1 at weight 1."""
+    design = [[1.0, 0.0], [0.0, 1.0]] if second else [[1.0, 0.0]]
+    problem = dm.QueryWeighting(dm.Workload([[1.0, 0.0]]), design, privacy=privacy)
+    judged = problem.certify([1 + excess, 1.0] if second else [1 + excess], [1, 0])
+    low, high = judged.interval
+    assert low <= 1 <= high <= 1 + 4e-9
