@@ -291,3 +291,30 @@ def test_weights_above_their_limit_are_charged_what_scaling_costs(
     judged = problem.certify([1 + excess, 1.0] if second else [1 + excess], [1, 0])
     low, high = judged.interval
     assert low <= 1 <= high <= 1 + 4e-9
+
+
+@given(
+    st.sampled_from([1e-6, 1e-3, 1.0, 10.0]),
+    st.sampled_from([0.0, 1e-16, 1e-15, 1e-13, 1e-10, 9e-10]),
+    st.sampled_from([0.0, 1e-15, -5e-10]),
+)
+def test_ratios_above_their_limit_are_no_better_than_the_optimum(
+    epsilon: float, over: float, off: float
+) -> None:
+    """Of two cells asked one by one, randomised response is the best: ``1 + ((e^ε + 1) / (e^ε - 1))²``."""
+    problem = dm.LocalStrategy(dm.workloads.identity(2), epsilon)
+    ratio = np.exp(epsilon) * (1 + over)
+    strategy = np.array([[ratio, 1.0], [1.0, ratio]]) / (1 + ratio) * (1 + off)
+    best = np.array([[np.exp(epsilon), 1.0], [1.0, np.exp(epsilon)]]) / (1 + np.exp(epsilon))
+    low, high = problem.certify(strategy, problem.dual_at(best)).interval
+    with mp.workdps(60):
+        optimum = 1 + ((mp.exp(epsilon) + 1) / mp.expm1(epsilon)) ** 2
+        assert low <= optimum <= high
+        columns = [mp.mpf(a) / (mp.mpf(a) + mp.mpf(b)) for a, b in (strategy[:, 0], strategy[:, 1])]
+        truth = max(abs(mp.log(columns[0] / columns[1])), abs(mp.log((1 - columns[0]) / (1 - columns[1]))))
+        try:
+            mechanism = dm.LocalMechanism(strategy, epsilon, problem.workload)
+        except dm.InvalidInputError:
+            assert over + abs(off) > 1e-10 * min(epsilon, 1)
+        else:
+            assert mechanism.epsilon >= truth * (1 - mp.mpf(1e-14)) - len(strategy) * mp.mpf(2) ** -51
