@@ -64,7 +64,7 @@ def squared_cost_from_rho(rho: float) -> float:
 
 
 def mu_from_squared_cost(squared_cost: float) -> float:
-    """Return the μ of Gaussian privacy, ``μ = Δ = √α``, of a squared privacy cost α > 0.
+    """Return the μ of Gaussian privacy, ``μ = Δ = √α``, of a squared privacy cost α > 0, rounded up.
 
     Raises `InvalidInputError`. Source: Dong, Roth and Su (2022), section 2.2.
 
@@ -73,14 +73,9 @@ def mu_from_squared_cost(squared_cost: float) -> float:
     >>> mu_from_squared_cost(2.25)
     1.5
     """
-    return root_above(validate.positive_number(squared_cost=squared_cost))
-
-
-def root_above(squared_cost: float) -> float:
-    """Return the square root of a number of at least 0, rounded up: privacy errs on the safe side."""
-    root = math.sqrt(squared_cost)
-    short = math.isfinite(root) and Fraction(root) ** 2 < Fraction(squared_cost)
-    return math.nextafter(root, math.inf) if short else root
+    cost = validate.positive_number(squared_cost=squared_cost)
+    root = math.sqrt(cost)
+    return math.nextafter(root, math.inf) if Fraction(root) ** 2 < Fraction(cost) else root
 
 
 def squared_cost_from_mu(mu: float) -> float:

@@ -62,6 +62,7 @@ class Certificate(Displayed):
         objective = objective if math.isfinite(objective) and objective >= 0 else math.inf
         violation = violation if math.isfinite(violation) else math.inf
         lower_bound = lower_bound if math.isfinite(lower_bound) and lower_bound > 0 else 0.0
+        offset = validate.nonnegative_number(offset=offset)
         resolution = resolution if math.isfinite(resolution) and resolution >= 0 else math.inf
         gap = math.inf
         if violation <= FEASIBLE and math.isfinite(objective) and lower_bound + offset > 0:
@@ -87,7 +88,7 @@ class Certificate(Displayed):
         lower = self.lower_bound - self.resolution * (self.lower_bound + self.offset)
         charge = self.violation + self.resolution + self.violation * self.resolution
         upper = self.objective + charge * (self.objective + self.offset) if self.feasible else math.inf
-        return max(lower, 0.0), upper
+        return max(float(lower), 0.0), float(upper)
 
     def _facts(self) -> dict[str, object]:
         lower, upper = self.interval

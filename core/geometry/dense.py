@@ -22,6 +22,7 @@ from dualmech.geometry.moves import (
     product,
     unmoved_directions,
 )
+from dualmech.immutable import freeze
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -42,12 +43,17 @@ class Dense:
     moves_rounding: Array | None  # (k, s) what its entries may be off; None where the moves are B itself
     # (k - r, k) orthonormal rows f with ``f B U = 0``: what no neighbour changes, released exactly
     unmoved: Array
-    # (m,) largest entry of ``(W - L B) U``, in absolute value, with its own rounding: how far the two sides of a
+    # (m,) largest entry of ``W - L B``, in absolute value, with its own rounding: how far the two sides of a
     # certificate may speak of different queries
     mismatch: Array
+    # (k,) by how much an error of 1 in each cell of a query may move its coordinates L
+    leverage: Array
     redundant_rows: int = 0  # number of rows of the basis beyond the rank of the workload
 
     name: ClassVar[str] = "dense"
+
+    def __post_init__(self) -> None:
+        freeze(self)
 
     @classmethod
     def of(
@@ -76,11 +82,11 @@ class Dense:
             )
         unmoved = np.zeros((0, len(chosen))) if checked is None else unmoved_directions(moves)
         mismatch = _mismatch(dense, chosen, representation)
-        if checked is not None:
-            mismatch = mismatch * float(np.abs(checked).sum(axis=0).max())
-        for array in (chosen, representation, moves, unmoved, mismatch):
-            validate.read_only(array)
-        return cls(workload, chosen, representation, checked, moves, rounding, unmoved, mismatch, extra)
+        inverse = chosen.T if basis is None else np.linalg.pinv(chosen)
+        leverage = np.abs(inverse).sum(axis=0)
+        return cls(
+            workload, chosen, representation, checked, moves, rounding, unmoved, mismatch, leverage, extra
+        )
 
     def statement(self) -> dict[str, Any]:
         """Return the basis and the neighbours."""
@@ -110,6 +116,13 @@ class Dense:
             changed |= np.any(changes > allowed, axis=1)
         return np.flatnonzero(~changed)
 
+    @property
+    def reach(self) -> Array:
+        """Sum of the entries of each pair of neighbours' difference, in absolute value (s,)."""
+        if self.neighbours is None:
+            return np.ones(self.moves.shape[1])
+        return np.asarray(abs(self.neighbours).sum(axis=0)).ravel()
+
     def differences(
         self, queries: npt.NDArray[np.intp], moves: npt.NDArray[np.intp], factors: Array, roots: Array
     ) -> tuple[Array, float]:
@@ -125,15 +138,19 @@ class Dense:
             found, missed = product(rows, self.neighbours[:, moves])
         found = found * roots * factors[:, None]
         off = np.linalg.norm(missed * roots * factors[:, None]) if np.any(missed) else 0.0
-        off += np.linalg.norm(factors * self.mismatch[queries]) * np.linalg.norm(roots)
+        off += np.linalg.norm(factors * self.mismatch[queries]) * np.linalg.norm(roots * self.reach[moves])
         return found, float(off + 2 * linalg.EPS * np.linalg.norm(found))
 
     def variances(self, covariance: Array) -> tuple[Array, Array]:
         """Return ``diag(L Σ L')`` (m,) and an allowance for its rounding."""
-        rows, size = self.representation, self.rank
-        values = np.einsum("jk,jk->j", rows @ covariance, rows)
-        magnitudes = np.einsum("jk,jk->j", np.abs(rows) @ np.abs(covariance), np.abs(rows))
-        return values, 2 * size * linalg.EPS * magnitudes
+        rows, size, sizes = self.representation, self.rank, np.abs(covariance)
+        spread = rows @ covariance
+        values = np.einsum("jk,jk->j", spread, rows)
+        magnitudes = np.einsum("jk,jk->j", np.abs(rows) @ sizes, np.abs(rows))
+        # What ``W - L B`` leaves of a query meets noise as well, which may be large where the query has little.
+        left = self.mismatch * (2 * np.abs(spread) @ self.leverage)
+        left += self.mismatch**2 * float(self.leverage @ sizes @ self.leverage)
+        return values, 2 * size * linalg.EPS * magnitudes + left
 
     def point(self, primal: npt.ArrayLike) -> Array:
         """Return a primal point as a matrix of the right shape, its entries unseen; text and the like are refused."""

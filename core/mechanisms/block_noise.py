@@ -17,6 +17,7 @@ from dualmech.geometry.block_neighbours import Moved
 from dualmech.geometry.block_rows import BlockRows, Key
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.choice import tabular
+from dualmech.immutable import freeze
 from dualmech.mechanisms import components, records
 from dualmech.mechanisms.pieces import Piece, axes_of
 from dualmech.neighbours import Relation
@@ -87,6 +88,7 @@ class BlockNoise:
         for piece in pieces.values():
             np.add.at(self.costs, piece.orbits, piece.costs)
             np.add.at(self.rounding, piece.orbits, piece.rounding + len(pieces) * linalg.EPS * piece.costs)
+        freeze((pieces, moved, symmetries, self.costs, self.rounding))
 
     def _with(self, pieces: dict[Key, Piece]) -> Self:
         """Return other noise with the same symmetry."""

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.moves import moves_between
+from dualmech.immutable import freeze
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload, check_workload, same_content
 
@@ -129,7 +130,7 @@ class NoisyQueries:
         """Find independent rows that are equivalent to the dependent ones."""
         reduced = IndependentForm.of_dependent(self.query_matrix, self._covariance)
         self._exact = isinstance(reduced, IndependentForm)
-        if isinstance(reduced, StandardForm):
+        if isinstance(freeze(reduced), StandardForm):
             self._form = reduced
             self._reduced = IndependentForm(reduced.queries, np.eye(len(reduced.queries)), reduced.estimate)
             return
@@ -147,7 +148,7 @@ class NoisyQueries:
                 raise InvalidInputError(
                     "cost_matrix is not finite: the covariance is singular, some queries are released exactly"
                 )
-            self._form = StandardForm.of_independent(self.query_matrix, self._covariance)
+            self._form = freeze(StandardForm.of_independent(self.query_matrix, self._covariance))
         return self._form
 
     @property

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.moves import as_neighbour_matrix, moves_between
+from dualmech.immutable import freeze
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 
@@ -38,6 +39,9 @@ class DesignGeometry:
     move_rounding: Array
     independent: bool  # whether the rows of Q that are not all zero are linearly independent
 
+    def __post_init__(self) -> None:
+        freeze(self)
+
     @classmethod
     def of(
         cls, workload: Workload, design: Workload | Matrix | npt.ArrayLike, neighbours: Matrix | None
@@ -59,8 +63,6 @@ class DesignGeometry:
                 "neighbours must change at least one design query that the workload needs; none does, so every "
                 "answer can be released exactly"
             )
-        for array in (queries, roots, moves, root_rounding, move_rounding):
-            validate.read_only(array)
         return cls(
             workload, queries, checked, roots, moves, root_rounding, move_rounding, inverse.independent
         )

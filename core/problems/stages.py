@@ -26,6 +26,7 @@ from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import FitnessDual, shares, valid_weights
 from dualmech.geometry.dense_forms import evaluate
+from dualmech.immutable import frozen_copy
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.validate import Array
 
@@ -113,7 +114,7 @@ class RefinementStage:
             "magnitudes": np.abs(geometry.representation) @ np.abs(directions),
             "rounding": 8 * geometry.rank * linalg.EPS * frame.condition(),
         }.items():
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, frozen_copy(value) if name != "problem" else value)
 
     @property
     def finished(self) -> bool:
@@ -191,7 +192,7 @@ class RefinementStage:
         if not (valid_weights(first) and valid_weights(last)):
             return 0.0, 0.0
         first, last = first / first.max(), last / last.max()  # no sum or product then overflows
-        slack = np.maximum(self.slack, 0.0) + self.slack_rounding
+        dense, slack = self.problem.dense, np.maximum(self.slack, 0.0) + self.slack_rounding
         budget, mass = float(last @ slack[self.queries]), float(first.sum())
         between, costs = self.rows[self.queries] @ self.moves[:, self.neighbours], self.costs[self.neighbours]
         # Coordinates of a move are known to `rounding`, relative to all of them together.
@@ -200,7 +201,9 @@ class RefinementStage:
             np.sqrt(last)[:, None] * self.magnitudes[self.queries, self.settled.shape[1] :]
         )
         missed = self.rounding * reach * np.sqrt(first @ lengths**2)
-        missed += np.linalg.norm(np.sqrt(last) * self.problem.dense.mismatch[self.queries]) * np.sqrt(mass)
+        missed += np.linalg.norm(np.sqrt(last) * dense.mismatch[self.queries]) * np.sqrt(
+            first @ dense.reach[self.neighbours] ** 2
+        )
         norm, allowance = linalg.trace_norm(np.sqrt(last)[:, None] * between * np.sqrt(first), missed)
         value = float(first @ costs) / mass + norm**2 / (mass * budget)
         missed = 2 * norm * allowance / budget + 2 * self.rounding * float(first @ (np.sqrt(costs) * lengths))
