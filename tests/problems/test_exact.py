@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -12,7 +13,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
@@ -419,3 +420,111 @@ def test_reuse_answers_on_any_scale(released: Any) -> None:
             mechanism = dm.LinearGaussianMechanism(released, np.eye(len(released)))
             answer = fast.solve(dm.ReuseFitness(dm.Workload(workload), target, mechanism), time_limit=5)
             assert answer.certificate.objective > 0
+
+
+def attacked(seed: int) -> tuple[Array, Array, Array, Array]:
+    """Return queries in many units, nearly dependent or doubled, cells that are zero or the same, Σ, λ and μ."""
+    rng = np.random.default_rng(seed)
+    queries, cells = int(rng.integers(1, 5)), int(rng.integers(1, 4))
+    matrix = rng.integers(-2, 3, (queries, cells)) * (
+        1 + rng.choice([0, 1e-15, 1e-9, 0.1]) * rng.random((queries, cells))
+    )
+    matrix[0, 0] = 1.0
+    if queries > 1:
+        matrix[-1] = matrix[0] * rng.choice([1.0, 3.0]) + rng.choice(
+            [0, 1e-14, 1e-10, 1e-5]
+        ) * rng.standard_normal(cells)
+    if cells > 1:
+        matrix[:, -1] = rng.choice([0.0, 1.0, -1.0]) * matrix[:, 0] if rng.random() < 0.3 else matrix[:, -1]
+    matrix = matrix * 10.0 ** rng.uniform(-12, 12, (queries, 1)) ** rng.integers(0, 2)
+    units = 10.0 ** (rng.uniform(-12, 12, cells) * rng.integers(0, 2))
+    root = rng.standard_normal((cells, cells)) + 3 * np.eye(cells)
+    noise = (root @ root.T) / units / units[:, None]
+    return matrix * units, (noise + noise.T) / 2, rng.random(cells) ** 4, rng.random(queries) ** 4
+
+
+def exact_sides(matrix: Array, noise: Array) -> tuple[Fraction | float, list[Fraction]]:
+    """Return the largest cost of a record, and the variance of each query."""
+    rows = [[Fraction(entry) for entry in row] for row in matrix.tolist()]
+    sigma = [[Fraction(entry) for entry in row] for row in noise.tolist()]
+    cells = range(len(sigma))
+    cost = max(exact_cost(noise, [float(cell == own) for own in cells]) for cell in cells)
+    return cost, [
+        sum(row[a] * sigma[a][b] * row[b] for a in cells for b in cells) or Fraction(0) for row in rows
+    ]
+
+
+def check_one(seed: int) -> None:
+    matrix, noise, first, last = attacked(seed)
+    cost, variances = exact_sides(matrix, noise)
+    workload, targets = dm.Workload(matrix), np.array([max(float(own), 1e-30) for own in variances])
+    ratio = max(own / Fraction(target) for own, target in zip(variances, targets.tolist(), strict=True))
+    own = last / targets if last.any() else last
+    fitness = dm.FitnessForUse(workload, targets)
+    weights = first, own / own.max()
+    guesses = [weights]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        answer = fast.solve(fitness, tol=1e-3)
+        total = fast.solve(dm.TotalVariance(workload), tol=1e-3)
+    guesses.append((answer.dual.neighbour_weights, answer.dual.query_weights))
+    for guess in guesses:
+        assert Fraction(fitness.certify(answer.primal, guess).interval[0]) <= cost * ratio
+    for guess in (first, total.dual.neighbour_weights):
+        assert Fraction(total.problem.certify(total.primal, guess).interval[0]) <= cost * sum(variances)
+    whole = dm.FitnessForUse(workload, targets, basis=np.eye(len(noise)))
+    judged = whole.certify(noise, weights)
+    if math.isfinite(judged.objective) and math.isfinite(judged.resolution):
+        allowed = 1 + Fraction(judged.resolution)
+        assert Fraction(judged.objective) * allowed >= cost
+        assert (1 + Fraction(judged.violation)) * allowed >= ratio
+    assert Fraction(dm.LinearGaussianMechanism(np.eye(len(noise)), noise).squared_privacy_cost) >= cost
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32 - 1))
+def test_no_bound_is_above_what_noise_reaches_exactly(seed: int) -> None:
+    check_one(seed)
+
+
+@pytest.mark.slow
+def test_no_bound_is_above_what_noise_reaches_exactly_in_many_cases() -> None:
+    for seed in range(5000):
+        check_one(seed)
+
+
+@given(st.integers(0, 2**32 - 1), SCALES, SCALES, st.sampled_from(["approximate", "pure"]))
+def test_no_bound_is_above_what_weights_reach_exactly(
+    seed: int, unit: float, angle: float, privacy: str
+) -> None:
+    """Designs of two rows, nearly parallel among them, whose inverse is known exactly."""
+    rng = np.random.default_rng(seed)
+    design = rng.integers(-3, 4, (2, 2)) + np.diag([7.0, 7.0])
+    design[1] = design[0] + min(angle, 1.0) * design[1]
+    design[1] *= unit
+    (a, b), (c, d) = [[Fraction(entry) for entry in row] for row in design.tolist()]
+    if not a * d - b * c:
+        return
+    matrix = rng.integers(-2, 3, (2, 2)) @ design + np.eye(2) * design[0, 0]
+    costs = [Fraction(0), Fraction(0)]
+    for first, second in matrix.tolist():
+        one, two = Fraction(first), Fraction(second)
+        costs[0] += ((one * d - two * c) / (a * d - b * c)) ** 2
+        costs[1] += ((two * a - one * b) / (a * d - b * c)) ** 2
+    power = 1 if privacy == "approximate" else 2
+    problem = dm.QueryWeighting(dm.Workload(matrix), design, privacy=privacy)
+    weights = rng.random(2) / (design**2).max(axis=1) ** (1 / power)
+    sizes = [[abs(each) ** (3 - power) for each in row] for row in ((a, b), (c, d))]
+    spent = max(
+        sum(Fraction(w) * row[cell] for w, row in zip(weights.tolist(), sizes, strict=True))
+        for cell in (0, 1)
+    )
+    reached = (
+        sum(cost / Fraction(w) ** power for cost, w in zip(costs, weights.tolist(), strict=True))
+        * spent**power
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        answer = fast.solve(problem, tol=1e-3)
+    for dual in (rng.random(2), answer.dual):
+        assert Fraction(problem.certify(answer.primal, dual).interval[0]) <= reached
