@@ -128,9 +128,9 @@ class NoisyQueries:
 
     def _reduce(self) -> None:
         """Find independent rows that are equivalent to the dependent ones."""
-        reduced = IndependentForm.of_dependent(self.query_matrix, self._covariance)
+        reduced = freeze(IndependentForm.of_dependent(self.query_matrix, self._covariance))
         self._exact = isinstance(reduced, IndependentForm)
-        if isinstance(freeze(reduced), StandardForm):
+        if isinstance(reduced, StandardForm):
             self._form = reduced
             self._reduced = IndependentForm(reduced.queries, np.eye(len(reduced.queries)), reduced.estimate)
             return

@@ -44,7 +44,7 @@ def least_distance(problem: dm.NonnegativeEstimate) -> Fraction:
     columns = [[Fraction(entry) for entry in column] for column in problem.workload.dense().T.tolist()]
     answers = [Fraction(entry) for entry in problem.answers.tolist()]
     total = None if problem.total is None else Fraction(problem.total)
-    best = None if total is not None else sum(each * each for each in answers) / 2
+    best = None if total is not None else Fraction(sum(each * each for each in answers)) / 2
     for size in range(1, len(columns) + 1):
         for cells in combinations(columns, size):
             gram = [[Fraction(sum(a * b for a, b in zip(u, v, strict=True))) for v in cells] for u in cells]
@@ -240,7 +240,8 @@ def test_privacy_is_never_below_the_truth(seed: int, unit: float, angle: float, 
     assert all(Fraction(own) >= truth for own, truth in zip(mechanism.profile.tolist(), exact, strict=True))
     assert Fraction(mechanism.privacy_cost) ** 2 >= max(exact)
     with mp.workdps(60):
-        cost = mp.sqrt(mp.mpf(max(exact).numerator) / max(exact).denominator) if max(exact) else mp.mpf(0)
+        dearest = Fraction(max(exact))
+        cost = mp.sqrt(mp.mpf(dearest.numerator) / dearest.denominator)
         if cost > 0:
             lower, upper = (1 / cost + sign * cost / 2 for sign in (-1, 1))
             delta = (mp.erfc(lower / mp.sqrt(2)) - mp.e * mp.erfc(upper / mp.sqrt(2))) / 2
@@ -470,8 +471,8 @@ def check_one(seed: int) -> None:
     guesses.append((answer.dual.neighbour_weights, answer.dual.query_weights))
     for guess in guesses:
         assert Fraction(fitness.certify(answer.primal, guess).interval[0]) <= cost * ratio
-    for guess in (first, total.dual.neighbour_weights):
-        assert Fraction(total.problem.certify(total.primal, guess).interval[0]) <= cost * sum(variances)
+    for shares in (first, total.dual.neighbour_weights):
+        assert Fraction(total.problem.certify(total.primal, shares).interval[0]) <= cost * sum(variances)
     whole = dm.FitnessForUse(workload, targets, basis=np.eye(len(noise)))
     judged = whole.certify(noise, weights)
     if math.isfinite(judged.objective) and math.isfinite(judged.resolution):

@@ -411,6 +411,6 @@ def test_what_settled_noise_leaves_of_a_target_may_be_rounding(
     optimum = optimum_of_two(stage, seen)
     least = 1 / float(optimum - Fraction(seen) ** 2 / Fraction(float(root)) ** 2)
     for noise in (least, least * (1 + 1e-10)):
-        judged = stage.certify(stage.covariance([[noise]]), ([0, 1], [weight, 1]))
+        judged = stage.certify(stage.covariance(np.array([[noise]])), ([0, 1], [weight, 1]))
         low, high = judged.interval
         assert Fraction(low) <= optimum and (high == np.inf or optimum <= Fraction(high))
