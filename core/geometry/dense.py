@@ -279,6 +279,12 @@ def _factor(
             f"basis must have {workload_rank} rows, the rank of the workload, got {len(given)}, "
             f"which span it only up to rounding"
         )
+    places = {row.tobytes(): place for place, row in enumerate(given)}
+    own = [(query, places[row.tobytes()]) for query, row in enumerate(dense) if row.tobytes() in places]
+    if own and representation is not dense:
+        # A query that is a row of the basis is known exactly, whatever the condition of the others.
+        queries, rows = np.transpose(own)
+        representation[queries] = np.eye(len(given))[rows]
     return given, representation, len(given) - workload_rank
 
 
@@ -290,7 +296,7 @@ def _mismatch(dense: Array, basis: Array, representation: Array) -> Array:
     for start in range(0, len(dense), CHUNK):
         rows = representation[start : start + CHUNK]
         left = np.abs(dense[start : start + CHUNK] - rows @ basis).max(axis=1)
-        found[start : start + CHUNK] = left + len(basis) * linalg.EPS * (np.abs(rows) @ np.abs(basis)).max(
-            axis=1
-        )
+        single = (np.count_nonzero(rows, axis=1) == 1) & (rows.max(axis=1) == 1)
+        reach = (np.abs(rows) @ np.abs(basis)).max(axis=1)
+        found[start : start + CHUNK] = left + np.where(single, 0.0, len(basis) * linalg.EPS * reach)
     return found
