@@ -28,6 +28,8 @@ CENSUS_Z = 1.645
 """The normal quantile of a margin of error at 90 % confidence, as the American Community Survey rounds it."""
 
 _EPS, _UP = 2.0**-52, 1 + 2.0**-49  # a unit of rounding, and a factor above the rounding of a few steps
+# Of log δ, absolute and relative, rounding errors of 10 and of 1.1 units were the most that 80 digits showed.
+_ERROR, _RELATIVE_ERROR = 12 * _EPS, 3 * _EPS
 _LOG_SQRT_2PI = math.log(2 * math.pi) / 2
 _LOG_ORDERS = 690.0, -690.0  # any Rényi order gives a valid δ, so the search may stop before e^±710 overflows
 _ASYMPTOTIC_FROM = 20.0  # below, 1 - t R(t) loses a few hundred ulps; above, 13 terms of its series are exact
@@ -62,7 +64,7 @@ def squared_cost_from_rho(rho: float) -> float:
 
 
 def mu_from_squared_cost(squared_cost: float) -> float:
-    """Return the μ of Gaussian privacy, ``μ = Δ = √α``, of a squared privacy cost α > 0.
+    """Return the μ of Gaussian privacy, ``μ = Δ = √α``, of a squared privacy cost α > 0, rounded up.
 
     Raises `InvalidInputError`. Source: Dong, Roth and Su (2022), section 2.2.
 
@@ -71,7 +73,9 @@ def mu_from_squared_cost(squared_cost: float) -> float:
     >>> mu_from_squared_cost(2.25)
     1.5
     """
-    return math.sqrt(validate.positive_number(squared_cost=squared_cost))
+    cost = validate.positive_number(squared_cost=squared_cost)
+    root = math.sqrt(cost)
+    return math.nextafter(root, math.inf) if Fraction(root) ** 2 < Fraction(cost) else root
 
 
 def squared_cost_from_mu(mu: float) -> float:
@@ -91,8 +95,9 @@ def squared_cost_from_mu(mu: float) -> float:
 def log_delta(privacy_cost: float, epsilon: float) -> float:
     """Return log δ on the exact curve of privacy cost Δ > 0 at ε ≥ 0.
 
-    ``δ = Φ(Δ/2 - ε/Δ) - e^ε Φ(-Δ/2 - ε/Δ)``, with a relative error below 1e-11 down to log δ = -5000; below
-    that, log δ itself is as accurate as a double. It is -inf only where log δ is beyond the doubles.
+    ``δ = Φ(Δ/2 - ε/Δ) - e^ε Φ(-Δ/2 - ε/Δ)``, with a relative error below 1e-10 down to log δ = -5000; below
+    that, log δ itself is as accurate as a double. Rounding goes to the larger δ, the safe side. It is -inf only where
+    log δ is beyond the doubles.
     Raises `InvalidInputError`. Source: Balle and Wang (2018), Theorem 8.
 
     Examples
@@ -105,7 +110,7 @@ def log_delta(privacy_cost: float, epsilon: float) -> float:
 
 
 def delta(privacy_cost: float, epsilon: float) -> float:
-    """Return the least δ at which privacy cost Δ > 0 is (ε, δ)-private, ε ≥ 0; 0 below the smallest double.
+    """Return the least δ at which privacy cost Δ > 0 is (ε, δ)-private, ε ≥ 0; never 0, which would say pure privacy.
 
     ``δ = Φ(Δ/2 - ε/Δ) - e^ε Φ(-Δ/2 - ε/Δ)``; see `log_delta`.
     Raises `InvalidInputError`. Source: Balle and Wang (2018), Theorem 8.
@@ -115,7 +120,7 @@ def delta(privacy_cost: float, epsilon: float) -> float:
     >>> round(delta(1.0, 1.0), 9)
     0.126936738
     """
-    return math.exp(log_delta(privacy_cost, epsilon))
+    return min(math.nextafter(math.exp(log_delta(privacy_cost, epsilon)), math.inf), 1.0)
 
 
 def epsilon(privacy_cost: float, delta: float) -> float:
@@ -202,7 +207,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     >>> round(zcdp_delta(0.5, 1.0), 9)
     0.246846331
     """
-    return math.exp(zcdp_log_delta(rho, epsilon))
+    return min(math.nextafter(math.exp(zcdp_log_delta(rho, epsilon)), math.inf), 1.0)
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -260,6 +265,7 @@ def margin_from_variance(variance: npt.ArrayLike, z: float = CENSUS_Z) -> Array:
 
 
 def _log_delta(cost: float, bound: float) -> float:
+    """Return log δ, rounded up."""
     # u²/2 reaches thousands, and its absolute error is the relative error of δ: rationals keep it exact.
     exact, ratio = Fraction(cost), Fraction(bound) / Fraction(cost)
     exact_u = ratio - exact / 2
@@ -271,11 +277,14 @@ def _log_delta(cost: float, bound: float) -> float:
     if 2 * cost <= 1 + max(u, 0.0):
         # R(u) - R(v) cancels; it is the integral of 1 - t R(t) = -R'(t), a positive function.
         mean = float(_WEIGHTS @ _mills_slope(u + cost / 2 * (1 + _NODES))) / 2
-        return log_density + math.log(cost) + math.log(mean)
+        found = log_density + math.log(cost) + math.log(mean)
+        return found + _ERROR + _RELATIVE_ERROR * abs(found)
     if u >= 0:
-        return log_density + math.log(_mills(u) - _mills(v))
+        found = log_density + math.log(_mills(u) - _mills(v))
+        return found + _ERROR + _RELATIVE_ERROR * abs(found)
     # Here 1 - δ = Φ(u) + e^ε Φ(-v), and e^ε times the density at v is the density at u.
-    return math.log1p(-math.exp(log_density) * (_mills(-u) + _mills(v)))
+    kept = math.exp(log_density) * (_mills(-u) + _mills(v))
+    return math.log1p(-kept * max(1 - _ERROR + _RELATIVE_ERROR * log_density, 0.0))
 
 
 def _mills(t: float) -> float:

@@ -30,6 +30,9 @@ class Certificate(Displayed):
         Largest relative excess over a constraint; the point is feasible at 1e-9 or below.
     resolution : float
         Allowance for rounding, relative, computed from the sizes and magnitudes in the two evaluations.
+    offset : float
+        What gap, violation and resolution count in with the objective and the bound, where these may be 0: both
+        are evaluated as differences to it, and known no better.
 
     Examples
     --------
@@ -43,10 +46,13 @@ class Certificate(Displayed):
     gap: float
     violation: float
     resolution: float
+    offset: float = 0.0
 
     @classmethod
-    def of(cls, objective: float, lower_bound: float, violation: float, resolution: float) -> Certificate:
-        """Judge a minimisation with a positive optimum; anything not finite certifies as nothing at all.
+    def of(
+        cls, objective: float, lower_bound: float, violation: float, resolution: float, offset: float = 0.0
+    ) -> Certificate:
+        """Judge a minimisation with an optimum that is positive, or is with the offset; of what is not finite, nothing.
 
         Raises `CertificateError` where a feasible point lies below the bound by more than the resolution: one
         of the two is wrong.
@@ -56,17 +62,18 @@ class Certificate(Displayed):
         objective = objective if math.isfinite(objective) and objective >= 0 else math.inf
         violation = violation if math.isfinite(violation) else math.inf
         lower_bound = lower_bound if math.isfinite(lower_bound) and lower_bound > 0 else 0.0
+        offset = validate.nonnegative_number(offset=offset)
         resolution = resolution if math.isfinite(resolution) and resolution >= 0 else math.inf
         gap = math.inf
-        if violation <= FEASIBLE and math.isfinite(objective) and lower_bound > 0:
-            gap = (objective * (1 + violation) - lower_bound) / lower_bound
+        if violation <= FEASIBLE and math.isfinite(objective) and lower_bound + offset > 0:
+            gap = ((objective + offset) * (1 + violation) - (lower_bound + offset)) / (lower_bound + offset)
             if gap < -resolution:
                 raise CertificateError(
                     f"a feasible point of value {objective!r} lies below the proven bound {lower_bound!r} "
                     f"by {-gap:.2e}, more than rounding ({resolution:.2e}) explains"
                 )
             gap = max(gap, 0.0)
-        return Certificate(objective, lower_bound, gap, violation, resolution)
+        return Certificate(objective, lower_bound, gap, violation, resolution, offset)
 
     @property
     def feasible(self) -> bool:
@@ -76,8 +83,12 @@ class Certificate(Displayed):
     @property
     def interval(self) -> tuple[float, float]:
         """The proven interval of the optimum: both ends, the violation charged, moved out by the resolution."""
-        upper = self.objective * (1 + self.violation) * (1 + self.resolution) if self.feasible else math.inf
-        return self.lower_bound * max(1 - self.resolution, 0.0), upper
+        if not self.resolution < math.inf:
+            return 0.0, math.inf
+        lower = self.lower_bound - self.resolution * (self.lower_bound + self.offset)
+        charge = self.violation + self.resolution + self.violation * self.resolution
+        upper = self.objective + charge * (self.objective + self.offset) if self.feasible else math.inf
+        return max(float(lower), 0.0), float(upper)
 
     def _facts(self) -> dict[str, object]:
         lower, upper = self.interval

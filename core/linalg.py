@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse as sp
 
@@ -16,8 +17,6 @@ EPS = float(np.finfo(np.float64).eps)
 SPAN_TOLERANCE = 1e-9
 """Largest part of a row outside a row space, relative to the row, that counts as rounding."""
 
-
-HIGHER = 8.0  # factor on the cut that tells a form which rests on the cut alone: it falls by the same factor
 
 UNCLEAR = 1e-7
 """Singular values below this, relative to the largest, are not taken for proof of rank without a second look."""
@@ -194,14 +193,14 @@ def cholesky(matrix: Array) -> Array | None:
     return np.asarray(factor * scale) if np.all(np.isfinite(factor)) else None
 
 
-def regularised_covariance(covariance: Array, margin: float = 1.0, singular: bool = False) -> Array | None:
+def regularised_covariance(covariance: Array) -> Array | None:
     """Return the covariance that is judged in place of one that rounding leaves singular; None if indefinite.
 
-    A positive definite matrix, as Cholesky finds it, stands for itself. Otherwise coordinates without any noise
-    are set aside (their rows must be exactly zero), and the rest, brought to unit diagonal, gets its eigenvalues
-    below ``cut = margin · 8 k eps`` of the largest raised to the cut; one below -cut makes it indefinite. The result is
-    itself a covariance, within rounding of the one given, so every statement about it is
-    exact: no direction is taken for exactly known, and none for harmless, because it is small.
+    A clearly positive definite matrix stands for itself. Otherwise coordinates without any noise are set aside (their
+    rows must be exactly zero), and the rest, brought to unit diagonal, gets its eigenvalues below ``cut = 8 k eps`` of
+    the largest raised to the cut; one below -cut makes it indefinite. The result is itself a covariance, within
+    rounding of the one given, so every statement about it is exact: no direction is taken for exactly known, and none
+    for harmless, because it is small.
     """
     if not np.all(np.isfinite(covariance)):
         return None
@@ -209,14 +208,13 @@ def regularised_covariance(covariance: Array, margin: float = 1.0, singular: boo
     noisy = np.flatnonzero(diagonal > 0)
     if np.any(diagonal < 0) or np.any(covariance[diagonal == 0]) or not noisy.size:
         return None
-    block = covariance[np.ix_(noisy, noisy)]
-    if not singular and cholesky(block) is not None:
+    if _is_clearly_definite(covariance[np.ix_(noisy, noisy)]):
         return covariance
-    units = np.sqrt(diagonal[noisy])
-    values, vectors = np.linalg.eigh(block / units / units[:, None])
-    cut = margin * 8 * len(values) * EPS * values[-1]
+    units, values, vectors, cut = _spectrum(covariance, noisy)
     if values[0] < -cut:
         return None
+    if values[0] > cut:
+        return covariance
     raised = (vectors * np.maximum(values, cut)) @ vectors.T * units * units[:, None]
     result = np.zeros_like(covariance)
     result[np.ix_(noisy, noisy)] = (raised + raised.T) / 2
@@ -224,42 +222,71 @@ def regularised_covariance(covariance: Array, margin: float = 1.0, singular: boo
 
 
 def is_singular(covariance: Array) -> bool:
-    """Whether some direction has no noise, or none that can be told from rounding, each coordinate in its own unit.
+    """Whether some direction has no noise, or none that can be told from rounding, each coordinate in its own unit."""
+    return bool(np.any(np.diagonal(covariance) <= 0) or regularised_covariance(covariance) is not covariance)
 
-    A singular matrix passes Cholesky's algorithm or not as the last rounding falls; its eigenvalues tell either way.
+
+def _is_clearly_definite(covariance: Array) -> bool:
+    """Whether a Cholesky factor says that no eigenvalue, each coordinate in its own unit, can be rounding."""
+    factor, size = cholesky(covariance), len(covariance)
+    if factor is None:
+        return False
+    scaled = factor / np.sqrt(np.diagonal(covariance))
+    reciprocal, _ = scipy.linalg.lapack.dtrcon(scaled, norm="1", uplo="U", diag="N")
+    return bool(reciprocal**2 > 64 * size**2 * EPS)
+
+
+def _spectrum(covariance: Array, noisy: npt.NDArray[np.intp]) -> tuple[Array, Array, Array, float]:
+    """Return units of coordinates, eigenvalues and vectors in these, and what counts as an eigenvalue of 0."""
+    units = np.sqrt(np.diagonal(covariance)[noisy])
+    values, vectors = np.linalg.eigh(covariance[np.ix_(noisy, noisy)] / units / units[:, None])
+    return units, values, vectors, 8 * len(values) * EPS * float(values[-1])
+
+
+def leaves_range(covariance: Array, vectors: Array, rounding: Array | None = None) -> npt.NDArray[np.bool_]:
+    """Whether a column has a part that meets no noise of a singular covariance, beyond rounding of its own (s,).
+
+    With ``b = Σ y``, an error E of Σ turns the directions without noise so that they see ``E y`` of b.
     """
-    diagonal = np.diagonal(covariance)
-    if not np.all(diagonal > 0):
-        return True
-    units = np.sqrt(diagonal)
-    values = np.linalg.eigvalsh(covariance / units / units[:, None])
-    return bool(values[0] <= 8 * len(values) * EPS * values[-1])
+    own = np.zeros((1, 1)) if rounding is None else rounding
+    silent = np.diagonal(covariance) <= 0
+    found = np.any((np.abs(vectors) > own) & silent[:, None], axis=0)
+    if not np.all(silent):
+        units, values, directions, cut = _spectrum(covariance, np.flatnonzero(~silent))
+        seen = directions.T @ (vectors[~silent] / units[:, None])
+        none, some = values <= cut, values > cut
+        solved = np.linalg.norm(seen[some] / values[some, None], axis=0) * values[-1]
+        spread = np.linalg.norm(np.broadcast_to(own, vectors.shape)[~silent] / units[:, None], axis=0)
+        hidden = 8 * len(values) * EPS * (np.linalg.norm(seen, axis=0) + solved) + spread
+        found |= np.linalg.norm(seen[none], axis=0) > hidden
+    return np.asarray(found)
 
 
 def inverse_forms(
-    covariance: Array, vectors: Array, singular: bool = False
+    covariance: Array, vectors: Array, rounding: Array | None = None
 ) -> tuple[Array, Array, Array] | None:
     """Return the regularised covariance Σ, ``b_i' Σ⁻¹ b_i`` for the columns b_i of `vectors`, and an allowance.
 
-    Where Σ had to be raised, a form that falls with the height it was raised to is ``inf``: the column leaves
-    the range of the covariance that was given. None if that one is indefinite. What is known to be `singular` is
-    raised even where Cholesky's algorithm takes it for definite.
+    Where Σ had to be raised, the form of a column that leaves its range is ``inf``. None if it is indefinite.
+    `rounding` is what the entries of the columns may be off, absolute.
     """
-    judged = regularised_covariance(covariance, singular=singular)
+    judged = regularised_covariance(covariance)
     if judged is None:
         return None
     forms, allowance = _forms(judged, vectors)
-    higher = None if judged is covariance else regularised_covariance(covariance, HIGHER, singular)
-    if higher is not None:
-        forms = np.where(forms > 2 * _forms(higher, vectors)[0], np.inf, forms)
+    if rounding is not None:
+        moved = np.linalg.norm(_whitener(covariance, judged) @ rounding, axis=0)
+        allowance = allowance + (2 * np.sqrt(forms) + moved) * moved
+    if judged is not covariance or not np.all(np.diagonal(covariance)):
+        forms = np.where(leaves_range(covariance, vectors, rounding), np.inf, forms)
     return judged, forms, allowance
 
 
 def _forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
-    """Return the forms and their allowance for rounding, ``inf`` where a column meets no noise at all.
+    """Return the forms on the noisy coordinates and their allowance for rounding.
 
     With a Cholesky factor R of Σ and ``y = Σ⁻¹ b``, a backward error of componentwise size
-    ``3 k eps |R|'|R|`` moves ``b' y`` by at most ``3 k eps ‖ |R||y| ‖²``.
+    ``3 (k + 2) eps |R|'|R|`` moves ``b' y`` by at most ``3 (k + 2) eps ‖ |R||y| ‖²``.
     """
     noisy = np.diagonal(covariance) > 0
     factor = cholesky(covariance[np.ix_(noisy, noisy)])
@@ -268,18 +295,36 @@ def _forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
     half = scipy.linalg.solve_triangular(factor, vectors[noisy], trans="T", check_finite=False)
     solved = scipy.linalg.solve_triangular(factor, half, check_finite=False)
     magnitudes = np.abs(factor) @ np.abs(solved)
-    allowance = 3 * len(covariance) * EPS * np.einsum("ki,ki->i", magnitudes, magnitudes)
+    allowance = 3 * (len(covariance) + 2) * EPS * np.einsum("ki,ki->i", magnitudes, magnitudes)
     forms = np.einsum("ki,ki->i", half, half)
-    return np.where(np.any(vectors[~noisy] != 0, axis=0), np.inf, forms), allowance
+    if is_identity(factor) and np.all(half == np.rint(half)):
+        allowance = np.where(forms <= 2**53, 0.0, allowance)  # sums of whole squares are exact
+    return forms, allowance
 
 
-def trace_norm(matrix: Array) -> tuple[float, float]:
+def _whitener(covariance: Array, judged: Array) -> Array:
+    """Return |T|, T Σ T' being the identity on the directions that have noise: what an error of a move costs."""
+    noisy = np.flatnonzero(np.diagonal(covariance) > 0)
+    whole = np.zeros((len(noisy), len(covariance)))
+    factor = cholesky(covariance[np.ix_(noisy, noisy)]) if judged is covariance else None
+    if factor is not None:
+        whole[:, noisy] = scipy.linalg.solve_triangular(factor, np.eye(len(noisy)), trans="T")
+    else:
+        units, values, directions, cut = _spectrum(covariance, noisy)
+        roots = np.sqrt(np.where(values > cut, values, np.inf))
+        whole[:, noisy] = (directions / roots).T / units
+    return np.abs(whole)
+
+
+def trace_norm(matrix: Array, missed: float = 0.0) -> tuple[float, float]:
     """Return the sum of the singular values and an allowance for its rounding, absolute.
+
+    `missed` is how far the matrix itself may be off, in the Frobenius norm.
 
     The computed values are the exact ones of ``matrix + E`` with ``‖E‖_F`` a modest multiple of
     ``√max(m, n) · eps · ‖matrix‖_F`` (backward stability), and a trace norm moves by at most
     ``‖E‖_* ≤ √min(m, n) ‖E‖_F``. All values are summed: none is dropped that could only be rounding.
     """
     values = singular_values(matrix)
-    allowance = 4 * np.sqrt(len(values) * max(matrix.shape)) * EPS * np.linalg.norm(values)
-    return float(values.sum()), float(allowance)
+    backward = 4 * np.sqrt(max(matrix.shape)) * EPS * np.linalg.norm(values)
+    return float(values.sum()), float(np.sqrt(len(values)) * (backward + missed))

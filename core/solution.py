@@ -15,6 +15,7 @@ from dualmech import files
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed, told_apart
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
+from dualmech.immutable import frozen_copy
 from dualmech.progress import History, Progress, Status
 from dualmech.storage import codec
 from dualmech.validate import Array
@@ -82,7 +83,9 @@ class Solution(Displayed, Generic[Dual, Made]):
 
     @property
     def mechanism(self) -> Made:
-        """The mechanism to release with; raises `InfeasibleAnswerError` where the answer is infeasible.
+        """The mechanism to release with; raises `InfeasibleAnswerError` where the answer is or may well be infeasible.
+
+        It may well be where rounding can hide as much again as what was evaluated.
 
         A `LinearGaussianMechanism`; for local privacy a `LocalMechanism`; on geometry ``blocks`` a `BlockMechanism`, on
         ``product`` a `ProductMechanism`, on ``split`` a `SplitMechanism`.
@@ -92,6 +95,11 @@ class Solution(Displayed, Generic[Dual, Made]):
             raise InfeasibleAnswerError(
                 f"no mechanism: the answer exceeds a constraint by {self.certificate.violation:.2e} "
                 f"(status {self.status.name}){most and f': {most}'}"
+            )
+        if self.certificate.resolution >= 1:
+            raise InfeasibleAnswerError(
+                f"no mechanism: rounding may hide {self.certificate.resolution:.2e} times what was evaluated "
+                f"(status {self.status.name}); rescale what differs widely"
             )
         return cast(Made, self.problem.mechanism(self.primal))
 
@@ -223,6 +231,7 @@ def judged_solution(
     """
     if otherwise is Status.CERTIFIED:
         raise ValueError("only the judge certifies: otherwise must be another status")
+    primal, dual = frozen_copy(primal), frozen_copy(dual)  # what is judged, and can no longer change
     certificate = problem.certify(primal, dual)
     status = Status.CERTIFIED if certificate.certifies(tol) else otherwise
     if status is not Status.CERTIFIED and certificate.gap <= max(tol, certificate.resolution):

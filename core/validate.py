@@ -53,7 +53,8 @@ def numeric(ndim: int | None = None, /, **named: object) -> Array:
         raw = np.asarray(value)
         # Of objects numpy would take None for NaN and texts for what they spell; of none at all no kind is known.
         odd = (each is None or isinstance(each, str | bytes) for each in raw.flat)
-        if raw.dtype.kind not in "biufO" or (raw.dtype.kind == "O" and (not raw.size or any(odd))):
+        masked = np.ma.is_masked(np.ma.array(value) if isinstance(value, list | tuple) else value)
+        if masked or raw.dtype.kind not in "biufO" or (raw.dtype.kind == "O" and (not raw.size or any(odd))):
             raise TypeError
         with np.errstate(over="ignore"):  # what is longer than a double may be infinite as one
             array = np.array(raw, dtype=np.float64)

@@ -37,7 +37,7 @@ TIGHT = 1e-6
 """A target, or a neighbour, counts as tight within this, relative; an outsider's answer need not be exact."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Judgement(Certificate):
     """A certificate for an answer of any origin, and which targets are loose."""
 
@@ -132,6 +132,7 @@ def judge(
         verdict.gap,
         verdict.violation,
         verdict.resolution,
+        verdict.offset,
         loose=_indices(posed.loose, given),
         binding=_indices(posed.binding, given) if np.isfinite(verdict.objective) else NONE,
         scaled=scaled,

@@ -181,7 +181,11 @@ def trace_norm(blocks: Any, neighbour_weights: Array, query_weights: Array) -> J
     for block in blocks.matrix_blocks:
         factors = np.sqrt(query_weights[block.rows])
         moves = np.sqrt(neighbour_weights[block.orbits])
-        norm, rounding = linalg.trace_norm(factors[:, None] * (block.queries @ block.steps) * moves)
+        reached = factors[:, None] * (np.abs(block.queries) @ np.abs(block.steps)) * moves
+        norm, rounding = linalg.trace_norm(
+            factors[:, None] * (block.queries @ block.steps) * moves,
+            (len(block.moves) + 2) * EPS * float(np.linalg.norm(reached)),
+        )
         total, allowance = total + norm, allowance + rounding
         copies += float(np.sqrt(block.copies * len(block.moves)))
     return total, float(allowance + blocks.rounding_threshold * reach * copies)

@@ -38,6 +38,7 @@ from dualmech.geometry.block_rows import (
     key_of,
     symmetries_of,
 )
+from dualmech.immutable import freeze
 from dualmech.linalg import EPS
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
@@ -71,6 +72,9 @@ class Blocks:
     neighbours: Relation | None = None
 
     name: ClassVar[str] = "blocks"
+
+    def __post_init__(self) -> None:
+        freeze(self)
 
     @classmethod
     def of(

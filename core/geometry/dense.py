@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
-import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry import dense_forms, naming
 from dualmech.geometry.base import Judged, shares, valid_weights
 from dualmech.geometry.dense_forms import DenseForms
+from dualmech.geometry.moves import (
+    CHUNK,
+    as_neighbour_matrix,
+    changes_between,
+    moves_between,
+    product,
+    unmoved_directions,
+)
+from dualmech.immutable import freeze
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
-
-CHUNK = 4096  # neighbours whose effect on the queries is written out at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,14 +40,20 @@ class Dense:
     # (d, s) U, differences of neighbouring data sets up to sign; None stands for the identity
     neighbours: Matrix | None
     moves: Array  # (k, s) B U: how far each pair of neighbours moves the noisy vector
+    moves_rounding: Array | None  # (k, s) what its entries may be off; None where the moves are B itself
     # (k - r, k) orthonormal rows f with ``f B U = 0``: what no neighbour changes, released exactly
     unmoved: Array
-    # (m,) largest entry of ``(W - L B) U``, in absolute value, with its own rounding: how far the two sides of a
+    # (m,) largest entry of ``W - L B``, in absolute value, with its own rounding: how far the two sides of a
     # certificate may speak of different queries
     mismatch: Array
+    # (k,) by how much an error of 1 in each cell of a query may move its coordinates L
+    leverage: Array
     redundant_rows: int = 0  # number of rows of the basis beyond the rank of the workload
 
     name: ClassVar[str] = "dense"
+
+    def __post_init__(self) -> None:
+        freeze(self)
 
     @classmethod
     def of(
@@ -64,18 +75,18 @@ class Dense:
             raise InvalidInputError("workload must have at least one query that is not all zero")
         chosen, representation, extra = _factor(dense, workload.names, basis, redundant)
         checked = as_neighbour_matrix(neighbours, workload.shape[1])
-        moves = chosen if checked is None else moves_between(chosen, checked)
-        if checked is not None and not np.any(np.abs(moves) > linalg.SPAN_TOLERANCE * np.abs(chosen).max()):
+        moves, rounding = moves_between(chosen, checked)
+        if not np.any(moves):
             raise InvalidInputError(
                 "neighbours must change at least one query; none does, so every answer can be released exactly"
             )
-        unmoved = np.zeros((0, len(chosen))) if checked is None else _unmoved_directions(moves)
+        unmoved = np.zeros((0, len(chosen))) if checked is None else unmoved_directions(moves)
         mismatch = _mismatch(dense, chosen, representation)
-        if checked is not None:
-            mismatch = mismatch * float(np.abs(checked).sum(axis=0).max())
-        for array in (chosen, representation, moves, unmoved, mismatch):
-            validate.read_only(array)
-        return cls(workload, chosen, representation, checked, moves, unmoved, mismatch, extra)
+        inverse = chosen.T if basis is None else np.linalg.pinv(chosen)
+        leverage = np.abs(inverse).sum(axis=0)
+        return cls(
+            workload, chosen, representation, checked, moves, rounding, unmoved, mismatch, leverage, extra
+        )
 
     def statement(self) -> dict[str, Any]:
         """Return the basis and the neighbours."""
@@ -100,25 +111,46 @@ class Dense:
         matrix = self.workload.matrix
         if self.neighbours is None:
             return np.flatnonzero(self.workload.row_norms() == 0)
-        changed, rounding = np.zeros(matrix.shape[0]), np.zeros(matrix.shape[0])
+        changed = np.zeros(matrix.shape[0], dtype=bool)
         for _, changes, allowed in changes_between(matrix, self.neighbours):
-            changed = np.maximum(changed, changes.max(axis=1))
-            rounding = np.maximum(rounding, allowed.max(axis=1))
-        return np.flatnonzero(changed <= rounding)
+            changed |= np.any(changes > allowed, axis=1)
+        return np.flatnonzero(~changed)
 
-    def differences(self, queries: npt.NDArray[np.intp], moves: npt.NDArray[np.intp]) -> Array:
-        """Return the chosen rows and columns of ``W U``, from the workload itself and not from its factors."""
-        rows = self.workload.matrix[queries]
+    @property
+    def reach(self) -> Array:
+        """Sum of the entries of each pair of neighbours' difference, in absolute value (s,)."""
         if self.neighbours is None:
-            return linalg.to_dense(rows[:, moves])
-        return linalg.to_dense(rows @ self.neighbours[:, moves])
+            return np.ones(self.moves.shape[1])
+        return np.asarray(abs(self.neighbours).sum(axis=0)).ravel()
+
+    def differences(
+        self, queries: npt.NDArray[np.intp], moves: npt.NDArray[np.intp], factors: Array, roots: Array
+    ) -> tuple[Array, float]:
+        """Return ``diag(factors) W U diag(roots)`` for chosen rows and columns, and by how much it may be off.
+
+        W is the workload itself, the other side of a certificate has its factors: ``(W - L B) U`` counts as rounding,
+        in the Frobenius norm.
+        """
+        rows, missed = self.workload.matrix[queries], np.zeros(1)
+        if self.neighbours is None:
+            found = linalg.to_dense(rows[:, moves])
+        else:
+            found, missed = product(rows, self.neighbours[:, moves])
+        found = found * roots * factors[:, None]
+        off = np.linalg.norm(missed * roots * factors[:, None]) if np.any(missed) else 0.0
+        off += np.linalg.norm(factors * self.mismatch[queries]) * np.linalg.norm(roots * self.reach[moves])
+        return found, float(off + 2 * linalg.EPS * np.linalg.norm(found))
 
     def variances(self, covariance: Array) -> tuple[Array, Array]:
         """Return ``diag(L Σ L')`` (m,) and an allowance for its rounding."""
-        rows, size = self.representation, self.rank
-        values = np.einsum("jk,jk->j", rows @ covariance, rows)
-        magnitudes = np.einsum("jk,jk->j", np.abs(rows) @ np.abs(covariance), np.abs(rows))
-        return values, 2 * size * linalg.EPS * magnitudes
+        rows, size, sizes = self.representation, self.rank, np.abs(covariance)
+        spread = rows @ covariance
+        values = np.einsum("jk,jk->j", spread, rows)
+        magnitudes = np.einsum("jk,jk->j", np.abs(rows) @ sizes, np.abs(rows))
+        # What ``W - L B`` leaves of a query meets noise as well, which may be large where the query has little.
+        left = self.mismatch * (2 * np.abs(spread) @ self.leverage)
+        left += self.mismatch**2 * float(self.leverage @ sizes @ self.leverage)
+        return values, 2 * size * linalg.EPS * magnitudes + left
 
     def point(self, primal: npt.ArrayLike) -> Array:
         """Return a primal point as a matrix of the right shape, its entries unseen; text and the like are refused."""
@@ -187,9 +219,9 @@ class Dense:
         if not valid_weights(neighbour_weights):
             return np.zeros(len(weights))
         moves = np.flatnonzero(neighbour_weights)
-        product = self.differences(np.arange(len(weights)), moves)
-        factors = np.sqrt(neighbour_weights[moves] / neighbour_weights.max())
-        left, values, _ = linalg.svd(product * factors * np.sqrt(weights)[:, None])
+        roots = np.sqrt(neighbour_weights[moves] / neighbour_weights.max())
+        scaled, _ = self.differences(np.arange(len(weights)), moves, np.sqrt(weights), roots)
+        left, values, _ = linalg.svd(scaled)
         return shares(left**2 @ values)
 
     def item_words(self, index: int) -> str:
@@ -247,6 +279,12 @@ def _factor(
             f"basis must have {workload_rank} rows, the rank of the workload, got {len(given)}, "
             f"which span it only up to rounding"
         )
+    places = {row.tobytes(): place for place, row in enumerate(given)}
+    own = [(query, places[row.tobytes()]) for query, row in enumerate(dense) if row.tobytes() in places]
+    if own and representation is not dense:
+        # A query that is a row of the basis is known exactly, whatever the condition of the others.
+        queries, rows = np.transpose(own)
+        representation[queries] = np.eye(len(given))[rows]
     return given, representation, len(given) - workload_rank
 
 
@@ -258,52 +296,7 @@ def _mismatch(dense: Array, basis: Array, representation: Array) -> Array:
     for start in range(0, len(dense), CHUNK):
         rows = representation[start : start + CHUNK]
         left = np.abs(dense[start : start + CHUNK] - rows @ basis).max(axis=1)
-        found[start : start + CHUNK] = left + len(basis) * linalg.EPS * (np.abs(rows) @ np.abs(basis)).max(
-            axis=1
-        )
+        single = (np.count_nonzero(rows, axis=1) == 1) & (rows.max(axis=1) == 1)
+        reach = (np.abs(rows) @ np.abs(basis)).max(axis=1)
+        found[start : start + CHUNK] = left + np.where(single, 0.0, len(basis) * linalg.EPS * reach)
     return found
-
-
-def as_neighbour_matrix(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix | None:
-    """Return differences of neighbouring data sets, one per column; None stands for the identity."""
-    if neighbours is None:
-        return None
-    checked = validate.matrix(neighbours=neighbours)
-    validate.moderate(neighbours=checked)
-    if checked.shape[0] != cells:
-        raise InvalidInputError(f"neighbours must have {cells} rows, one per cell, got {checked.shape[0]}")
-    if linalg.is_identity(checked):
-        return None
-    return sp.csc_array(checked) if sp.issparse(checked) else checked
-
-
-def changes_between(matrix: Matrix, neighbours: Matrix) -> Iterator[tuple[int, Array, Array]]:
-    """Yield, from a first pair of neighbours on, ``|W U|`` for the next few and what of it may be rounding."""
-    for start in range(0, neighbours.shape[1], CHUNK):
-        columns = neighbours[:, start : start + CHUNK]
-        reach = linalg.to_dense(abs(matrix) @ abs(columns))
-        yield start, np.abs(linalg.to_dense(matrix @ columns)), 8 * matrix.shape[1] * linalg.EPS * reach
-
-
-def moves_between(basis: Array, neighbours: Matrix) -> Array:
-    """Return ``B U``, with zero for rows and columns that are rounding alone: they would cost privacy."""
-    moves = linalg.to_dense(basis @ neighbours)
-    units = np.abs(basis).max(axis=1)[:, None]
-    reach = linalg.to_dense(np.abs(basis) @ abs(neighbours)) / units
-    for axis in (0, 1):
-        rounding = 8 * basis.shape[1] * linalg.EPS * np.linalg.norm(reach, axis=axis, keepdims=True)
-        moves = np.where(np.linalg.norm(moves / units, axis=axis, keepdims=True) > rounding, moves, 0.0)
-    return moves
-
-
-def _unmoved_directions(moves: Array) -> Array:
-    """Return orthonormal rows f with ``f B U = 0``, units of the basis rows ignored; none where all are moved."""
-    norms = np.linalg.norm(moves, axis=1)
-    units = np.where(norms > 0, norms, 1.0)
-    scaled = moves / units[:, None]
-    small = scipy.linalg.qr(scaled.T, mode="r", check_finite=False)[0][: len(moves)]
-    _, values, vectors = linalg.svd(small, full_matrices=True)
-    still = vectors[linalg.numerical_rank(values, moves.shape) :] / units
-    if not len(still):
-        return still
-    return np.ascontiguousarray(scipy.linalg.qr(still.T, mode="economic", check_finite=False)[0].T)

@@ -101,7 +101,7 @@ class Sides:
 
 def quadratic_forms(geometry: Any, covariance: Array) -> DenseForms | None:
     """Evaluate both forms at any matrix; None for one that is no covariance, or that some neighbour leaves."""
-    judged = judged_covariance(covariance, geometry.moves)
+    judged = judged_covariance(covariance, geometry.moves, geometry.moves_rounding)
     if judged is None:
         return None
     regularised, profile, profile_rounding = judged
@@ -110,7 +110,9 @@ def quadratic_forms(geometry: Any, covariance: Array) -> DenseForms | None:
     return DenseForms(profile, variances, profile_rounding, variance_rounding)
 
 
-def judged_covariance(covariance: Array, moves: Array) -> tuple[Array, Array, Array] | None:
+def judged_covariance(
+    covariance: Array, moves: Array, rounding: Array | None = None
+) -> tuple[Array, Array, Array] | None:
     """Return the covariance, ``diag(D' Σ⁻¹ D)`` and its rounding; None if indefinite, or left by a move."""
     if not np.all(np.isfinite(covariance)):
         return None
@@ -118,7 +120,7 @@ def judged_covariance(covariance: Array, moves: Array) -> tuple[Array, Array, Ar
         asymmetry = np.abs(covariance - covariance.T).max()
         if not asymmetry <= validate.SYMMETRY_TOLERANCE * np.abs(covariance).max():
             return None
-        judged = linalg.inverse_forms((covariance + covariance.T) / 2, moves)
+        judged = linalg.inverse_forms((covariance + covariance.T) / 2, moves, rounding)
     return judged if judged is not None and np.all(np.isfinite(judged[1])) else None
 
 
@@ -144,11 +146,10 @@ def trace_norm_bound(geometry: Any, neighbour_weights: Array, factors: Array) ->
     shares = neighbour_weights / neighbour_weights.max()
     moves, queries = np.flatnonzero(shares), np.flatnonzero(factors)
     shares = shares[moves] / shares.sum()
-    product = geometry.differences(queries, moves) * np.sqrt(shares) * factors[queries, None]
-    norm, rounding = linalg.trace_norm(product)
-    # The bound is on the workload, the other side on its factors: ``‖E‖_* ≤ √k ‖E‖_F`` for what is between them.
-    rounding += float(np.sqrt(geometry.rank) * np.linalg.norm(factors * geometry.mismatch))
-    return norm**2, 2 * rounding / norm if norm > 0 else 0.0
+    product, missed = geometry.differences(queries, moves, factors[queries], np.sqrt(shares))
+    norm, rounding = linalg.trace_norm(product, missed)
+    sums = (len(queries) + len(moves)) * linalg.EPS  # of the weights, to which the factors are scaled
+    return norm**2, 2 * rounding / norm + sums if norm > 0 else 0.0
 
 
 def divided_covariance(covariance: Array, divisor: float) -> Array:

@@ -100,7 +100,8 @@ class Split:
     There is a covariance on each attribute, split into its total and the rest, and a level for each set T of
     attributes. A record costs ``Σ_T (1/τ_T) Π_{i in T} k_i`` at most, k_i being the largest cost of K_i alone, and the
     record that is worst in every attribute does. The query ``⊗ a_i`` of table S has the variance
-    ``Σ_{T ⊆ S} τ_T Π_{i in T} a_i K_i a_i' Π_{i in S, not T} (a_i θ_i)²``. So a point of this form is judged exactly.
+    ``Σ_{T ⊆ S} τ_T Π_{i in T} a_i K_i a_i' Π_{i in S, not T} (a_i θ_i)²``. So a point of this form is judged
+    exactly, but for rounding, by which both are raised.
 
     Bounds are those at products of weights. With ``X_i = diag(√μ_i) A_i diag(√λ_i)``, ``h_i = √λ_i``,
     ``b_i = h_i'|X_i|h_i`` and ``a_i = ‖X_i‖_* - b_i``,

@@ -17,8 +17,8 @@ from dualmech.geometry.block_neighbours import Moved
 from dualmech.geometry.block_rows import BlockRows, Key
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.choice import tabular
+from dualmech.immutable import freeze
 from dualmech.mechanisms import components, records
-from dualmech.mechanisms.noise import on_the_safe_side
 from dualmech.mechanisms.pieces import Piece, axes_of
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
@@ -88,6 +88,7 @@ class BlockNoise:
         for piece in pieces.values():
             np.add.at(self.costs, piece.orbits, piece.costs)
             np.add.at(self.rounding, piece.orbits, piece.rounding + len(pieces) * linalg.EPS * piece.costs)
+        freeze((pieces, moved, symmetries, self.costs, self.rounding))
 
     def _with(self, pieces: dict[Key, Piece]) -> Self:
         """Return other noise with the same symmetry."""
@@ -108,9 +109,9 @@ class BlockNoise:
         Of records added or removed, ``Σ_b (K_b⁻¹)_oo``: an orbit is a choice of one class of values of each attribute
         in `wide`, in row-major order, ``symmetries[axis].labels`` being the class of each value; of marginal tables
         there is one for all. Of replaced records an orbit is a kind of pairs of cells.
-        Where its rounding may exceed 1e-9 of it, the allowance is added: privacy errs on the safe side.
+        The allowance for its rounding is added: privacy errs on the safe side.
         """
-        return on_the_safe_side(self.costs, self.rounding)
+        return self.costs + self.rounding
 
     @property
     def noise(self) -> dict[Axes, float]:

@@ -16,13 +16,15 @@ from dualmech.geometry.local.strategies import (
     best_reconstruction,
     user_variances,
 )
+from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
 SCHEMA, VERSION = "dualmech.local_mechanism", 1
 
 RATIO_TOLERANCE = 1e-9
-"""Relative excess of a ratio over e^ε, of a column's sum over 1, or of a bias, up to which it counts as rounding."""
+"""Excess of a ratio's logarithm over ε and of a column's sum over 1, relative to ε where that is below 1, or of a
+bias, relative, up to which it counts as rounding. The mechanism's ε is then that of its strategy."""
 
 NORMALISED_VARIANCE = 0.01
 """The paper's variance for each query and user at which sample complexity is counted, α."""
@@ -82,8 +84,8 @@ class LocalMechanism(Displayed):
         prior: npt.ArrayLike | None = None,
     ) -> None:
         check_workload(workload)
-        self.epsilon, self.workload = as_epsilon(epsilon), workload
-        self.strategy = _as_strategy(strategy, self.epsilon, workload.shape[1])
+        self.workload = workload
+        self.strategy, self.epsilon = _as_strategy(strategy, as_epsilon(epsilon), workload.shape[1])
         if reconstruction is not None and prior is not None:
             raise InvalidInputError("give either reconstruction or prior, not both")
         if reconstruction is None:
@@ -220,31 +222,33 @@ class LocalMechanism(Displayed):
         return given
 
 
-def _as_strategy(strategy: npt.ArrayLike, epsilon: float, size: int) -> Array:
-    """Return Q without outputs that nobody reports, after the conditions of proposition 2.6."""
+def _as_strategy(strategy: npt.ArrayLike, epsilon: float, size: int) -> tuple[Array, float]:
+    """Return Q without outputs that nobody reports, after the conditions of proposition 2.6, and the ε that it has."""
     given = validate.finite(2, strategy=strategy)
     if given.shape[1] != size:
         raise InvalidInputError(f"strategy must have {size} columns, one per user type, got {given.shape[1]}")
     if np.any(given < 0):
         raise InvalidInputError(f"strategy must not be negative, its least entry is {given.min():g}")
-    off = np.abs(given.sum(axis=0) - 1)
-    if off.max() > RATIO_TOLERANCE:
+    off, allowed = np.abs(given.sum(axis=0) - 1), RATIO_TOLERANCE * min(epsilon, 1.0)
+    if off.max() > allowed + len(given) * EPS:
         worst = int(np.argmax(off))
         raise InvalidInputError(
             f"strategy must have columns of sum 1, column {worst} misses it by {off[worst]:.3g}"
         )
     kept = np.ascontiguousarray(given[np.any(given > 0, axis=1)])
-    with np.errstate(divide="ignore"):
-        ratios = np.log(kept.max(axis=1)) - np.log(kept.min(axis=1))
+    with np.errstate(divide="ignore", over="ignore"):
+        ratios = np.log1p((kept.max(axis=1) - kept.min(axis=1)) / kept.min(axis=1))
     worst = int(np.argmax(ratios))
-    if ratios[worst] > epsilon + RATIO_TOLERANCE:
+    if ratios[worst] > epsilon + allowed + 4 * EPS:
         row = kept[worst]
         raise InvalidInputError(
             f"strategy is not {epsilon:g}-LDP: an output has probabilities {row.max():.6g} for user type "
             f"{int(np.argmax(row))} and {row.min():.6g} for {int(np.argmin(row))}, "
             f"which takes ε of {ratios[worst]:.6g}"
         )
-    return validate.read_only(kept)
+    # Columns are drawn from as if they summed to 1; below a few units of rounding they do.
+    unequal = 2 * float(off.max()) if off.max() > len(given) * EPS else 0.0
+    return validate.read_only(kept), max(epsilon, float(ratios[worst]) * (1 + 4 * EPS) + unequal)
 
 
 def _probabilities(column: Array) -> Array:

@@ -11,13 +11,10 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.dense import moves_between
+from dualmech.geometry.moves import moves_between
+from dualmech.immutable import freeze
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload, check_workload, same_content
-
-ROUNDING_TOLERANCE = (
-    1e-9  # rounding in a cost, relative to it, above which the cost is stated higher by as much
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,9 +58,8 @@ class IndependentForm:
         values, vectors = np.linalg.eigh(covariance / units / units[:, None])
         kept = values > 8 * len(values) * linalg.EPS * values[-1]
         scaled, whiten = queries / units[:, None], (vectors[:, kept] / np.sqrt(values[kept])).T / units
-        exact = vectors[:, ~kept].T @ scaled
-        if np.linalg.norm(exact) > linalg.SPAN_TOLERANCE * np.linalg.norm(scaled):
-            return cls._of_exact(queries, whiten, exact, vectors[:, ~kept].T / units)
+        if np.any(linalg.leaves_range(covariance, queries)):
+            return cls._of_exact(queries, whiten, vectors[:, ~kept].T @ scaled, vectors[:, ~kept].T / units)
         left, sizes, right = linalg.svd(whiten @ queries)
         size = linalg.row_rank(queries)
         return StandardForm(
@@ -75,7 +71,9 @@ class IndependentForm:
     @classmethod
     def _of_exact(cls, queries: Array, whiten: Array, exact: Array, silent: Array) -> IndependentForm:
         """Treat the exact rows as known, and fit the others to what the noisy answers add."""
-        known = linalg.row_space(exact)
+        _, sizes, directions = linalg.svd(exact)
+        # One at least, and none that is rounding next to it: what is said exactly costs more than any number.
+        known = directions[sizes > 8 * max(queries.shape) * linalg.EPS * sizes[0]]
         basis = linalg.row_space(queries)
         others = scipy.linalg.null_space(known @ basis.T).T @ basis
         seen = known @ np.linalg.pinv(exact) @ silent
@@ -124,21 +122,22 @@ class NoisyQueries:
         self._form, self._reduced = None, None
         self.independent = not len(queries) or linalg.row_rank(queries) == len(queries)
         self._exact = self.independent and len(queries) > 0 and linalg.is_singular(noise)
-        self._profile = validate.read_only(_profile(noise, _moves(queries, neighbours), self._exact))
+        self._profile = validate.read_only(_profile(noise, queries, neighbours))
         if not self.independent:
             self._reduce()
 
     def _reduce(self) -> None:
         """Find independent rows that are equivalent to the dependent ones."""
-        reduced = IndependentForm.of_dependent(self.query_matrix, self._covariance)
+        reduced = freeze(IndependentForm.of_dependent(self.query_matrix, self._covariance))
         self._exact = isinstance(reduced, IndependentForm)
         if isinstance(reduced, StandardForm):
             self._form = reduced
             self._reduced = IndependentForm(reduced.queries, np.eye(len(reduced.queries)), reduced.estimate)
             return
-        moves = _moves(reduced.rows, self.neighbours)
+        moves, _ = moves_between(reduced.rows, self.neighbours)
         everything = np.where(np.any(moves, axis=0), np.inf, 0.0)
-        profile = _profile(reduced.noise, moves, True) if np.any(reduced.noise) else everything
+        noisy = np.any(reduced.noise)
+        profile = _profile(reduced.noise, reduced.rows, self.neighbours) if noisy else everything
         self._reduced, self._profile = reduced, validate.read_only(profile)
 
     @property
@@ -149,7 +148,7 @@ class NoisyQueries:
                 raise InvalidInputError(
                     "cost_matrix is not finite: the covariance is singular, some queries are released exactly"
                 )
-            self._form = StandardForm.of_independent(self.query_matrix, self._covariance)
+            self._form = freeze(StandardForm.of_independent(self.query_matrix, self._covariance))
         return self._form
 
     @property
@@ -162,7 +161,7 @@ class NoisyQueries:
     def profile(self) -> Array:
         """Squared privacy cost of each pair of neighbours (s,); by default of each cell's records (d,).
 
-        Where its rounding may exceed 1e-9 of it, the allowance is added: privacy errs on the safe side.
+        The allowance for its rounding is added: privacy errs on the safe side.
         """
         return self._profile
 
@@ -288,25 +287,14 @@ def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[A
     return queries, noise
 
 
-def _moves(queries: Array, neighbours: Matrix | None) -> Array:
-    if neighbours is None:
-        return queries
-    return moves_between(queries, neighbours) if len(queries) else np.asarray(queries @ neighbours)
-
-
-def _profile(noise: Array, moves: Array, singular: bool) -> Array:
+def _profile(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
     if not len(noise):
-        return np.zeros(moves.shape[1])
-    judged = linalg.inverse_forms(noise, moves, singular)
+        return np.zeros(queries.shape[1] if neighbours is None else neighbours.shape[1])
+    moves, own = moves_between(queries, neighbours)
+    judged = linalg.inverse_forms(noise, moves, own)
     if judged is None:
         raise InvalidInputError(
             f"covariance must be positive semidefinite and not zero, "
             f"its smallest eigenvalue is {np.linalg.eigvalsh(noise)[0]:.3g}"
         )
-    _, profile, rounding = judged
-    return on_the_safe_side(profile, rounding)
-
-
-def on_the_safe_side(profile: Array, rounding: Array) -> Array:
-    """Return costs, raised by the allowance for their rounding where that is no trifle."""
-    return np.where(rounding > ROUNDING_TOLERANCE * profile, profile + rounding, profile)
+    return judged[1] + judged[2]

@@ -104,7 +104,8 @@ class GaussianPrivacy(Displayed):
     @property
     def privacy_cost(self) -> float:
         """Δ, the largest distance between neighbours in units of the noise; equal to the μ of Gaussian DP."""
-        return math.sqrt(self.squared_privacy_cost)
+        cost = self.squared_privacy_cost
+        return cost if cost in (0.0, math.inf) else accounting.mu_from_squared_cost(cost)
 
     @property
     def rho(self) -> float:

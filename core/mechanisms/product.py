@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -83,7 +84,10 @@ class ProductMechanism(GaussianPrivacy):
     @property
     def squared_privacy_cost(self) -> float:
         """The product of the factors', Δ²."""
-        return products.product(factor.squared_privacy_cost for factor in self.factors)
+        costs = [factor.squared_privacy_cost for factor in self.factors]
+        found = products.product(costs)
+        short = Fraction(found) < math.prod(map(Fraction, costs))
+        return math.nextafter(found, math.inf) if short else found
 
     @property
     def profile(self) -> Array:
@@ -92,7 +96,8 @@ class ProductMechanism(GaussianPrivacy):
         Of dense factors those are the cells, of one on blocks the orbits of its own profile.
         Raises `InvalidInputError` for more than 2^22.
         """
-        return products.outer([factor.profile for factor in self.factors])
+        raised = [factor.profile * (1 + linalg.EPS) for factor in self.factors]
+        return np.minimum(products.outer(raised), self.squared_privacy_cost)
 
     def scaled(self, factor: float) -> ProductMechanism:
         """Return the mechanism with all variances times a factor > 0, those of its first factor."""

@@ -12,7 +12,8 @@ import scipy.linalg
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.split import Split, SplitPoint
+from dualmech.geometry.split import Split, SplitForms, SplitPoint
+from dualmech.immutable import freeze
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Tables, check_tables, marginal_of
@@ -64,9 +65,10 @@ class SplitMechanism(GaussianPrivacy):
         if parts is None:
             raise InvalidInputError("shapes must be positive definite covariances")
         axes = workload.tables.lattice.axes
-        self.workload, self.parts, self.point = workload, parts, point
+        self.workload, self.parts, self.point = workload, freeze(parts), point
         self.noise: dict[Axes, float] = dict(zip(axes, levels.tolist(), strict=True))
-        self.worst = float((geometry.costs(parts) / levels).sum())
+        forms = SplitForms(geometry, parts, levels)
+        self.worst = forms.cost * (1 + forms.cost_rounding)
 
     @property
     def squared_privacy_cost(self) -> float:
@@ -89,7 +91,7 @@ class SplitMechanism(GaussianPrivacy):
         for axes, level in self.noise.items():
             spread = tuple(slice(None) if axis in axes else None for axis in range(len(sizes)))
             found += _outer([self.parts[axis].residual_costs for axis in axes])[spread] / level
-        return found.ravel()
+        return np.minimum(found.ravel() * (1 + 16 * (len(sizes) + len(self.noise)) * linalg.EPS), self.worst)
 
     def point_on(self, geometry: Any) -> SplitPoint:
         """Return the noise on a geometry that splits the same tables.
@@ -110,7 +112,10 @@ class SplitMechanism(GaussianPrivacy):
         return float(self.variances(attributes).max())
 
     def variances(self, attributes: Iterable[str] | TableWorkload) -> Array:
-        """Return the variances of a table, an axis an attribute; of all tables of the workload, the largest of each."""
+        """Return the variances of a table, an axis an attribute; of all tables of the workload, the largest of each.
+
+        The allowance for their rounding is added, most of a variance that is a small part of its attribute's noise.
+        """
         if isinstance(attributes, Workload):
             if not attributes.same_as(self.workload):
                 raise InvalidInputError("workload must be the query tables that the mechanism was made for")

@@ -12,7 +12,8 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.dense import as_neighbour_matrix, moves_between
+from dualmech.geometry.moves import as_neighbour_matrix, moves_between
+from dualmech.immutable import freeze
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 
@@ -38,6 +39,9 @@ class DesignGeometry:
     move_rounding: Array
     independent: bool  # whether the rows of Q that are not all zero are linearly independent
 
+    def __post_init__(self) -> None:
+        freeze(self)
+
     @classmethod
     def of(
         cls, workload: Workload, design: Workload | Matrix | npt.ArrayLike, neighbours: Matrix | None
@@ -50,15 +54,15 @@ class DesignGeometry:
         queries = _design(design, workload.shape[1])
         checked = as_neighbour_matrix(neighbours, workload.shape[1])
         inverse = PseudoInverse.of(queries)
-        roots, root_rounding = _column_norms(workload, inverse)
+        # Without a column that may be more than rounding the workload could not be answered.
+        negligible = inverse.rounding * np.linalg.norm(queries, axis=1) <= linalg.SPAN_TOLERANCE
+        roots, root_rounding = _column_norms(workload, inverse, negligible)
         moves, move_rounding = _moves(queries, checked)
         if not np.any(moves[roots > 0]):
             raise InvalidInputError(
                 "neighbours must change at least one design query that the workload needs; none does, so every "
                 "answer can be released exactly"
             )
-        for array in (queries, roots, moves, root_rounding, move_rounding):
-            validate.read_only(array)
         return cls(
             workload, queries, checked, roots, moves, root_rounding, move_rounding, inverse.independent
         )
@@ -84,6 +88,18 @@ class DesignGeometry:
         whole[np.intersect1d(self.needed, self.unmoved)] = np.inf
         whole[self.weighed] = weights
         return whole
+
+    def left_out(self, weights: Array, reach: Array, power: int, total: float) -> float:
+        """Return what design queries may add to a total, relative, whose costs of 0 may be squares of their rounding.
+
+        One with weight t adds ``r² / t^p``. Where it has none, a further weight t would take ``p s t`` from the others,
+        s being its largest sensitivity: the best t balances both.
+        """
+        others = np.setdiff1d(np.flatnonzero(self.root_rounding), self.needed)
+        own, given = self.root_rounding[others] ** 2 / total, weights[others] ** power
+        balanced = (power + 1) * (own * reach[others] ** power) ** (1 / (power + 1))
+        added = np.divide(own, given, out=np.full(len(own), np.inf), where=given > 0)
+        return float(np.minimum(added, balanced).sum())
 
     def noise(self, precisions: Array) -> tuple[Array, Array]:
         """Return independent rows B spanning the design queries of positive precision, and the noise on B x.
@@ -176,13 +192,15 @@ def answer_rows(workload: Workload, basis: Array, right: Array, what: str) -> It
         yield start, linalg.to_dense(rows @ right)
 
 
-def _column_norms(workload: Workload, inverse: PseudoInverse) -> tuple[Array, Array]:
-    """Return the norms of the columns of ``W Q⁺`` and their allowances, entries that are rounding left out."""
+def _column_norms(
+    workload: Workload, inverse: PseudoInverse, negligible: npt.NDArray[np.bool_]
+) -> tuple[Array, Array]:
+    """Return the norms of the columns of ``W Q⁺`` and their allowances; negligible entries that are rounding are 0."""
     norms = workload.row_norms()
     squares = np.zeros(inverse.matrix.shape[1])
     for start, rows in answer_rows(workload, inverse.basis, inverse.matrix, "design"):
         floor = norms[start : start + len(rows), None] * inverse.rounding
-        rows[np.abs(rows) <= floor] = 0.0
+        rows[(np.abs(rows) <= floor) & negligible] = 0.0
         squares += np.einsum("jk,jk->k", rows, rows)
     return np.sqrt(squares), inverse.rounding * np.linalg.norm(norms)
 
@@ -193,7 +211,7 @@ def _moves(design: Array, neighbours: Matrix | None) -> tuple[Array, Array]:
         return np.abs(design), np.zeros(len(design))
     norms, moves = np.linalg.norm(design, axis=1), np.zeros((len(design), neighbours.shape[1]))
     kept = np.flatnonzero(norms)
-    moves[kept] = np.abs(moves_between(design[kept], neighbours))
+    moves[kept] = np.abs(moves_between(design[kept], neighbours)[0])
     longest = np.sqrt(np.asarray((abs(neighbours) ** 2).sum(axis=0)).max())
     return moves, 4 * np.sqrt(design.shape[1]) * linalg.EPS * float(longest) * norms
 

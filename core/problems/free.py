@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.dense import changes_between
+from dualmech.geometry.moves import changes_between
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import SPENT
 from dualmech.problems.fitness import PrivacyFirst

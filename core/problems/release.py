@@ -9,7 +9,8 @@ from dualmech import linalg
 from dualmech.certificate import FEASIBLE
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import valid_weights
-from dualmech.geometry.dense import Dense, moves_between
+from dualmech.geometry.dense import Dense
+from dualmech.geometry.moves import moves_between
 from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.validate import Array, Matrix
 
@@ -23,7 +24,7 @@ def unit_noise_rows(released: NoisyQueries, neighbours: Matrix | None) -> Array:
     if released.independent and len(queries):
         _, inverse, silent = _split_singular(covariance)
         exact = silent @ queries
-        if len(exact) and not np.any(exact if neighbours is None else moves_between(exact, neighbours)):
+        if len(exact) and not np.any(moves_between(exact, neighbours)[0]):
             return np.asarray(inverse @ queries)
         if linalg.cholesky(covariance) is None:
             raise InvalidInputError("released must not be exact in any query that differs between neighbours")
@@ -53,11 +54,15 @@ def dual_bound(
     shares = neighbour_weights / neighbour_weights.max()
     moves, queries = np.flatnonzero(shares), np.flatnonzero(spread)
     shares = np.sqrt(shares[moves] / shares.sum())
-    asked = geometry.differences(queries, moves) * shares * np.sqrt(spread[queries])[:, None]
-    known = geometry.differences(np.arange(count, count + len(root)), moves) * shares
-    norm, allowance = linalg.trace_norm(np.vstack([asked, root @ known]))
-    allowance += 2 * len(known) ** 1.5 * linalg.EPS * float(np.linalg.norm(root) * np.linalg.norm(known))
-    return norm**2 / total, 2 * allowance / norm if norm > 0 else 0.0
+    asked, missed = geometry.differences(queries, moves, np.sqrt(spread[queries]), shares)
+    held = np.arange(count, count + len(root))
+    known, hidden = geometry.differences(held, moves, np.ones(len(held)), shares)
+    hidden += len(held) * linalg.EPS * float(np.linalg.norm(known))
+    norm, allowance = linalg.trace_norm(
+        np.vstack([asked, root @ known]), missed + float(np.linalg.norm(root)) * hidden
+    )
+    sums = (len(queries) + len(moves) + root.size) * linalg.EPS
+    return norm**2 / total, 2 * allowance / norm + sums if norm > 0 else 0.0
 
 
 def new_information(covariance: Array, coordinates: Array) -> tuple[Array, Array]:

@@ -26,6 +26,7 @@ from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import FitnessDual, shares, valid_weights
 from dualmech.geometry.dense_forms import evaluate
+from dualmech.immutable import frozen_copy
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.validate import Array
 
@@ -72,6 +73,8 @@ class RefinementStage:
     moves: Array = field(repr=False)
     variances: Array = field(repr=False)
     rows: Array = field(repr=False)
+    # (m, q + r) what the coefficients of each query are added up from, in absolute value
+    magnitudes: Array = field(repr=False)
     rounding: float = field(repr=False)
 
     def __init__(
@@ -108,9 +111,10 @@ class RefinementStage:
             "moves": moves,
             "variances": np.einsum("jk,jk->j", coefficients[:, :count], coefficients[:, :count]),
             "rows": rows,
+            "magnitudes": np.abs(geometry.representation) @ np.abs(directions),
             "rounding": 8 * geometry.rank * linalg.EPS * frame.condition(),
         }.items():
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, frozen_copy(value) if name != "problem" else value)
 
     @property
     def finished(self) -> bool:
@@ -121,6 +125,13 @@ class RefinementStage:
     def slack(self) -> Array:
         """What the settled noise leaves of the targets, ``c_j - a_j`` (m,)."""
         return self.problem.targets - self.variances
+
+    @property
+    def slack_rounding(self) -> Array:
+        """Allowance for the rounding of `slack` (m,), absolute: the difference may be all rounding."""
+        settled = self.magnitudes[:, : self.settled.shape[1]]
+        size = np.einsum("jk,jk->j", settled, settled) + self.problem.targets
+        return 4 * (len(self.settled) + 2) * linalg.EPS * size
 
     def covariance(self, inner: Array | None = None) -> Array:
         """Return ``S S' + O M O'`` (k, k); by default with M = I, the optimum of the stage before."""
@@ -138,14 +149,16 @@ class RefinementStage:
         """Judge a covariance on B x (k, k), which must lie on the face, and weights (s,) and (m,).
 
         What is evaluated is the nearest point of the face. How far the covariance is from it, relative to its
-        own standard deviations, counts as violation. Weights on closed neighbours and queries are left out.
+        own standard deviations, counts as violation. By how much M may have to shrink to keep to what settled noise
+        leaves of the targets, which may be next to nothing, counts as rounding. Weights on closed neighbours and
+        queries are left out.
         """
-        face, departure = self._nearest(self.problem.geometry.point(primal))
+        face, departure, excess = self._nearest(self.problem.geometry.point(primal))
         sides = evaluate(self.problem, face)
         bound, rounding = self._bound(*self.problem.geometry.weights(dual))
         objective = float(sides.profile[self.neighbours].max(initial=0.0))
         violation = max(sides.excess - 1, departure)
-        return Certificate.of(objective, bound, violation, sides.rounding + rounding)
+        return Certificate.of(objective, bound, violation, sides.rounding + rounding + excess)
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of this covariance to B x."""
@@ -179,25 +192,43 @@ class RefinementStage:
         if not (valid_weights(first) and valid_weights(last)):
             return 0.0, 0.0
         first, last = first / first.max(), last / last.max()  # no sum or product then overflows
-        budget, mass = float(last @ self.slack[self.queries]), float(first.sum())
-        if not budget > 0:
-            return 0.0, 0.0
-        between = self.rows[self.queries] @ self.moves[:, self.neighbours]
-        norm, allowance = linalg.trace_norm(np.sqrt(last)[:, None] * between * np.sqrt(first))
-        free = norm**2 / (mass * budget)
-        rounding = 2 * (allowance / norm if norm > 0 else 0.0) + 4 * self.rounding
-        return float(first @ self.costs[self.neighbours]) / mass + free, rounding
+        dense, slack = self.problem.dense, np.maximum(self.slack, 0.0) + self.slack_rounding
+        budget, mass = float(last @ slack[self.queries]), float(first.sum())
+        between, costs = self.rows[self.queries] @ self.moves[:, self.neighbours], self.costs[self.neighbours]
+        # Coordinates of a move are known to `rounding`, relative to all of them together.
+        lengths = np.sqrt(costs + np.einsum("ki,ki->i", *2 * (self.moves[:, self.neighbours],)))
+        reach = np.linalg.norm(
+            np.sqrt(last)[:, None] * self.magnitudes[self.queries, self.settled.shape[1] :]
+        )
+        missed = self.rounding * reach * np.sqrt(first @ lengths**2)
+        missed += np.linalg.norm(np.sqrt(last) * dense.mismatch[self.queries]) * np.sqrt(
+            first @ dense.reach[self.neighbours] ** 2
+        )
+        norm, allowance = linalg.trace_norm(np.sqrt(last)[:, None] * between * np.sqrt(first), missed)
+        value = float(first @ costs) / mass + norm**2 / (mass * budget)
+        missed = 2 * norm * allowance / budget + 2 * self.rounding * float(first @ (np.sqrt(costs) * lengths))
+        return value, float(missed) / mass / value + 4 * self.rounding if value > 0 else 0.0
 
-    def _nearest(self, covariance: Array) -> tuple[Array, float]:
-        """Return a point of the face near a covariance, and how far from it that is, in standard deviations."""
+    def _nearest(self, covariance: Array) -> tuple[Array, float, float]:
+        """Return a point of the face near a covariance, how far that is, in standard deviations, and `_excess`."""
         count, units = self.settled.shape[1], np.sqrt(np.abs(np.diagonal(covariance)))
         if not count or not np.all(np.isfinite(covariance)):
-            return covariance, 0.0
+            return covariance, 0.0, 0.0
         frame = _Frame(np.hstack([self.settled, self.open]))
-        inner = frame.coordinates(frame.coordinates((covariance + covariance.T) / 2).T)
-        face = self.covariance(inner[count:, count:])
+        coordinates = frame.coordinates(frame.coordinates((covariance + covariance.T) / 2).T)
+        inner = coordinates[count:, count:]
+        face = self.covariance(inner)
         apart = relative(np.abs(face - covariance), units * units[:, None])
-        return face, float(apart.max())
+        return face, float(apart.max()), self._excess(inner)
+
+    def _excess(self, inner: Array) -> float:
+        """Return a t for which ``M / (1 + t)`` keeps to what settled noise leaves of the targets for certain."""
+        rows, sizes = self.rows[self.queries], self.magnitudes[self.queries, self.settled.shape[1] :]
+        size = np.einsum("jk,jk->j", sizes @ np.abs(inner), sizes)
+        reach = np.einsum("jk,jk->j", rows @ inner, rows) + 4 * (len(self.settled) + 2) * linalg.EPS * size
+        left = (self.slack - self.slack_rounding)[self.queries]
+        ratios = np.divide(reach, left, out=np.where(size > 0, np.inf, 0.0), where=left > 0)
+        return max(float(ratios.max(initial=0.0)) - 1, 0.0)
 
 
 class _Frame:

@@ -135,10 +135,14 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         roots = self.geometry.roots
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             spent, spent_rounding = self._spent(weights)
-            total = self._total(roots, weights)
+            total = np.float64(self._total(roots, weights))
             higher = np.float64(self._total(roots + self.geometry.root_rounding, weights))
-            rounding += float(higher / np.float64(total)) - 1 + spent_rounding
-        return Certificate.of(total, lower_bound, max(float(spent.max()) - 1, 0.0), rounding)
+            excess, p = max(float(spent.max()) - 1, 0.0), self.power
+            rounding += float(higher / total) - 1 + p * spent_rounding
+            # Weights scaled to the limit raise the objective by the power p of the excess, which is charged once.
+            rounding += (1 + min(excess, 1.0)) ** (p - 1) - 1
+            rounding += self.geometry.left_out(weights, self.sensitivities.max(axis=1), p, total)
+        return Certificate.of(float(total), lower_bound, excess, rounding)
 
     def feasible(self, primal: npt.ArrayLike) -> Array:
         """Return the weights scaled so that the largest sensitivity is exactly 1; what has none is left alone."""

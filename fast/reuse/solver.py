@@ -6,6 +6,7 @@ single weight or none, and the problem is fitness for use on the rows of both.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -80,7 +81,8 @@ def _covariances(task: newton.ReuseProgram, state: newton.ReuseState, spare: flo
         noise = point.covariance()
         moves = np.eye(len(noise)) if task.moves is None else linalg.to_dense(task.moves)
         share = moves @ moves.T / (spare * point.gains[: task.sides[0]].max())
-        yield noise @ np.linalg.solve(noise + share, share)
+        with contextlib.suppress(np.linalg.LinAlgError):  # scales so far apart that both lose a direction
+            yield noise @ np.linalg.solve(noise + share, share)
 
 
 def _first_certified(

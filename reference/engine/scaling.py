@@ -62,7 +62,8 @@ class Scaled:
         kept_moves = np.flatnonzero(np.abs(geometry.moves).max(axis=0))
         root = np.sqrt(targets[kept_queries])[:, None]
         size = geometry.rank - len(geometry.unmoved)
-        _, values, right = linalg.svd(geometry.differences(kept_queries, kept_moves) / root)
+        ones = np.ones(len(kept_moves))
+        _, values, right = linalg.svd(geometry.differences(kept_queries, kept_moves, 1 / root[:, 0], ones)[0])
         values = np.maximum(values[:size], linalg.EPS * values[0])
         moves = geometry.moves[:, kept_moves]
         lift = (moves @ right[:size].T) / np.sqrt(values)

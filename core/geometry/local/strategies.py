@@ -37,6 +37,7 @@ class Evaluation:
     moments: Array
     variances: Array
     violation: float
+    mending: float  # what moments rise by, relative, beyond the violation, where a strategy near by meets all limits
     reconstruction: Reconstruction
 
 
@@ -54,12 +55,16 @@ def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Eval
     if best is None:
         return None
     bias = float(np.linalg.norm(best.matrix @ strategy - root) / np.linalg.norm(root))
+    # Ratios above e^ε by the share v are mended by ignoring a share ``v / (1 - e^-ε)`` of all reports.
+    room = -np.expm1(-epsilon)
     ratios = strategy.max(axis=1) / strategy.min(axis=1) * np.exp(-epsilon)
-    excess = max(float(ratios.max()) - 1, float(np.abs(strategy.sum(axis=0) - 1).max()), bias)
+    missed = max(float(ratios.max()) - 1, 0.0) + 2 * float(np.abs(strategy.sum(axis=0) - 1).max())
     # A ratio and a sum are known to a few units of rounding only; less is no violation.
-    violation = excess if excess > 8 * EPS * len(strategy) else 0.0
+    hidden = 4 * EPS * (len(strategy) + 2)
+    excess = max(missed / room if missed > hidden else 0.0, bias if bias > 2 * hidden else 0.0)
     lengths = np.einsum("ko,ko->o", best.matrix, best.matrix)
-    return Evaluation(strategy.T @ lengths, user_variances(root, strategy, best.matrix), violation, best)
+    moments, variances = strategy.T @ lengths, user_variances(root, strategy, best.matrix)
+    return Evaluation(moments, variances, excess, 2 * (missed + hidden) / room, best)
 
 
 def user_variances(root: Array, strategy: Array, reconstruction: Array) -> Array:

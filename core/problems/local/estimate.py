@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar, Never, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import validate
-from dualmech.certificate import Certificate
+from dualmech import linalg, validate
+from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.errors import InvalidInputError
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
-TAKEN_FOR_ZERO = 16.0
-"""Allowances for rounding up to which a slope may be negative in a cell that no combination of queries lifts."""
+MOST_EXACT = 2**15
+"""Multiplications of fractions up to which columns are compared exactly."""
+
+TINY = 1e-200
+"""Entries of ν below this, relative to the largest, are left out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +63,8 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
     -----
     The distance may be 0: the gap is relative to the bound plus half of ``‖a‖² + ‖W 1 N / n‖²`` (plus 1 where this is
     0). Where no combination of queries is positive in a cell, as when the columns of two cells cancel, its entry of
-    ``W'ν`` may miss 0 by rounding.
+    ``W'ν`` must be 0: such columns are compared in exact fractions, up to 2^15 multiplications; beyond, they leave no
+    bound.
 
     Appendix A of McKenna, Maity, Mazumdar and Miklau, "A workload-adaptive mechanism for linear queries under local
     differential privacy", PVLDB 13(11), 2020, without the total.
@@ -108,24 +113,22 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
     def certify(self, primal: npt.ArrayLike, dual: EstimateDual) -> Certificate:
         """Judge an estimate (n,) and multipliers; neither needs to come from a solver.
 
-        The violation is the most negative entry, or what the sum misses the total by, relative to the total (else to
-        the sum of magnitudes); infinite where the total is 0 and an entry is not.
+        What is evaluated of a feasible estimate is the one that `feasible` makes of it, which meets all constraints:
+        a negative entry of 1e-9 can lower the distance by any amount. The violation is the most negative entry, or
+        what the sum misses the total by, relative to the total (else to the sum of magnitudes); infinite where the
+        total is 0 and an entry is not.
         """
-        proven = self._bound(dual)
-        data = self._data(primal)
+        proven, data = self._bound(dual), self._data(primal)
         if not np.all(np.isfinite(data)):
-            return Certificate.of(np.inf, proven, np.inf, 0.0)
-        residual = np.asarray(self.workload.matrix @ data) - self.answers
+            return Certificate.of(np.inf, proven, np.inf, 0.0, self.scale)
+        violation = self._violation(data)
+        point = self.feasible(data) if violation <= FEASIBLE else data
+        residual = np.asarray(self.workload.matrix @ point) - self.answers
         objective = float(residual @ residual) / 2
-        magnitude = np.asarray(abs(self.workload.matrix) @ np.abs(data)) + np.abs(self.answers)
-        rounding = (
-            2 * (len(data) + len(residual)) * EPS * float(magnitude @ (np.abs(residual) + EPS * magnitude))
-        )
-        scale = self.scale
-        judged = Certificate.of(
-            objective + scale, proven + scale, self._violation(data), rounding / (proven + scale) + 4 * EPS
-        )
-        return Certificate(objective, proven, judged.gap, judged.violation, judged.resolution)
+        magnitude = np.asarray(abs(self.workload.matrix) @ np.abs(point)) + np.abs(self.answers)
+        missed = 2 * (len(data) + len(residual) + 4) * EPS * magnitude
+        rounding = float(missed @ (np.abs(residual) + missed)) / (proven + self.scale)
+        return Certificate.of(objective, proven, violation, rounding + 8 * EPS, self.scale)
 
     def feasible(self, primal: npt.ArrayLike) -> Array:
         """Return the estimate without its negative entries, scaled to the total if that is known."""
@@ -157,38 +160,56 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
             )
         if not np.all(np.isfinite(given)) or not given.any():
             return 0.0
-        direction = given / np.linalg.norm(given)
-        least = 0.0
+        direction = given / np.abs(given).max()
+        # No product with the data may underflow: a slope of 0 is then one of no terms.
+        direction = np.where(np.abs(direction) > TINY, direction, 0.0) / np.linalg.norm(direction)
+        least, departure = 0.0, 0.0
         if self.total is None:
-            lifted = self._lift_to_feasible(direction)
-            if lifted is None:
-                return 0.0
-            direction = lifted
+            direction, departure = self._nearest_feasible(direction)
         else:
             slopes, rounding = self._slopes(direction)
             least = self.total * float((slopes - rounding).min())
         length = float(np.linalg.norm(direction)) * (1 + 2 * len(direction) * EPS)
         magnitude = float(np.abs(direction) @ np.abs(self.answers)) + abs(least)
         value = least - float(direction @ self.answers) - 2 * (len(direction) + 2) * EPS * magnitude
+        value -= departure * float(np.linalg.norm(self.answers))
         return (max(value, 0.0) / length) ** 2 / 2
 
-    def _lift_to_feasible(self, direction: Array) -> Array | None:
-        """Return a ν close by with ``W'ν ≥ 0``; None where none is found."""
+    def _nearest_feasible(self, direction: Array) -> tuple[Array, float]:
+        """Return a ν, and how far from it at most there is one, no longer, with ``W'ν ≥ 0``; infinity if none is found.
+
+        Cells that no combination of queries lifts, as where columns cancel, must have a slope of exactly 0: that of
+        the projection of ν off their columns C, which is ``‖C⁺'C'ν‖`` away, with C whatever of them are independent.
+        """
         slopes, rounding = self._slopes(direction)
         if np.all(slopes >= rounding):
-            return direction
+            return direction, 0.0
         upwards, gain, margin = self._lift()
         rising = gain > margin
         short = np.maximum(rounding - slopes, 0.0)[rising]
         raised = direction + upwards * float((short / (gain - margin)[rising]).max(initial=0.0))
-        if np.all(rising | (margin == 0)):
-            return np.asarray(raised)
-        # Where nothing lifts every cell, a slope of 0 up to rounding is taken for 0.
-        for candidate in (direction, np.asarray(raised)):
+        norms = np.sqrt(np.asarray((abs(self.workload.matrix) ** 2).sum(axis=0)).ravel())
+        for candidate in (direction, raised):
             slopes, rounding = self._slopes(candidate)
-            if np.all(slopes >= -TAKEN_FOR_ZERO * rounding):
-                return candidate
-        return None
+            apart, still, low = 0.0, np.zeros(len(slopes), dtype=bool), slopes < rounding
+            while np.any(low & ~still):
+                still |= low
+                apart = self._to_complement(candidate, still)
+                low = slopes - rounding < apart * norms
+            if apart < 1:
+                return candidate, apart
+        return direction, np.inf
+
+    def _to_complement(self, direction: Array, cells: npt.NDArray[np.bool_]) -> float:
+        """Return how far at most the projection of ν is that the columns of some cells are orthogonal to."""
+        columns = linalg.to_dense(self.workload.matrix[:, cells])
+        chosen = exactly_independent(columns)
+        if chosen is None:
+            return np.inf
+        basis = columns[:, chosen] / np.linalg.norm(columns[:, chosen], axis=0)
+        least = linalg.singular_values(basis)[-1] - 8 * sum(basis.shape) * basis.shape[1] * EPS
+        seen = np.abs(basis.T @ direction) + 4 * len(direction) * EPS * np.linalg.norm(direction)
+        return float(np.linalg.norm(seen) / least * (1 + 8 * len(seen) * EPS)) if least > 0 else np.inf
 
     def _lift(self) -> tuple[Array, Array, Array]:
         """Return a combination of queries, its value in each cell, as positive as can be, and the rounding of these."""
@@ -223,3 +244,27 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
                 f"estimate must have {self.workload.shape[1]} entries, one per cell, got {len(data)}"
             )
         return data
+
+
+def exactly_independent(columns: Array) -> list[int] | None:
+    """Return the indices of columns, none without an entry, that are independent and span all, exactly.
+
+    They are compared in exact fractions; None where that takes more than `MOST_EXACT` multiplications.
+    """
+    chosen: list[int] = []
+    reduced: list[tuple[int, list[Fraction]]] = []
+    for index, column in enumerate(columns.T):
+        left = [Fraction(entry) for entry in column.tolist()]
+        for pivot, other in reduced:
+            if left[pivot]:
+                factor = left[pivot] / other[pivot]
+                left = [own - factor * each if each else own for own, each in zip(left, other, strict=True)]
+        place = next((place for place, entry in enumerate(left) if entry), None)
+        if place is not None:
+            chosen.append(index)
+            reduced.append((place, left))
+            if len(chosen) == len(columns):
+                break
+            if columns.size * len(chosen) > MOST_EXACT:
+                return None
+    return chosen

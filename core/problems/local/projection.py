@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.certificate import Certificate
+from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.local.strategies import as_epsilon
 from dualmech.linalg import EPS
@@ -106,19 +106,24 @@ class LocalProjection(Problem[ProjectionDual, Never]):
     def certify(self, primal: npt.ArrayLike, dual: ProjectionDual) -> Certificate:
         """Judge a strategy (m, n) and multipliers; neither needs to come from a solver.
 
+        What is evaluated of a feasible strategy is the one that `feasible` makes of it, which meets all constraints.
         The violation is the largest relative excess of a ratio over e^ε, of an entry over its limits, or of a column's
         sum over 1.
         """
         bound, rounding = self._bound(dual)
         strategy = self._strategy(primal)
         violation = self._violation(strategy)
-        objective = float(np.square(strategy - self.matrix).sum()) / 2 if np.isfinite(violation) else np.inf
         proven = max(bound - rounding, 0.0) if np.isfinite(bound) else 0.0
-        resolution = (rounding + 2 * strategy.size * EPS * objective) / (proven + self.scale)
-        if not np.isfinite(objective):
-            return Certificate.of(np.inf, proven, np.inf, rounding)
-        judged = Certificate.of(objective + self.scale, proven + self.scale, violation, resolution)
-        return Certificate(objective, proven, judged.gap, judged.violation, judged.resolution)
+        if not np.isfinite(violation):
+            return Certificate.of(np.inf, proven, np.inf, rounding / (proven + self.scale), self.scale)
+        point = self.feasible(strategy) if violation <= FEASIBLE else strategy
+        apart = float(np.linalg.norm(point - self.matrix))
+        # What rounding leaves of an excess v is mended by a share v / (1 - e^-ε) of the rows' means.
+        spread = np.linalg.norm(point - point.mean(axis=1, keepdims=True)) / -np.expm1(-self.epsilon)
+        departure = 8 * (sum(point.shape) + 2) * EPS * float(np.linalg.norm(point) + spread)
+        missed = rounding + departure * (apart + departure) + point.size * EPS * apart**2
+        resolution = missed / (proven + self.scale)
+        return Certificate.of(apart**2 / 2, proven, violation, resolution, self.scale)
 
     def feasible(self, primal: npt.ArrayLike) -> Array:
         """Return a strategy close by that meets its constraints."""
@@ -223,7 +228,7 @@ class LocalProjection(Problem[ProjectionDual, Never]):
         largest = float(missing.max())
         if largest <= 4 * EPS * len(strategy):
             return np.asarray(scaled)
-        share = largest / (self.growth - 1 + largest) * (1 + 1e-12)
+        share = largest / (np.expm1(self.epsilon) + largest) * (1 + 1e-12)
         use = scaled.sum(axis=1) / scaled.sum()
         return np.asarray((1 - share) * scaled + np.outer(use, share + (1 - share) * missing))
 

@@ -164,8 +164,8 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
     def certify(self, primal: LocalPoint | npt.ArrayLike, dual: LocalDual) -> Certificate:
         """Judge a strategy and dual weights; neither needs to come from a solver.
 
-        The violation is the largest relative excess over a constraint: of a ratio over e^ε, of a column's sum over
-        1, or of the bias of the best reconstruction.
+        The violation is the largest excess over a constraint: of a ratio over e^ε and of a column's sum over 1, as
+        shares of what privacy lets a ratio exceed 1 by, or of the bias of the best reconstruction, relative.
         """
         point = self._point(primal)
         prior = self.prior if self.criterion == "average" else self._dual_prior(dual)
@@ -176,7 +176,8 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         if evaluated is not None:
             moments, violation = evaluated.moments, evaluated.violation
             each = self.criterion == "worst"
-            rounding = evaluated.reconstruction.each_rounding if each else evaluated.reconstruction.rounding
+            best = evaluated.reconstruction
+            rounding = evaluated.mending + (best.each_rounding if each else best.rounding)
             average = self.user_types * float(self.prior @ moments)
             objective = average if self.criterion == "average" else float(evaluated.variances.max())
         if self.criterion == "average":
@@ -253,13 +254,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         if average > bound:
             bound, shift = average, lengths / size
         bound = max(bound, 0.0)  # no variance is negative
-        judged = Certificate.of(objective + shift, bound + shift, violation, rounding)
-        # Sums are known to the resolution, so what a subtraction leaves of them is known to that much, absolute. A
-        # variance of the square of it is one of 0: reports are the truth, or nothing but the total is asked for.
-        least = min(objective, bound) if bound > 0 else objective
-        nothing = objective <= judged.resolution**2 * shift
-        resolution = judged.resolution * (1 if nothing else (objective + shift) / least)
-        return Certificate(objective, bound, judged.gap, judged.violation, float(resolution))
+        return Certificate.of(objective, bound, violation, rounding, shift)
 
     def _moment_bound(self, dual: LocalDual, prior: Array) -> tuple[float, float]:
         """Return a bound on ``n Σ_u π_u (T_u + ‖W_u‖²)`` and its rounding, relative.

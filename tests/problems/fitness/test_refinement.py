@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference
+from dualmech.problems.stages import RefinementStage
 from dualmech.validate import Array
 
 quick = settings(max_examples=12)
@@ -386,3 +388,29 @@ class TestInput:
             warnings.simplefilter("ignore", dm.UncertifiedWarning)
             answer = fast.refine(dm.FitnessForUse(dm.Workload(matrix), 1.0))
         assert answer.certified == (answer.gap <= 1e-9 and answer.solution.certificate.resolution <= 1e-9)
+
+
+def optimum_of_two(stage: RefinementStage, reach: float) -> Fraction:
+    """Return the optimum of the stage of `spent`, whose move e_2 costs ``(reach / s)² + 1 / M``, exactly."""
+    noise, seen = Fraction(float(stage.settled[0, 0])) ** 2, Fraction(reach) ** 2
+    return seen / noise + max(Fraction(1), seen / (1 - noise))
+
+
+@given(
+    st.sampled_from([1e-1, 1e-6, 3e-13, 4e-16, 2.3e-16]),
+    st.sampled_from([0.0, 0.3, 1.0, 2.0, 1e3]),
+    st.sampled_from([0.0, 1e-3, 1.0, 1e12]),
+)
+def test_what_settled_noise_leaves_of_a_target_may_be_rounding(
+    left: float, reach: float, weight: float
+) -> None:
+    """Two cells with targets of 1: settled noise spends all but `left` of the first, which open noise reaches."""
+    problem, seen = dm.FitnessForUse(dm.workloads.identity(2), 1.0), reach * left**0.5
+    root = np.nextafter(np.sqrt(1 - left), 0)
+    stage = RefinementStage(problem, np.array([[root], [0.0]]), np.array([[seen], [1.0]]), np.array([1]))
+    optimum = optimum_of_two(stage, seen)
+    least = 1 / float(optimum - Fraction(seen) ** 2 / Fraction(float(root)) ** 2)
+    for noise in (least, least * (1 + 1e-10)):
+        judged = stage.certify(stage.covariance(np.array([[noise]])), ([0, 1], [weight, 1]))
+        low, high = judged.interval
+        assert Fraction(low) <= optimum and (high == np.inf or optimum <= Fraction(high))

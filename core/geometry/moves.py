@@ -1,0 +1,82 @@
+"""Differences of neighbouring data sets: how far they move queries, and what of that may be rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.sparse as sp
+
+from dualmech import linalg, validate
+from dualmech.errors import InvalidInputError
+from dualmech.validate import Array, Matrix
+
+CHUNK = 4096  # neighbours whose effect on the queries is written out at a time
+
+
+def as_neighbour_matrix(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix | None:
+    """Return differences of neighbouring data sets, one per column; None stands for the identity."""
+    if neighbours is None:
+        return None
+    checked = validate.matrix(neighbours=neighbours)
+    validate.moderate(neighbours=checked)
+    if checked.shape[0] != cells:
+        raise InvalidInputError(f"neighbours must have {cells} rows, one per cell, got {checked.shape[0]}")
+    if linalg.is_identity(checked):
+        return None
+    return sp.csc_array(checked) if sp.issparse(checked) else checked
+
+
+def changes_between(matrix: Matrix, neighbours: Matrix) -> Iterator[tuple[int, Array, Array]]:
+    """Yield, from a first pair of neighbours on, ``|W U|`` for the next few and what of it may be rounding."""
+    for start in range(0, neighbours.shape[1], CHUNK):
+        columns = neighbours[:, start : start + CHUNK]
+        reach = linalg.to_dense(abs(matrix) @ abs(columns))
+        yield start, np.abs(linalg.to_dense(matrix @ columns)), 8 * matrix.shape[1] * linalg.EPS * reach
+
+
+def moves_between(basis: Array, neighbours: Matrix | None) -> tuple[Array, Array | None]:
+    """Return ``B U``, with zero for entries that are rounding alone, and what each may be off; exact where U is I."""
+    if neighbours is None:
+        return basis, None
+    moves, rounding = product(basis, neighbours)
+    reach = linalg.to_dense(np.abs(basis) @ abs(neighbours))
+    known = (rounding == 0) | (np.abs(moves) > 8 * basis.shape[1] * linalg.EPS * reach)
+    kept = np.where(known, moves, 0.0)
+    return kept, rounding + np.abs(moves - kept)
+
+
+def product(left: Matrix, right: Matrix) -> tuple[Array, Array]:
+    """Return a product, written out, and what each entry may be off: 0 where all numbers are whole, and not too large.
+
+    Where a column has two entries at most, both powers of 2, as those of replaced records, the one sum is rounded.
+    """
+    found, reach = linalg.to_dense(left @ right), linalg.to_dense(abs(left) @ abs(right))
+    if _is_whole(left) and _is_whole(right) and reach.max() <= 2**53:
+        return found, np.zeros_like(found)
+    terms = int(np.max(np.asarray((abs(right) > 0).sum(axis=0))))
+    entries = right.data if sp.issparse(right) else right[right != 0]
+    if terms <= 2 and np.all(np.abs(np.frexp(entries)[0]) == 0.5):
+        return found, linalg.EPS * np.abs(found)
+    return found, terms * linalg.EPS * reach
+
+
+def _is_whole(matrix: Matrix) -> bool:
+    entries = matrix.data if sp.issparse(matrix) else matrix
+    return bool(np.all(entries == np.rint(entries)))
+
+
+def unmoved_directions(moves: Array) -> Array:
+    """Return orthonormal rows f with ``f B U = 0``, units of the basis rows ignored; none where all are moved."""
+    norms = np.linalg.norm(moves, axis=1)
+    units = np.where(norms > 0, norms, 1.0)
+    lengths = np.linalg.norm(moves / units[:, None], axis=0)
+    scaled = moves / units[:, None] / np.where(lengths > 0, lengths, 1.0)
+    small = scipy.linalg.qr(scaled.T, mode="r", check_finite=False)[0][: len(moves)]
+    _, values, vectors = linalg.svd(small, full_matrices=True)
+    still = vectors[linalg.numerical_rank(values, moves.shape) :] / units
+    if not len(still):
+        return still
+    return np.ascontiguousarray(scipy.linalg.qr(still.T, mode="economic", check_finite=False)[0].T)
