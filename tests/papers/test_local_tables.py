@@ -192,6 +192,12 @@ class TestConsistency:
         assert row.consistent <= row.nonnegative <= row.unbiased
         assert row.unbiased == pytest.approx(row.stated, rel=0.3)
 
+    def test_the_optimised_mechanism_is_better_than_the_fixed_one(self) -> None:
+        fixed, best = (consistency.solve(PREFIX, 10, None, optimised, 1.0) for optimised in (False, True))
+        assert best.mechanism == "optimised" and best.outcome is Agreement.AGREE
+        assert best.stated < 0.8 * fixed.stated and best.nonnegative <= best.unbiased
+        assert best.unbiased == pytest.approx(best.stated, rel=0.4)
+
     def test_reads_a_histogram(self, tmp_path: Path) -> None:
         path = tmp_path / "counts.csv"
         path.write_text("5\n0\n7\n3\n")

@@ -40,7 +40,7 @@ LEGEND = (
     "'best', the best strategy on average, and fixed mechanisms with the best reconstruction. Had.: Hadamard response "
     "in blocks by its authors' rule, Had.* in as many as are best. tree: hierarchical of branching "
     f"{BRANCHING}, by Hadamard response, tree* by subset selection. L1, L2: matrix mechanism, L2 with Gaussian noise "
-    f"and δ = {DELTA:g}. proven: whether the gap that was asked of the strategy is met, how far its objective L is above "
+    f"and δ = {DELTA:g}. proven: whether the gap that was asked of the strategy is met, how far its objective is above "
     "the optimum at most, and CAPPED where its search was stopped by its limit of time."
 )
 
