@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 import dualmech as dm
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.command.main import app
-from dualmech.crosscheck.papers import sheets
-from dualmech.crosscheck.papers.local import comparison, consistency, histograms, report
+from dualmech.crosscheck.papers import local, sheets
+from dualmech.crosscheck.papers.local import comparison, consistency, histograms, initialisation, report
 from dualmech.crosscheck.papers.local import descent as local_descent
 from dualmech.crosscheck.papers.local import worst as local_worst
 from dualmech.crosscheck.papers.local.comparison import RivalComparison
@@ -185,6 +185,20 @@ class TestDescent:
         assert row.size == 8 and row.outcome is Agreement.AGREE and row.gap == 0
 
 
+class TestInitialisation:
+    def test_no_descent_ends_above_its_start_or_below_the_optimum(self) -> None:
+        row = initialisation.solve(LocalInstance(PREFIX, 8), 1.0, seeds=2)
+        assert row.outcome is Agreement.AGREE and len(row.random) == 2
+        assert all(1 <= row.after[name] <= row.before[name] for name in initialisation.STARTS)
+        risen = dataclasses.replace(row, after={TREE: row.before[TREE] * 1.01})
+        assert risen.outcome is Agreement.DISAGREE
+        assert dataclasses.replace(row, random=(0.9,)).outcome is Agreement.DISAGREE
+        assert f"{row.after[TREE]:.3f}" in printed("initialisation", [row])
+
+    def test_rows_are_few_when_quick(self) -> None:
+        assert len(initialisation.rows(True)) == 3 and len(initialisation.rows(False)) == 6 * 4
+
+
 class TestConsistency:
     def test_constraints_that_the_truth_meets_help(self) -> None:
         row = consistency.solve(HISTOGRAM, runs=10)
@@ -217,7 +231,8 @@ class TestConsistency:
 
 class TestTables:
     def test_a_papers_tables_go_by_its_name(self) -> None:
-        names = ("histograms", "descent", "epsilon", "epsilon512", "size", "worst", "steps", "consistency")
+        names = report.SHEETS
+        assert tuple(names) == local.SHEETS
         together = [name for name in names if name not in ("epsilon512", "size")]  # these take an hour
         assert list(sheets.select_sheets(["local/all"])) == [f"local/{name}" for name in together]
         help_text = run("--help").output
