@@ -151,12 +151,11 @@ def _by_search(
     """Search for a good strategy, and for multipliers that bound all patterns where there are too many to price."""
     began = time.perf_counter()
     judging = _judging_seconds(problem, limits.deadline)
-    few = judging < np.inf
+    few, closed_form = judging < np.inf, problem.user_types > MULTIPLIED and limits.deadline.left is not None
     bound = 0.0 if few else strategies.trace_bound(problem.root, problem.epsilon)
-    closed = not few and problem.user_types > MULTIPLIED and limits.deadline.left is not None
-    searching = (
-        limits.deadline.before(judging if few else 0.0) if few or closed else limits.deadline.after(SEARCHING)
-    )
+    searching = limits.deadline.after(1.0 if closed_form else SEARCHING)
+    if few:
+        searching = limits.deadline.before(judging)
     within = replace(limits, tol=MARGIN * limits.tol, deadline=searching)
     outcome, drawn = search.search(problem, frame, within, rng, bound)
     last = outcome.dual if few else outcome.primal
@@ -166,7 +165,7 @@ def _by_search(
     if outcome.primal is not drawn and outcome.iterations <= search.STEPS:
         # So few steps may leave the patterns' weights behind those that they began with.
         found += answers.strategies(problem, frame, drawn.point, drawn.view)
-    if closed:
+    if not few and (closed_form or outcome.reason is None):
         dual = answers.closed_form_weights(problem, dual)
     elif not few:
         dual = local_bound.improve_bound(problem, dual, limits.deadline)
