@@ -16,8 +16,9 @@ import numpy as np
 
 from dualmech.fast.engine import loop
 from dualmech.fast.local import columns as local_columns
-from dualmech.fast.local import master, points, weighing
+from dualmech.fast.local import gradient, master, points, weighing
 from dualmech.fast.local.columns import CLOSER, Columns
+from dualmech.fast.local.gradient import Descent
 from dualmech.fast.local.points import Frame, PatternPoint, View
 from dualmech.fast.local.thresholds import Thresholds
 from dualmech.geometry.local import patterns
@@ -35,6 +36,7 @@ ROUNDS, IDLE = (
     30,
     6,
 )  # how often sets are replaced before exact weights, at most, and rounds without a smaller gap
+LIGHT = 0.01  # weight of drawn sets beside patterns of a descent, relative to the mean of these
 SHORT = 0.3  # share of the time allowed until then
 
 FOLLOWING = 3  # times what it takes to draw sets: the time that is left for what follows the search of many user types
@@ -69,10 +71,12 @@ def search(
     size = len(frame.share)
     exact = size <= FEW or frame.adversary
     thresholds, began = Thresholds.of(problem.root, problem.epsilon), time.perf_counter()
-    sets = np.unique(np.vstack([np.eye(size, dtype=bool), thresholds.draw(DRAWN * size, rng)]), axis=0)
-    first = points.start(frame, sets)
+    drawn_sets = np.vstack([np.eye(size, dtype=bool), thresholds.draw(DRAWN * size, rng)])
+    first = points.start(frame, np.unique(drawn_sets, axis=0))
     following = 0.0 if exact else FOLLOWING * (time.perf_counter() - began)
     limits = replace(limits, deadline=limits.deadline.before(following))
+    if np.linalg.matrix_rank(problem.root) < size - 1:
+        first = _with_descent(problem, frame, first, replace(limits, callback=None), rng)
     seeker = Seeker(frame, thresholds, bound / frame.unit**2, rng, limits.deadline)
     if not exact:
         outcome = loop.run(seeker.weigh(first), seeker.exchange, limits, margin=1.0)
@@ -83,6 +87,35 @@ def search(
     drawn = loop.run(hasty.weigh(first), hasty.exchange, early, margin=1.0, patience=IDLE).primal
     begin = seeker.solve(heaviest(frame, drawn.point), COARSE, np.inf, 0)
     return loop.run(begin, seeker.step, limits, margin=1.0), drawn
+
+
+def _with_descent(
+    problem: LocalStrategy, frame: Frame, drawn: PatternPoint, limits: loop.Limits, rng: np.random.Generator
+) -> PatternPoint:
+    """Add the heaviest patterns that gradient descent finds, where W leaves directions out that drawn sets do not."""
+    share, size = replace(limits, deadline=limits.deadline.after(SHORT)), len(frame.share)
+    strategy, _ = gradient.descend(problem, share, rng, Descent())
+    weights, sets = heaviest_patterns(strategy, problem.epsilon, DRAWN * size)
+    sets, first = np.unique(
+        np.vstack([sets, drawn.sets[: (1 + DRAWN) * size // 2]]), axis=0, return_index=True
+    )
+    small = np.full(len(drawn.sets[: (1 + DRAWN) * size // 2]), LIGHT * weights.mean())
+    weights = np.append(weights, small)[first]
+    weights = points.balance_columns(size * weights / weights.sum(), patterns.rows(sets, frame.epsilon))
+    return points.start(frame, sets, weights)
+
+
+def heaviest_patterns(strategy: Array, epsilon: float, most: int) -> tuple[Array, Sets]:
+    """Return weights and sets of the heaviest patterns that the rows of a strategy split into, constants left out."""
+    least, size = strategy.min(axis=1, keepdims=True), strategy.shape[1]
+    excess = patterns.gain(epsilon)
+    levels = (strategy / least - 1) / excess
+    order = np.sort(levels, axis=1)
+    weights = least * np.diff(order, axis=1) * (size + excess * np.arange(size - 1, 0, -1))
+    chosen = np.argsort(-weights, axis=None, kind="stable")[:most]
+    chosen = chosen[weights.ravel()[chosen] > 0]
+    output, place = np.unravel_index(chosen, weights.shape)
+    return weights.ravel()[chosen], levels[output] >= order[output, place + 1][:, None]
 
 
 def heaviest(frame: Frame, point: PatternPoint) -> PatternPoint:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.fast.local import bound, points, thresholds, weighing
+from dualmech.fast.local import bound, points, search, thresholds, weighing
 from dualmech.fast.local.points import Frame
 from dualmech.geometry.local import patterns, strategies
 
@@ -89,6 +89,30 @@ class TestWeighing:
         _, view, count = weighing.solve(frame, points.start(frame, patterns.all_sets(6)), 1e-9, 3000)
         assert count < 3000
         assert view.objective * frame.unit**2 == pytest.approx(fast.solve(problem).objective, rel=1e-4)
+
+
+@quick
+@given(seeds, st.integers(2, 8), epsilons)
+def test_heaviest_patterns_are_those_that_rows_split_into(seed: int, size: int, epsilon: float) -> None:
+    rng = np.random.default_rng(seed)
+    strategy = 1 + patterns.gain(epsilon) * rng.random((4, size))
+    weights, sets = patterns.split_into_patterns(strategy, epsilon)
+    most = int(rng.integers(1, 4 * size))
+    heaviest, found = search.heaviest_patterns(strategy, epsilon, most)
+    assert len(found) == len(heaviest) == min(most, 4 * (size - 1))
+    known = {(each.tobytes(), round(weight, 9)) for weight, each in zip(weights, sets, strict=True)}
+    assert {(each.tobytes(), round(weight, 9)) for weight, each in zip(heaviest, found, strict=True)} <= known
+
+
+def test_a_workload_that_leaves_most_types_out_is_no_worse_than_by_descent() -> None:
+    matrix = np.zeros((3, 40))
+    matrix[:, :5] = np.random.default_rng(1).standard_normal((3, 5))
+    problem = dm.LocalStrategy(dm.Workload(matrix), 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dm.UncertifiedWarning)
+        descent = fast.solve(problem, method="gradient")
+        found = fast.solve(problem, max_iterations=60)
+    assert found.solver == "fast:restart" and found.objective < descent.objective
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0])
