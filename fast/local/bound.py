@@ -32,10 +32,9 @@ NAMES = tuple(each.name for each in fields(Relaxation))
 
 SPREADS = np.geomspace(1e-6, 1e6, 25)  # multipliers of the squares that are tried to begin with, over n²
 CLOSER = np.geomspace(1 / 3, 3, 25)  # times the best of these, tried next
-CLOSE, INSIDE = (
-    0.9,
-    1e-3,
-)  # share of the closed-form bound that is begun with, and how far inside what is definite
+CLOSE, INSIDE = 0.9, 1e-3
+"""Share of the closed-form bound that is begun with, and how far inside what is definite."""
+
 SEED = 1e-6  # all other multipliers to begin with, relative to these
 
 PAIRS = 10.0  # unit of the multipliers of pairs of user types, relative to those of the squares

@@ -28,14 +28,12 @@ from dualmech.progress import NEVER, Deadline
 from dualmech.validate import Array
 
 DRAWN = 16  # sets that are drawn, and stay as many, for each user type
-WEIGHING, LAST_GAIN = (
-    25,
-    2e-4,
-)  # steps that weigh one collection of sets, at most, and the gain below which they end
-ROUNDS, IDLE = (
-    30,
-    6,
-)  # how often sets are replaced before exact weights, at most, and rounds without a smaller gap
+WEIGHING, LAST_GAIN = 25, 2e-4
+"""Steps that weigh one collection of sets, at most, and the relative gain below which they end."""
+
+ROUNDS, IDLE = 30, 6
+"""How often sets are replaced before exact weights, at most, and rounds without a smaller gap."""
+
 LIGHT = 0.01  # weight of drawn sets beside patterns of a descent, relative to the mean of these
 SHORT = 0.3  # share of the time allowed until then
 
@@ -44,10 +42,9 @@ FOLLOWING = 3  # times what it takes to draw sets: the time that is left for wha
 FEW = 64  # user types up to which weights are found exactly: a step for more takes seconds
 HEAVIEST = 6  # drawn sets that are then kept, for each user type
 
-CLIMBERS, LEAST = (
-    1,
-    100,
-)  # sets that climb from patterns in use, and as many drawn, for each user type, and at least
+CLIMBERS, LEAST = 1, 100
+"""Sets that climb from patterns in use, and as many drawn ones, for each user type, and at least."""
+
 ADDED = 2  # patterns that are added at a time, at most, for each user type
 
 MOST, ROOM = 1500, 8
@@ -95,12 +92,9 @@ def _with_descent(
     """Add the heaviest patterns that gradient descent finds, where W leaves directions out that drawn sets do not."""
     share, size = replace(limits, deadline=limits.deadline.after(SHORT)), len(frame.share)
     strategy, _ = gradient.descend(problem, share, rng, Descent())
-    weights, sets = heaviest_patterns(strategy, problem.epsilon, DRAWN * size)
-    sets, first = np.unique(
-        np.vstack([sets, drawn.sets[: (1 + DRAWN) * size // 2]]), axis=0, return_index=True
-    )
-    small = np.full(len(drawn.sets[: (1 + DRAWN) * size // 2]), LIGHT * weights.mean())
-    weights = np.append(weights, small)[first]
+    weights, sets = heaviest_patterns(strategy, problem.epsilon, DRAWN * size // 2)
+    sets, first = np.unique(np.vstack([sets, drawn.sets]), axis=0, return_index=True)
+    weights = np.append(weights, np.full(len(drawn.sets), LIGHT * weights.mean()))[first]
     weights = points.balance_columns(size * weights / weights.sum(), patterns.rows(sets, frame.epsilon))
     return points.start(frame, sets, weights)
 

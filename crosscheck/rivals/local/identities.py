@@ -16,7 +16,7 @@ STEPS = 300  # of the quasi-Newton method, at most
 MEMORY = 10  # steps that it remembers
 
 
-def identity_and_sums(gram: Array, rng: np.random.Generator | int = 0) -> Array:
+def identity_and_sums(gram: Array, rng: np.random.Generator | int) -> Array:
     """Return a strategy A (d + p, d) with columns of L1 norm 1 and a small total variance ``tr((A'A)⁻¹ W'W)``.
 
     ``A = [I; Θ] diag(1 + Θ'1)⁻¹`` with Θ (p, d) ≥ 0, p a sixteenth of d (the p-identity strategies of McKenna, Miklau,

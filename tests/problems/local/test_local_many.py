@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.fast.local import bound, points, search, thresholds, weighing
+from dualmech.fast.local import bound, designs, points, search, thresholds, weighing
 from dualmech.fast.local.points import Frame
 from dualmech.geometry.local import patterns, strategies
 
@@ -160,3 +160,8 @@ def test_variances_are_those_of_their_definition(seed: int, size: int, epsilon: 
     np.testing.assert_allclose(
         strategies.user_variances(root, strategy, reconstruction), expected, rtol=1e-12
     )
+
+
+def test_a_design_that_would_not_fit_into_memory_is_not_made() -> None:
+    problem = dm.LocalStrategy(dm.workloads.identity(designs.LARGEST + 1), 1.0)
+    assert designs.strategy(problem, np.random.default_rng(0)) is None
