@@ -29,7 +29,9 @@ def strategies(problem: LocalStrategy, frame: Frame, point: PatternPoint, view: 
     playing, every = point.weights > point.slacks, np.ones(len(point.weights), dtype=bool)
     found, fewer = [], fewest(frame, point, view, every)
     rest = [point.weights] if np.any(fewer == 0) else []
-    for weights in (fewest(frame, point, view, playing), fewer, *rest):
+    for weights in {
+        each.tobytes(): each for each in (fewest(frame, point, view, playing), fewer, *rest)
+    }.values():
         kept = weights > 0
         if kept.any():
             balanced = balance_columns(weights[kept], view.rows[kept])
@@ -86,15 +88,22 @@ def objective(problem: LocalStrategy, point: LocalPoint) -> float:
     return problem.certify(point, nothing).objective
 
 
+def lightest(problem: LocalStrategy, candidates: list[LocalPoint], tol: float) -> LocalPoint:
+    """Return the first candidate, those with fewer outputs coming first, that is within the tolerance of the best."""
+    if len(candidates) == 1:
+        return candidates[0]
+    values = [objective(problem, each) for each in candidates]
+    enough = min(values) + tol * abs(min(values))
+    return next(each for each, value in zip(candidates, values, strict=True) if value <= enough)
+
+
 def best(
     problem: LocalStrategy, candidates: list[LocalPoint], weights: LocalDual, *, tol: float, **found: Any
 ) -> Solution:
     """Let the problem judge candidates, those with fewer outputs first: the first that is certified, or the best."""
     if problem.user_types > CHEAP:
         # Pricing all patterns takes its time: it is done for one candidate.
-        values = [objective(problem, each) for each in candidates]
-        enough = min(values) + tol * abs(min(values))
-        candidates = [next(p for p, value in zip(candidates, values, strict=True) if value <= enough)]
+        candidates = [lightest(problem, candidates, tol)]
     answers = [
         judged_solution(problem, primal(problem, each), weights, tol=tol, **found) for each in candidates
     ]

@@ -16,12 +16,13 @@ Each point on the way proves what it says.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import scipy.linalg
 
-from dualmech.geometry.local import patterns
+from dualmech.geometry.local import patterns, strategies
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalStrategy
 from dualmech.progress import NEVER, Deadline
@@ -31,6 +32,9 @@ NAMES = tuple(each.name for each in fields(Relaxation))
 
 SPREADS = np.geomspace(1e-6, 1e6, 25)  # multipliers of the squares that are tried to begin with, over n²
 CLOSER = np.geomspace(1 / 3, 3, 25)  # times the best of these, tried next
+CLOSE, INSIDE = 0.9, 1e-3
+"""Share of the closed-form bound that is begun with, and how far inside what is definite."""
+
 SEED = 1e-6  # all other multipliers to begin with, relative to these
 
 PAIRS = 10.0  # unit of the multipliers of pairs of user types, relative to those of the squares
@@ -50,13 +54,15 @@ class BoundProgram:
     root: Array
     share: Array
     lift: Array
+    trace_bound: float  # the closed-form bound, where the prior is uniform
 
     @classmethod
     def of(cls, root: Array, share: Array, epsilon: float) -> BoundProgram:
         """State the program, in units in which R has norm 1."""
         size = len(share)
         lift = np.hstack([np.ones((size, 1)), patterns.gain(epsilon) * np.eye(size)])
-        return cls(root / np.linalg.norm(root), share, lift)
+        scaled = root / np.linalg.norm(root)
+        return cls(scaled, share, lift, strategies.trace_bound(scaled, epsilon))
 
     def split(self, values: Array) -> tuple[Array, Relaxation]:
         """Return costs and multipliers."""
@@ -175,7 +181,12 @@ class _Climb:
 
 
 def _start(program: BoundProgram, deadline: Deadline = NEVER) -> Array:
-    """Return costs as the share, and the multiplier of all squares that is best with them."""
+    """Return costs and multipliers that prove nearly the closed-form bound, or a multiple of all squares, if better."""
+    known, value = _closed_form(program), -np.inf
+    with contextlib.suppress(np.linalg.LinAlgError):
+        value = program.evaluate(known)[0]
+        if value >= np.log(CLOSE * program.trace_bound):
+            return known
     size = len(program.share)
     blank = np.concatenate([-np.ones(size), np.full(3 * size**2 + max(size - 2, 0) + 4 * size, SEED)])
 
@@ -189,9 +200,30 @@ def _start(program: BoundProgram, deadline: Deadline = NEVER) -> Array:
 
     spread = max(SPREADS * size**2, key=reached)
     spread = max(spread * CLOSER, key=reached)
+    if reached(spread) <= value:
+        return known
     if not np.isfinite(reached(spread)):
         raise np.linalg.LinAlgError("no multipliers that make the matrix definite were found in time")
     return np.concatenate([program.share, spread * blank])
+
+
+def _closed_form(program: BoundProgram) -> Array:
+    """Return the costs and multipliers of the proof of the closed-form bound, a little inside what is definite.
+
+    Let τ be largest at k types. Then ``(τ/n) (1'v)² - ‖Πv‖²`` is a square of ``|S| - k``, with the squares' multipliers
+    and that of the two sizes, k one of them, between which it may be negative.
+    """
+    size, excess = len(program.share), float(program.lift[0, 1])
+    counts = np.arange(1, size)
+    norms = excess**2 * counts * (size - counts) / size
+    ratios = norms / (size + excess * counts) ** 2
+    best, ratio = int(counts[ratios.argmax()]), float(ratios.max())
+    slope = 2 * ratio * excess * (size + excess * best) - excess**2 * (1 - 2 * best / size)
+    blank = Relaxation.of(size, np.full(size, -(excess**2)))
+    if size > 2:
+        blank.sizes[min(max(best - 1 if slope > 0 else best, 1), size - 2) - 1] = abs(slope)
+    parts = (getattr(blank, name).ravel() for name in NAMES)
+    return np.concatenate([ratio * (1 + INSIDE) * program.share, *parts])
 
 
 def _units(program: BoundProgram, spread: float) -> Array:

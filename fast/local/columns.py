@@ -48,6 +48,12 @@ class Columns:
         return self
 
     @property
+    def unknown(self) -> Sets:
+        """The patterns to add that are not at hand already."""
+        known = {each.tobytes() for each in self.point.sets}
+        return self.further[[each.tobytes() not in known for each in self.further]]
+
+    @property
     def gap(self) -> float:
         """Distance of the two sides, relative to the lower one."""
         return (self.objective - self.lower_bound) / self.lower_bound if self.lower_bound > 0 else np.inf
@@ -119,9 +125,7 @@ def objective_and_bound(frame: Frame, point: PatternPoint, view: View, rise: flo
 
 def _step(frame: Frame, tol: float, deadline: Deadline, columns: Columns) -> Columns:
     """Drop patterns that play no part, add those found, and solve again; without any to add, solve further."""
-    point = columns.point
-    known = {each.tobytes() for each in point.sets}
-    further = columns.further[[each.tobytes() not in known for each in columns.further]]
+    point, further = columns.point, columns.unknown
     playing = np.ones(len(point.sets), dtype=bool)
     if len(playing) > FEW * len(frame.share) and columns.gap < columns.least_gap:
         playing = (point.weights > SMALL * point.slacks) | (point.slacks < np.median(point.slacks))

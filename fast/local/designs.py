@@ -17,6 +17,7 @@ from dualmech.validate import Array
 
 ALIKE = 1e-12  # relative difference of entries of W'W that counts as rounding
 BASES = 4  # random sets whose translates are weighed, for each difference of places
+LARGEST = 512  # user types up to which all translates fit into memory: there are some n²/2 of them
 MET = 1e-10  # largest miss of an equal share of a difference, relative, that counts as none
 
 
@@ -30,7 +31,9 @@ def treats_all_equally(problem: LocalStrategy) -> bool:
 
 
 def strategy(problem: LocalStrategy, rng: np.random.Generator) -> Array | None:
-    """Return such a strategy (m, n), or None where the random sets do not suffice."""
+    """Return such a strategy (m, n), or None where the random sets do not suffice, or would be too many."""
+    if problem.user_types > LARGEST:
+        return None
     # Imported here so that solvers load without it.
     from scipy.optimize import nnls
 

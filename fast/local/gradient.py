@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -29,6 +29,7 @@ TRIAL_STEPS = 50  # steps that a length is tried for; after as many, it is halve
 TRIAL_LENGTHS = 3  # lengths that are tried once one leads nowhere outside: it, its half and its quarter
 DRAWS = 10  # random strategies that are drawn to begin with, at most
 SHORTEST = 1e-30  # lengths below this are not tried
+JUDGING = 4  # times what the judge takes for the first strategy: the time that is left to judge the last one
 NEGLIGIBLE = 1e-10  # outputs whose floor falls below this leave
 
 PROVES_NOTHING = (
@@ -90,7 +91,7 @@ def solve(
         for each in (strategy, chosen.start)
         if each is not None
     ]
-    point = min(found, key=lambda each: answers.objective(problem, each))
+    point = answers.lightest(problem, found, tol=0.0)
     said = (loop.stopped_message(len(log.history), seconds) if log.cut else "", PROVES_NOTHING)
     return judged_solution(
         problem,
@@ -114,11 +115,16 @@ def descend(
     unit = float(np.trace(gram)) / len(gram)
     growth = float(np.exp(problem.epsilon))
     task = DescentObjective(gram / unit, problem.user_types * problem.prior, growth, chosen.published)
-    log = DescentLog(limits, unit)
     if chosen.start is None:
         first = random_start(task, chosen.outputs or OUTPUTS * problem.user_types, rng)
     else:
         first = own_start(task, chosen.start)
+    if limits.deadline.left is not None:
+        began = time.perf_counter()
+        answers.objective(problem, LocalPoint(first.strategy, problem.prior))
+        judging = JUDGING * (time.perf_counter() - began)
+        limits = replace(limits, deadline=limits.deadline.before(judging))
+    log = DescentLog(limits, unit)
     best, length = first, chosen.step_size
     if length is None:
         best, length = _try_lengths(task, first, log)

@@ -37,6 +37,8 @@ MARGIN, ATTEMPTS = 0.5, 4
 
 SEARCHING = 0.6  # share of the time for the patterns, where the rest is for a bound on all of them
 
+MULTIPLIED = 256  # user types up to which multipliers come to prove more than the closed form within a limit
+
 JUDGING, TIMED = 0.5, 26
 """Share of the time that the judge may take to price all patterns, and user types up to which it takes no time; by what
 it takes for so many, the time for more is foretold."""
@@ -149,22 +151,28 @@ def _by_search(
     """Search for a good strategy, and for multipliers that bound all patterns where there are too many to price."""
     began = time.perf_counter()
     judging = _judging_seconds(problem, limits.deadline)
-    few = judging < np.inf
+    few, closed_form = judging < np.inf, problem.user_types > MULTIPLIED and limits.deadline.left is not None
     bound = 0.0 if few else strategies.trace_bound(problem.root, problem.epsilon)
-    searching = limits.deadline.before(judging) if few else limits.deadline.after(SEARCHING)
+    searching = limits.deadline.after(1.0 if closed_form else SEARCHING)
+    if few:
+        searching = limits.deadline.before(judging)
     within = replace(limits, tol=MARGIN * limits.tol, deadline=searching)
-    outcome, descended = search.search(problem, frame, within, rng, bound)
+    outcome, drawn = search.search(problem, frame, within, rng, bound)
     last = outcome.dual if few else outcome.primal
     dual = answers.dual(frame, last.point, last.view)
     said = (_ending(outcome, time.perf_counter() - began), SEARCHED)
     found = answers.strategies(problem, frame, outcome.primal.point, outcome.primal.view)
-    if outcome.iterations <= search.STEPS:
-        # So few steps may leave the patterns' weights behind the strategy that they were taken from.
-        found.append(problem.feasible(LocalPoint(descended, problem.prior)))
+    if outcome.primal is not drawn and outcome.iterations <= search.STEPS:
+        # So few steps may leave the patterns' weights behind those that they began with.
+        found += answers.strategies(problem, frame, drawn.point, drawn.view)
+    if not few and (closed_form or outcome.reason is None):
+        dual = answers.closed_form_weights(problem, dual)
+    elif not few:
+        dual = local_bound.improve_bound(problem, dual, limits.deadline)
     return answers.best(
         problem,
         found,
-        dual if few else local_bound.improve_bound(problem, dual, limits.deadline),
+        dual,
         tol=limits.tol,
         otherwise=outcome.reason or Status.STALLED,
         message="; ".join(filter(None, said)),

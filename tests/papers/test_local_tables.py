@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 import dualmech as dm
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.command.main import app
-from dualmech.crosscheck.papers import sheets
-from dualmech.crosscheck.papers.local import comparison, consistency, histograms, report
+from dualmech.crosscheck.papers import local, sheets
+from dualmech.crosscheck.papers.local import comparison, consistency, histograms, initialisation, report
 from dualmech.crosscheck.papers.local import descent as local_descent
 from dualmech.crosscheck.papers.local import worst as local_worst
 from dualmech.crosscheck.papers.local.comparison import RivalComparison
@@ -136,13 +136,14 @@ class TestComparisons:
             comparison.solve(LocalInstance(HISTOGRAM, size), 1.0, False, (SUBSETS, RESPONSE))
             for size in (64, 128)
         ]
-        assert comparison.slope(rows) == pytest.approx(comparison.slope(rows, SUBSETS), abs=1e-9)
-        assert 0 < comparison.slope(rows) < 0.1 and 0.9 < comparison.slope(rows, RESPONSE) < 1.1
+        bound = comparison.slope(rows, lambda row: row.bound)
+        assert bound == pytest.approx(comparison.slope(rows, lambda row: row.rivals[SUBSETS]), abs=1e-9)
+        assert 0 < bound < 0.1 and 0.9 < comparison.slope(rows, lambda row: row.rivals[RESPONSE]) < 1.1
 
     def test_every_figure_has_its_rows(self) -> None:
         assert len(comparison.by_epsilon(False)) == 6 * 8
         assert len(comparison.by_epsilon_at_size(False)) == 6 * 8
-        assert len(comparison.by_size(False)) == 6 * 7
+        assert len(comparison.by_size(False)) == 6 * 8
         for of in (
             comparison.by_epsilon,
             comparison.by_epsilon_at_size,
@@ -184,12 +185,32 @@ class TestDescent:
         assert row.size == 8 and row.outcome is Agreement.AGREE and row.gap == 0
 
 
+class TestInitialisation:
+    def test_no_descent_ends_above_its_start_or_below_the_optimum(self) -> None:
+        row = initialisation.solve(LocalInstance(PREFIX, 8), 1.0, seeds=2)
+        assert row.outcome is Agreement.AGREE and len(row.random) == 2
+        assert all(1 <= row.after[name] <= row.before[name] for name in initialisation.STARTS)
+        risen = dataclasses.replace(row, after={TREE: row.before[TREE] * 1.01})
+        assert risen.outcome is Agreement.DISAGREE
+        assert dataclasses.replace(row, random=(0.9,)).outcome is Agreement.DISAGREE
+        assert f"{row.after[TREE]:.3f}" in printed("initialisation", [row])
+
+    def test_rows_are_few_when_quick(self) -> None:
+        assert len(initialisation.rows(True)) == 3 and len(initialisation.rows(False)) == 6 * 4
+
+
 class TestConsistency:
     def test_constraints_that_the_truth_meets_help(self) -> None:
         row = consistency.solve(HISTOGRAM, runs=10)
         assert row.outcome is Agreement.AGREE
         assert row.consistent <= row.nonnegative <= row.unbiased
         assert row.unbiased == pytest.approx(row.stated, rel=0.3)
+
+    def test_the_optimised_mechanism_is_better_than_the_fixed_one(self) -> None:
+        fixed, best = (consistency.solve(PREFIX, 10, None, optimised, 1.0) for optimised in (False, True))
+        assert best.mechanism == "optimised" and best.outcome is Agreement.AGREE
+        assert best.stated < 0.8 * fixed.stated and best.nonnegative <= best.unbiased
+        assert best.unbiased == pytest.approx(best.stated, rel=0.4)
 
     def test_reads_a_histogram(self, tmp_path: Path) -> None:
         path = tmp_path / "counts.csv"
@@ -210,8 +231,10 @@ class TestConsistency:
 
 class TestTables:
     def test_a_papers_tables_go_by_its_name(self) -> None:
-        names = ("histograms", "descent", "epsilon", "epsilon512", "size", "worst", "steps", "consistency")
-        assert list(sheets.select_sheets(["local/all"])) == [f"local/{name}" for name in names]
+        names = report.SHEETS
+        assert tuple(names) == local.SHEETS
+        together = [name for name in names if name not in ("epsilon512", "size")]  # these take an hour
+        assert list(sheets.select_sheets(["local/all"])) == [f"local/{name}" for name in together]
         help_text = run("--help").output
         assert all(f"local/{name}" in help_text for name in (*names, "all"))
 
@@ -224,6 +247,10 @@ class TestTables:
     def test_comparisons_are_multiples_of_the_bound(self) -> None:
         rows = [comparison.solve(LocalInstance(HISTOGRAM, size), 1.0, size < 16) for size in (8, 16)]
         text = " ".join(printed("size", rows).split())
+        assert "yes, 0.0%" in text
+        limited = comparison.solve(LocalInstance(PREFIX, 32), 1.0, True, (SUBSETS, TREE), limit=0.05)
+        assert limited.capped and limited.outcome is Agreement.AGREE and limited.gap > 0
+        assert report._proven(limited).endswith("% CAPPED")
         assert "271.7" in text and " 1.00" in text and "δ = 1e-09" in text
         assert "Best of the paper's rivals" in text and "Growth by powers of n" in text
         assert GAUSS in ALL_RIVALS and "L2" in text

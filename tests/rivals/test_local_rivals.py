@@ -13,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
+from dualmech import linalg
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.rivals import FactorisedRival, LocalRival, MatrixRival, MixedRival, SetRival
+from dualmech.crosscheck.rivals.central.trees import interval_tree
+from dualmech.crosscheck.rivals.local import identities
 from dualmech.crosscheck.rivals.local.sets import binomial
 from dualmech.geometry.local import patterns
 from dualmech.validate import Array
@@ -352,6 +355,28 @@ class TestMatrixMechanism:
             chosen = rivals.matrix_mechanism(workload, 1.0, norm, delta)
             plain = rivals.NoiseRival(np.eye(12), 1.0, norm, delta)
             assert chosen.objective(workload) <= plain.objective(workload) * (1 + 1e-3)
+
+    @quick
+    @given(seeds, st.integers(2, 9), st.integers(1, 3))
+    def test_slopes_of_a_total_variance_are_its_derivatives(self, seed: int, size: int, sums: int) -> None:
+        rng = np.random.default_rng(seed)
+        queries, weights = rng.standard_normal((3, size)), rng.uniform(size=(sums, size))
+        change, gram = 1e-6 * rng.standard_normal((sums, size)), queries.T @ queries
+        value, slopes = identities.total_variance(weights, gram)
+        strategy = np.vstack([np.eye(size), weights]) / (1 + weights.sum(axis=0))
+        np.testing.assert_allclose(np.abs(strategy).sum(axis=0), 1, rtol=1e-12)
+        assert value == pytest.approx(float(np.trace(np.linalg.inv(strategy.T @ strategy) @ gram)))
+        ends = [identities.total_variance(weights + sign * change, gram)[0] for sign in (1, -1)]
+        assert (ends[0] - ends[1]) / 2 == pytest.approx(
+            float(slopes @ change.ravel()), rel=1e-3, abs=1e-9 * value
+        )
+
+    def test_an_optimised_strategy_is_better_than_all_fixed_ones(self) -> None:
+        workload = dm.workloads.prefix(64)
+        best = rivals.matrix_mechanism(workload, 1.0)
+        assert len(best.strategy) == 64 + 64 // identities.CELLS_PER_SUM
+        tree = rivals.NoiseRival(linalg.to_dense(interval_tree(64, 8).matrix), 1.0)
+        assert best.user_variances(workload)[0] < 0.9 * tree.user_variances(workload)[0]
 
     def test_attributes_bring_their_fourier_coefficients(self) -> None:
         tables = dm.workloads.marginals([2] * 5, ways=1)

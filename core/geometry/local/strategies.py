@@ -20,6 +20,8 @@ from dualmech.workloads.base import Workload
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 100.0
 """What ε can be meant: above, a report is the truth in all but name; below, no double tells it from noise."""
 
+CANCELLED = 0.1  # a variance below this share of the parts that it is a difference of is summed as it stands
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reconstruction:
@@ -68,14 +70,15 @@ def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Eval
 
 
 def user_variances(root: Array, strategy: Array, reconstruction: Array) -> Array:
-    """Return ``T_u = Σ_o Q_ou ‖V_o - W_u‖²``: no difference of large numbers, where variances are small."""
-    return np.array(
-        [
-            np.einsum("ko,ko->o", spread, spread) @ column
-            for column, answers in zip(strategy.T, root.T, strict=True)
-            for spread in (reconstruction - answers[:, None],)
-        ]
-    )
+    """Return ``T_u = Σ_o Q_ou ‖V_o - W_u‖²``: as it stands where it is small, for there its parts would cancel."""
+    lengths, squares = (np.einsum("ku,ku->u", each, each) for each in (reconstruction, root))
+    crossed = np.einsum("ku,ku->u", reconstruction @ strategy, root)
+    moments = lengths @ strategy
+    variances = moments - 2 * crossed + squares * strategy.sum(axis=0)
+    for user in np.flatnonzero(~(variances > CANCELLED * (moments + squares))):
+        spread = reconstruction - root[:, user, None]
+        variances[user] = np.einsum("ko,ko->o", spread, spread) @ strategy[:, user]
+    return np.asarray(variances)
 
 
 def best_reconstruction(root: Array, strategy: Array, prior: Array) -> Reconstruction | None:

@@ -1,3 +1,13 @@
 """Figures of the local privacy paper (LDP)."""
 
-SHEETS = ("histograms", "descent", "epsilon", "epsilon512", "size", "worst", "steps", "consistency")
+SHEETS = (
+    "histograms",
+    "descent",
+    "initialisation",
+    "epsilon",
+    "epsilon512",
+    "size",
+    "worst",
+    "steps",
+    "consistency",
+)

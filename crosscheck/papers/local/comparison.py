@@ -20,18 +20,23 @@ from dualmech.crosscheck.papers.solving import certified_outcome, without_warnin
 from dualmech.geometry.local import strategies
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.problems.local.strategy import LocalStrategy
+from dualmech.progress import Status
 from dualmech.validate import Array
 
 EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)  # section 6.2: from 0.5 to 4
-SIZES = (8, 16, 32, 64, 128, 256, 512)  # section 6.3, without its 1024 user types
+SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)  # section 6.3
 
 PAPER_SIZE = 512
 
 EXACT_SIZE, EXACT_TOLERANCE = 16, 1e-6
 """User types up to which the optimum is solved, and the gap that is asked there."""
 
-HEURISTIC_SIZE, HEURISTIC_TOLERANCE, HEURISTIC_SECONDS = 64, 0.06, 60.0
-"""User types up to which a strategy is searched for, the gap that is hoped for there, and how long."""
+HEURISTIC_SIZE, HEURISTIC_TOLERANCE = 64, 0.02
+"""User types up to which a strategy is searched for until it is proven as near the optimum; beyond, for as long as time
+allows."""
+
+SECONDS, LARGE_SECONDS, QUICK_SECONDS = 60.0, 120.0, 1.0
+"""Time for a strategy: up to so many user types, beyond, and where all has to be quick."""
 
 ROUNDING = 1e-9  # relative allowance when two sample complexities are compared
 
@@ -54,6 +59,7 @@ class RivalComparison:
     gap: float
     asked: float
     seconds: float  # Spent on the strategy
+    capped: bool = False  # Whether the search for it was stopped by its limit
 
     @property
     def outcome(self) -> Agreement:
@@ -73,15 +79,19 @@ class RivalComparison:
 
 
 def solve(
-    instance: LocalInstance, epsilon: float, optimise: bool, names: Sequence[str] = ALL_RIVALS
+    instance: LocalInstance,
+    epsilon: float,
+    optimise: bool,
+    names: Sequence[str] = ALL_RIVALS,
+    limit: float | None = None,
 ) -> RivalComparison:
-    """Compare the mechanisms on one workload, with a strategy optimised where asked."""
+    """Compare the mechanisms on one workload, with a strategy optimised where asked, for so many seconds at most."""
     workload, unit = instance.build(), instance.queries * NORMALISED_VARIANCE
     problem = LocalStrategy(workload, epsilon)
     squares = float((problem.root**2).sum())
     nuclear = float(np.linalg.svd(problem.root, compute_uv=False).sum())
     trace = strategies.trace_bound(problem.root, epsilon)
-    found = _search(problem) if optimise else None
+    found = _search(problem, limit) if optimise else None
     bounds = [(trace - squares) / instance.size, *([] if found is None else [found.bound])]
     return RivalComparison(
         instance,
@@ -97,6 +107,7 @@ def solve(
         0.0 if found is None else found.gap,
         np.inf if found is None else found.asked,
         0.0 if found is None else found.seconds,
+        found is not None and found.capped,
     )
 
 
@@ -109,20 +120,26 @@ class _Found:
     gap: float
     asked: float
     seconds: float
+    capped: bool
 
 
-def _search(problem: LocalStrategy) -> _Found:
-    exact = problem.user_types <= EXACT_SIZE
-    tol, limit = (EXACT_TOLERANCE, None) if exact else (HEURISTIC_TOLERANCE, HEURISTIC_SECONDS)
+def _search(problem: LocalStrategy, limit: float | None) -> _Found:
+    size = problem.user_types
+    exact, few = size <= EXACT_SIZE, size <= HEURISTIC_SIZE
+    tol = EXACT_TOLERANCE if exact else HEURISTIC_TOLERANCE
+    seconds = limit or (SECONDS if few else LARGE_SECONDS)
     with without_warnings():
-        mean = fast.solve(problem, tol=tol, time_limit=limit)
-        bounds, gaps = [(mean.lower_bound - float((problem.root**2).sum())) / problem.user_types], [mean.gap]
+        mean = fast.solve(problem, tol=tol, time_limit=None if exact else seconds)
+        bounds, gaps = [(mean.lower_bound - float((problem.root**2).sum())) / size], [mean.gap]
         if exact:
             worst = fast.solve(LocalStrategy(problem.workload, problem.epsilon, criterion="worst"), tol=tol)
             bounds.append(worst.lower_bound)
             gaps.append(worst.gap)
-    variances = problem.mechanism(mean.primal).user_variances
-    return _Found(variances, max(bounds), max(gaps), tol, mean.seconds)
+    evaluated = strategies.evaluate(problem.root, mean.primal, problem.prior, problem.epsilon)
+    assert evaluated is not None  # what the judge has evaluated before
+    capped = mean.status is Status.STEPS_EXHAUSTED
+    asked = tol if few and limit is None else np.inf
+    return _Found(evaluated.variances, max(bounds), max(gaps), asked, mean.seconds, capped)
 
 
 def by_epsilon(quick: bool) -> list[Callable[[], RivalComparison]]:
@@ -136,9 +153,9 @@ def by_epsilon(quick: bool) -> list[Callable[[], RivalComparison]]:
 
 def by_epsilon_at_size(quick: bool) -> list[Callable[[], RivalComparison]]:
     """Return what to compute for Figure 1 at the paper's size, where the optimum is only bounded."""
-    size, epsilons = (64, (1.0, 4.0)) if quick else (PAPER_SIZE, EPSILONS)
+    size, epsilons, limit = (32, (1.0, 4.0), QUICK_SECONDS) if quick else (PAPER_SIZE, EPSILONS, None)
     return [
-        partial(solve, LocalInstance(name, size), epsilon, False)
+        partial(solve, LocalInstance(name, size), epsilon, True, limit=limit)
         for name in WORKLOADS
         for epsilon in epsilons
     ]
@@ -146,9 +163,9 @@ def by_epsilon_at_size(quick: bool) -> list[Callable[[], RivalComparison]]:
 
 def by_size(quick: bool) -> list[Callable[[], RivalComparison]]:
     """Return what to compute for Figure 2, at ε = 1."""
-    sizes, largest = ((8, 64), 8) if quick else (SIZES, HEURISTIC_SIZE)
+    sizes, limit = ((8, 64), QUICK_SECONDS) if quick else (SIZES, None)
     return [
-        partial(solve, LocalInstance(name, size), 1.0, size <= largest)
+        partial(solve, LocalInstance(name, size), 1.0, True, limit=limit)
         for name in WORKLOADS
         for size in sizes
     ]
@@ -160,11 +177,11 @@ def factor(rows: Sequence[RivalComparison]) -> tuple[float, float]:
     return min(found), max(found)
 
 
-def slope(rows: Sequence[RivalComparison], name: str | None = None) -> float:
-    """Return the power of n by which users grow over the last two doublings: of a rival, or of the bound.
+def slope(rows: Sequence[RivalComparison], users_of: Callable[[RivalComparison], float]) -> float:
+    """Return the power of n by which users grow over the last two doublings.
 
     Two, since a tree of branching 4 has a new level at every other.
     """
     first, second = rows[max(len(rows) - 3, 0)], rows[-1]
-    users = [row.bound if name is None else row.rivals[name] for row in (first, second)]
+    users = [users_of(row) for row in (first, second)]
     return float(np.log(users[1] / users[0]) / np.log(second.instance.size / first.instance.size))

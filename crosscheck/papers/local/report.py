@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from statistics import median
@@ -11,7 +11,14 @@ import numpy as np
 from rich.console import Console
 
 from dualmech.crosscheck.agreement import VERDICTS
-from dualmech.crosscheck.papers.local import comparison, consistency, descent, histograms, worst
+from dualmech.crosscheck.papers.local import (
+    comparison,
+    consistency,
+    descent,
+    histograms,
+    initialisation,
+    worst,
+)
 from dualmech.crosscheck.papers.local.comparison import RivalComparison
 from dualmech.crosscheck.papers.local.histograms import OTHERS
 from dualmech.crosscheck.papers.local.instances import (
@@ -40,7 +47,8 @@ LEGEND = (
     "'best', the best strategy on average, and fixed mechanisms with the best reconstruction. Had.: Hadamard response "
     "in blocks by its authors' rule, Had.* in as many as are best. tree: hierarchical of branching "
     f"{BRANCHING}, by Hadamard response, tree* by subset selection. L1, L2: matrix mechanism, L2 with Gaussian noise "
-    f"and δ = {DELTA:g}."
+    f"and δ = {DELTA:g}. proven: whether the gap that was asked of the strategy is met, how far its objective is above "
+    "the optimum at most, and CAPPED where its search was stopped by its limit of time."
 )
 
 SHORT = {
@@ -75,8 +83,16 @@ def _multiples(varied: str, row: RivalComparison) -> tuple[str, ...]:
         *(f"{row.bound:.1f}", f"{row.paper_bound / row.bound:.2f}"),
         "" if row.optimised is None else f"{row.optimised / row.bound:.3f}",
         *(f"{row.rivals[name] / row.bound:.2f}" for name in ALL_RIVALS),
-        VERDICTS[row.outcome] if np.isfinite(row.asked) else "",
+        _proven(row),
     )
+
+
+def _proven(row: RivalComparison) -> str:
+    """Return whether the strategy is as near the optimum as was asked, and how near it is proven to be."""
+    if row.optimised is None:
+        return ""
+    verdict = f"{VERDICTS[row.outcome]}, " if np.isfinite(row.asked) else ""
+    return f"{verdict}{row.gap:.1%}{' CAPPED' if row.capped else ''}"
 
 
 def _summary(varied: str, rows: Sequence[RivalComparison]) -> str:
@@ -95,8 +111,13 @@ def _summary(varied: str, rows: Sequence[RivalComparison]) -> str:
             f"of all, {min(everyone):.2f} to {max(everyone):.2f}."
         )
     if varied == "n" and len(rows) > 1:
-        powers = {"bound": None, "tree": TREE, "Fourier": FOURIER}
-        slopes = ", ".join(f"{key} {comparison.slope(rows, name):.2f}" for key, name in powers.items())
+        powers: dict[str, Callable[[RivalComparison], float]] = {
+            "bound": lambda row: row.bound,
+            "best": lambda row: row.optimised or np.nan,
+            "tree": lambda row: row.rivals[TREE],
+            "Fourier": lambda row: row.rivals[FOURIER],
+        }
+        slopes = ", ".join(f"{key} {comparison.slope(rows, users):.2f}" for key, users in powers.items())
         text += f" Growth by powers of n at the end: {slopes}."
     return text
 
@@ -176,6 +197,27 @@ def _show_descent(out: Console, title: str, rows: Iterator[descent.DescentRow]) 
     )
 
 
+def _show_initialisation(out: Console, title: str, rows: Iterator[initialisation.InitialisationRow]) -> None:
+    print_lines(out, title)
+    found = list(rows)
+    drawn = (
+        (
+            *(row.instance.name, str(row.instance.size), f"{row.epsilon:g}"),
+            *(f"{row.before[name]:.3f} → {row.after[name]:.3f}" for name in initialisation.STARTS),
+            *(f"{min(row.random):.3f}, {median(row.random):.3f}", f"{row.gap:.0e}", VERDICTS[row.outcome]),
+        )
+        for row in found
+    )
+    headings = ("workload", "n", "ε", *initialisation.STARTS, "random starts", "gap", "certified")
+    out.print(table("L over the certified optimum, before and after gradient descent", headings, drawn))
+    better = sum(row.random_is_better for row in found)
+    print_lines(
+        out,
+        "Best and median of random starts. The median ends below the descent from the best of the fixed mechanisms in "
+        f"{better} of {len(found)} rows.",
+    )
+
+
 def _show_steps(out: Console, title: str, rows: Iterator[descent.StepRow]) -> None:
     print_lines(out, title)
     drawn: list[tuple[str, ...]] = []
@@ -224,9 +266,10 @@ _by_epsilon, _by_size = partial(_show_comparisons, "ε"), partial(_show_comparis
 SHEETS = {
     "histograms": Sheet(f"{LDP}, histograms", histograms.rows, _show_histograms),
     "descent": Sheet(f"{LDP}, algorithm 2", descent.rows, _show_descent),
+    "initialisation": Sheet(f"{LDP}, initialisation", initialisation.rows, _show_initialisation),
     "epsilon": Sheet(f"{LDP}, Figure 1, few user types", comparison.by_epsilon, _by_epsilon),
-    "epsilon512": Sheet(f"{LDP}, Figure 1", comparison.by_epsilon_at_size, _by_epsilon),
-    "size": Sheet(f"{LDP}, Figure 2", comparison.by_size, _by_size),
+    "epsilon512": Sheet(f"{LDP}, Figure 1", comparison.by_epsilon_at_size, _by_epsilon, apart=True),
+    "size": Sheet(f"{LDP}, Figure 2", comparison.by_size, _by_size, apart=True),
     "worst": Sheet(f"{LDP}, Figure 3b", worst.rows, _show_worst),
     "steps": Sheet(f"{LDP}, Figure 3a", descent.steps, _show_steps),
     "consistency": Sheet(f"{LDP}, Figure 3c", consistency.rows, _show_consistency, data=_on_histogram),

@@ -1,0 +1,168 @@
+"""Local privacy for many user types: sets that are drawn, weights by a multiplicative rule, limits of time."""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.fast.local import bound, designs, points, search, thresholds, weighing
+from dualmech.fast.local.points import Frame
+from dualmech.geometry.local import patterns, strategies
+
+quick = settings(max_examples=12)
+seeds = st.integers(0, 10_000)
+epsilons = st.sampled_from([0.1, 1.0, 4.0])
+
+
+class TestThresholds:
+    @quick
+    @given(st.floats(0.02, 0.98), st.floats(0.05, 0.5))
+    def test_gaussian_correlations_are_those_of_what_is_above_a_threshold(
+        self, rho: float, share: float
+    ) -> None:
+        # By the definition: the chance that both variables are above, from the conditional law of one.
+        import scipy.integrate
+        import scipy.special
+
+        level = scipy.special.ndtri(1 - share)
+        deviation = (1 - rho**2) ** 0.5
+        both = scipy.integrate.quad(
+            lambda x: (
+                np.exp(-x * x / 2) / (2 * np.pi) ** 0.5 * scipy.special.ndtr((rho * x - level) / deviation)
+            ),
+            *(level, level + 12),
+        )[0]
+        wanted = (both - share**2) / (share * (1 - share))
+        found = thresholds.gaussian_correlations(np.array([[1.0, wanted], [wanted, 1.0]]), share)
+        assert found[0, 1] == pytest.approx(rho, abs=2e-3) and found[0, 0] == 1
+
+    @quick
+    @given(seeds, st.integers(2, 12), epsilons)
+    def test_sets_are_proper_and_as_large_as_subset_selection_has_them(
+        self, seed: int, size: int, epsilon: float
+    ) -> None:
+        rng = np.random.default_rng(seed)
+        root = rng.standard_normal((int(rng.integers(1, 2 * size)), size)) * (rng.random(size) < 0.7)
+        sets = thresholds.Thresholds.of(root, epsilon).draw(17, rng)
+        assert sets.shape == (17, size) and len(set(sets.sum(axis=1))) == 1
+        assert 0 < sets[0].sum() < size
+
+    @quick
+    @given(seeds)
+    def test_the_correlations_are_nearly_the_best_there_are(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        root = dm.workloads.prefix(8).dense()
+        centred = root - root.mean(axis=1, keepdims=True)
+        half = rng.standard_normal((8, 12))
+        half /= np.linalg.norm(half, axis=1, keepdims=True)
+        values, best = [], thresholds.best_correlations(root)
+        for share in (0.0, 0.05, 0.3, 1.0):
+            mixed = (1 - share) * best + share * half @ half.T
+            values.append(float(np.trace(centred @ np.linalg.inv(mixed) @ centred.T)))
+        assert min(values) > values[0] * (1 - 2e-3)
+
+
+class TestWeighing:
+    @quick
+    @given(seeds, st.integers(3, 8), epsilons)
+    def test_never_rises_and_keeps_columns_at_one(self, seed: int, size: int, epsilon: float) -> None:
+        rng = np.random.default_rng(seed)
+        prior = rng.dirichlet(3 * np.ones(size))
+        frame = Frame.of(rng.standard_normal((size, size)), epsilon, prior, adversary=False)
+        point, before = points.start(frame, patterns.all_sets(size)), np.inf
+        for _ in range(6):
+            point, view, count = weighing.solve(frame, point, 0.0, 1)
+            assert count == 1 and view.objective <= before * (1 + 1e-9)
+            np.testing.assert_allclose(point.weights @ view.rows, 1, rtol=1e-5)
+            before = view.objective
+
+    def test_ends_at_the_optimum(self) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(6), 1.0)
+        frame = Frame.of(problem.root, 1.0, problem.prior, adversary=False)
+        _, view, count = weighing.solve(frame, points.start(frame, patterns.all_sets(6)), 1e-9, 3000)
+        assert count < 3000
+        assert view.objective * frame.unit**2 == pytest.approx(fast.solve(problem).objective, rel=1e-4)
+
+
+@quick
+@given(seeds, st.integers(2, 8), epsilons)
+def test_heaviest_patterns_are_those_that_rows_split_into(seed: int, size: int, epsilon: float) -> None:
+    rng = np.random.default_rng(seed)
+    strategy = 1 + patterns.gain(epsilon) * rng.random((4, size))
+    weights, sets = patterns.split_into_patterns(strategy, epsilon)
+    most = int(rng.integers(1, 4 * size))
+    heaviest, found = search.heaviest_patterns(strategy, epsilon, most)
+    assert len(found) == len(heaviest) == min(most, 4 * (size - 1))
+    known = {(each.tobytes(), round(weight, 9)) for weight, each in zip(weights, sets, strict=True)}
+    assert {(each.tobytes(), round(weight, 9)) for weight, each in zip(heaviest, found, strict=True)} <= known
+
+
+def test_a_workload_that_leaves_most_types_out_is_no_worse_than_by_descent() -> None:
+    matrix = np.zeros((3, 40))
+    matrix[:, :5] = np.random.default_rng(1).standard_normal((3, 5))
+    problem = dm.LocalStrategy(dm.Workload(matrix), 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dm.UncertifiedWarning)
+        descent = fast.solve(problem, method="gradient")
+        found = fast.solve(problem, max_iterations=60)
+    assert found.solver == "fast:restart" and found.objective < descent.objective
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0])
+def test_a_climb_begins_near_the_closed_form_and_ends_above(
+    epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = dm.LocalStrategy(dm.workloads.prefix(48), epsilon)
+    program = bound.BoundProgram.of(problem.root, np.ones(48), epsilon)
+    value = program.evaluate(bound._start(program))[0]
+    assert np.log(bound.CLOSE * program.trace_bound) <= value <= np.log(program.trace_bound)
+    monkeypatch.setattr(bound, "ROUNDS", 1)
+    matrix, costs, relaxation = bound.best_multipliers(problem.root, np.ones(48), epsilon)
+    judged = problem.certify(
+        problem.feasible(np.full((1, 48), 1.0) + np.eye(48)),
+        dm.LocalDual(matrix, costs, relaxation=relaxation),
+    )
+    assert judged.lower_bound > strategies.trace_bound(problem.root, epsilon) * 1.01
+
+
+@pytest.mark.slow  # by the clock of a machine that may have other work
+@pytest.mark.parametrize(("name", "size"), [("auto", 200), ("gradient", 200)])
+def test_a_limit_holds_and_the_answer_is_good(name: str, size: int) -> None:
+    problem = dm.LocalStrategy(dm.workloads.prefix(size), 1.0)
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dm.UncertifiedWarning)
+        answer = fast.solve(problem, method=name, time_limit=4.0)
+    # Judging, too, is within the limit.
+    assert time.perf_counter() - began < 2 * 4.0
+    assert answer.certificate.feasible
+    assert answer.gap < (0.2 if name == "auto" else 3.0)
+
+
+@quick
+@given(seeds, st.integers(2, 8), st.sampled_from([0.1, 1.0, 8.0, 30.0]))
+def test_variances_are_those_of_their_definition(seed: int, size: int, epsilon: float) -> None:
+    rng = np.random.default_rng(seed)
+    root = rng.standard_normal((size, size)) + 10.0 ** rng.integers(-3, 4)
+    strategy = 1 + patterns.gain(epsilon) * np.eye(size)
+    strategy /= strategy.sum(axis=0)
+    reconstruction = root @ np.linalg.inv(strategy)
+    expected = [
+        sum(strategy[o, u] * ((reconstruction[:, o] - root[:, u]) ** 2).sum() for o in range(size))
+        for u in range(size)
+    ]
+    np.testing.assert_allclose(
+        strategies.user_variances(root, strategy, reconstruction), expected, rtol=1e-12
+    )
+
+
+def test_a_design_that_would_not_fit_into_memory_is_not_made() -> None:
+    problem = dm.LocalStrategy(dm.workloads.identity(designs.LARGEST + 1), 1.0)
+    assert designs.strategy(problem, np.random.default_rng(0)) is None
