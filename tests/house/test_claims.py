@@ -30,7 +30,7 @@ NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?(?!\w|\.\d)")
 DECIMAL = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*\.\d+(?!\w|\.\d)")
 
 PLACES = re.compile(
-    r"\b(?:sections?|examples?|theorems?|lemmas?|corollary|definitions?|remarks?|version|Python|Acc|NumPy|SciPy|arXiv)"
+    r"\b(?:sections?|examples?|theorems?|lemmas?|corollar(?:y|ies)|definitions?|remarks?|problems?|propositions?|version|Python|Acc|NumPy|SciPy|arXiv)"
     r"\s+\d+(?:\.\d+)+(?:(?:,| and| to)\s+\d+(?:\.\d+)+)*",
     re.IGNORECASE,
 )

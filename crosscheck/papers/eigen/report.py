@@ -276,6 +276,10 @@ def _show_relative(out: Console, title: str, rows: Iterator[relative.RelativeRow
             drawn.append(("printed", *(row.printed.get(name, "") for name in row.rivals), "", ""))
         title_of_row = f"{title}: {row.name}, means over that of the Eigen-Design for relative error"
         out.print(table(title_of_row, headings, drawn))
+    if found:
+        print_lines(
+            out, "The text has the best rival at 1.3 to 1.5 on ranges, and at 1.1 to 2.7 on marginals."
+        )
 
 
 SHEETS = {
