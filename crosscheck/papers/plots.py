@@ -21,7 +21,7 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "dualmech",
 }
 
-COLOURS = ("#1b1b1b", "#0072b2", "#d55e00", "#009e73")
+COLOURS = ("#1b1b1b", "#0072b2", "#d55e00", "#009e73", "#cc79a7")
 """Told apart by readers who do not see all colours; the first is that of ink."""
 
 RESOLUTION = 200  # dots per inch of a PNG
