@@ -85,8 +85,8 @@ def problems() -> dict[str, Stated]:
         ("three-records", "add-remove:3"),
         ("household", household(8, 2)),
     ):
-        for family, build in (("fitness", _fitness), ("variance", _variance)):
-            found[f"{family}-prefix-8-{name}"] = partial(build, asked["prefix-8"], neighbours=moves)
+        found[f"fitness-prefix-8-{name}"] = partial(_fitness, asked["prefix-8"], neighbours=moves)
+        found[f"variance-prefix-8-{name}"] = partial(_variance, asked["prefix-8"], neighbours=moves)
     return found
 
 
@@ -110,7 +110,12 @@ def build(folder: str | PathLike[str], names: list[str] | None = None) -> Iterat
         problem = known[name]()
         proof = _kept(place / f"{name}.json", problem) or _made(place, name, problem)
         listed[name] = Proven(
-            name, type(problem).__name__, *problem.workload.shape, float(proof.lower), float(proof.upper)
+            name,
+            type(problem).__name__,
+            len(problem.workload),
+            problem.workload.shape[1],
+            float(proof.lower),
+            float(proof.upper),
         )
         text = json.dumps([asdict(each) for each in listed.values()], indent=1)
         with files.atomic_write(place / INDEX) as handle:
@@ -177,7 +182,7 @@ def _made(folder: Path, name: str, problem: Any) -> Proof:
     if stated["neighbours"] is not None:
         data["neighbours"] = stated["neighbours"]
     with files.atomic_write(folder / f"{name}.npz") as handle:
-        np.savez(handle, **data)  # type: ignore[arg-type]
+        np.savez(handle, **data)
     proof.save(folder / f"{name}.json")
     return proof
 

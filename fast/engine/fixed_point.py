@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dualmech import linalg
 from dualmech.fast.engine.dual_function import Evaluable, Evaluated
 from dualmech.validate import Array
 
@@ -37,7 +38,8 @@ def step(program: Evaluable, state: FixedPointState) -> FixedPointState:
     """Take one accelerated step, or the plain one where acceleration would lower the bound."""
     spectrum = state.spectrum
     position = np.log(spectrum.weights)
-    residual = np.log(spectrum.gains / spectrum.fidelity)
+    # What hardly moves anything may gain nothing at all in floating point.
+    residual = np.log(np.maximum(spectrum.gains / spectrum.fidelity, linalg.EPS))
     trail = (*state.trail, (position, residual))[-MEMORY:]
     proposed = _evaluate(program, spectrum, _anderson_step(trail, spectrum.weights))
     if proposed is not None and proposed.lower_bound >= spectrum.lower_bound:

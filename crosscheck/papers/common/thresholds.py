@@ -195,7 +195,7 @@ def picture(axes: Any, rows: Sequence[ThresholdRow]) -> None:
         "best thresholds, noisy counts": [row.noisy for row in rows],
     }
     places = np.arange(len(rows))
-    for (name, values), colour in zip(curves.items(), COLOURS, strict=True):
+    for (name, values), colour in zip(curves.items(), COLOURS, strict=False):
         axes.plot(places, values, "o-", ms=3.5, color=colour, label=name)
     axes.set_xticks(places, [row.name for row in rows])
     axes.set(

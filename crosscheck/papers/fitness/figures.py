@@ -161,7 +161,7 @@ def draw_curves(axes: Any, rows: Sequence[Curve]) -> None:
 def draw_points(figure: Figure, axes: Any, rows: Sequence[FigurePoint]) -> None:
     """Draw Figure 2 or 3 by closed forms."""
     xs = [figure.x(each) for each in rows]
-    for name, colour in zip(CA_WEIGHTINGS, COLOURS[1:], strict=True):
+    for name, colour in zip(CA_WEIGHTINGS, COLOURS[1:], strict=False):
         axes.plot(xs, [each.curves[name] for each in rows], "o-", ms=3.5, color=colour, label=name)
     axes.plot(xs, np.ones(len(xs)), "s-", ms=3.5, color=COLOURS[0], label="fitness for use")
     axes.set_xscale("log", base=2)
