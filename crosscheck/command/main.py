@@ -91,7 +91,7 @@ def crosscheck(
     time_limit: Annotated[
         float | None,
         typer.Option(
-            help="Seconds for each run of a published solver, of whatever size; without, small sizes get two minutes."
+            help="Seconds for each run of a published solver, or for each optimised local strategy, of whatever size."
         ),
     ] = None,
     grid: Annotated[

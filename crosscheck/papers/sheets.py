@@ -42,7 +42,7 @@ class Computed(Protocol):
 
 Tasks = Callable[..., Sequence[Callable[[], Any]]]
 """Takes whether to be quick; returns what to compute, a row each, none depending on another. Those of a `timed` sheet
-take `limit` as well, the seconds that each run of a solver that proves nothing of its own gets."""
+take `limit` as well, the seconds that each run of a published solver, or for an optimised strategy, gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def with_time_limit(sheets: Mapping[str, Sheet], seconds: float) -> dict[str, Sh
     if not placed:
         known = ", ".join(name for name, sheet in SHEETS.items() if sheet.timed)
         raise InvalidInputError(
-            f"--time-limit is for the tables that run published solvers, {known}; none was named"
+            f"--time-limit is for the tables whose runs may be stopped, {known}; none was named"
         )
     return {**sheets, **placed}
 

@@ -151,21 +151,21 @@ def by_epsilon(quick: bool) -> list[Callable[[], RivalComparison]]:
     ]
 
 
-def by_epsilon_at_size(quick: bool) -> list[Callable[[], RivalComparison]]:
+def by_epsilon_at_size(quick: bool, limit: float | None = None) -> list[Callable[[], RivalComparison]]:
     """Return what to compute for Figure 1 at the paper's size, where the optimum is only bounded."""
-    size, epsilons, limit = (32, (1.0, 4.0), QUICK_SECONDS) if quick else (PAPER_SIZE, EPSILONS, None)
+    size, epsilons, usual = (32, (1.0, 4.0), QUICK_SECONDS) if quick else (PAPER_SIZE, EPSILONS, None)
     return [
-        partial(solve, LocalInstance(name, size), epsilon, True, limit=limit)
+        partial(solve, LocalInstance(name, size), epsilon, True, limit=limit or usual)
         for name in WORKLOADS
         for epsilon in epsilons
     ]
 
 
-def by_size(quick: bool) -> list[Callable[[], RivalComparison]]:
+def by_size(quick: bool, limit: float | None = None) -> list[Callable[[], RivalComparison]]:
     """Return what to compute for Figure 2, at ε = 1."""
-    sizes, limit = ((8, 64), QUICK_SECONDS) if quick else (SIZES, None)
+    sizes, usual = ((8, 64), QUICK_SECONDS) if quick else (SIZES, None)
     return [
-        partial(solve, LocalInstance(name, size), 1.0, True, limit=limit)
+        partial(solve, LocalInstance(name, size), 1.0, True, limit=limit or usual)
         for name in WORKLOADS
         for size in sizes
     ]

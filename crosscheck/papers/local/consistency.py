@@ -149,9 +149,12 @@ def solve(
     return ConsistencyRow(name, chosen, data, stated, unbiased, nonnegative, consistent, gap, runs)
 
 
-def rows(quick: bool, path: str | None = None) -> list[Callable[[], ConsistencyRow]]:
+def rows(
+    quick: bool, path: str | None = None, limit: float | None = None
+) -> list[Callable[[], ConsistencyRow]]:
     """Return what to compute."""
-    runs, seconds = (QUICK_RUNS, QUICK_SECONDS) if quick else (RUNS, SECONDS)
+    runs, usual = (QUICK_RUNS, QUICK_SECONDS) if quick else (RUNS, SECONDS)
+    seconds = limit or usual
     return [
         partial(solve, name, runs, path, optimised, seconds)
         for name in WORKLOADS

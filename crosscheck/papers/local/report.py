@@ -268,9 +268,13 @@ SHEETS = {
     "descent": Sheet(f"{LDP}, algorithm 2", descent.rows, _show_descent),
     "initialisation": Sheet(f"{LDP}, initialisation", initialisation.rows, _show_initialisation),
     "epsilon": Sheet(f"{LDP}, Figure 1, few user types", comparison.by_epsilon, _by_epsilon),
-    "epsilon512": Sheet(f"{LDP}, Figure 1", comparison.by_epsilon_at_size, _by_epsilon, apart=True),
-    "size": Sheet(f"{LDP}, Figure 2", comparison.by_size, _by_size, apart=True),
+    "epsilon512": Sheet(
+        f"{LDP}, Figure 1", comparison.by_epsilon_at_size, _by_epsilon, apart=True, timed=True
+    ),
+    "size": Sheet(f"{LDP}, Figure 2", comparison.by_size, _by_size, apart=True, timed=True),
     "worst": Sheet(f"{LDP}, Figure 3b", worst.rows, _show_worst),
     "steps": Sheet(f"{LDP}, Figure 3a", descent.steps, _show_steps),
-    "consistency": Sheet(f"{LDP}, Figure 3c", consistency.rows, _show_consistency, data=_on_histogram),
+    "consistency": Sheet(
+        f"{LDP}, Figure 3c", consistency.rows, _show_consistency, data=_on_histogram, timed=True
+    ),
 }
