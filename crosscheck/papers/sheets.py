@@ -137,17 +137,9 @@ def with_grid(sheets: Mapping[str, Sheet], path: str) -> dict[str, Sheet]:
 
     Raises `InvalidInputError` where none of them has, or `FileFormatError` for another file.
     """
-    placed = {
-        name: replace(sheet, tasks=sheet.grid(path, sheet.tasks))
-        for name, sheet in sheets.items()
-        if sheet.grid
-    }
-    if not placed:
-        known = ", ".join(name for name, sheet in SHEETS.items() if sheet.grid)
-        raise InvalidInputError(
-            f"--grid takes settings to the tables that have them, {known}; none was named"
-        )
-    return {**sheets, **placed}
+    placed = {name: sheet.grid(path, sheet.tasks) for name, sheet in sheets.items() if sheet.grid}
+    takers = [name for name, sheet in SHEETS.items() if sheet.grid]
+    return _placed(sheets, placed, takers, "--grid takes settings to the tables that have them")
 
 
 def with_time_limit(sheets: Mapping[str, Sheet], seconds: float) -> dict[str, Sheet]:
@@ -155,17 +147,18 @@ def with_time_limit(sheets: Mapping[str, Sheet], seconds: float) -> dict[str, Sh
 
     Raises `InvalidInputError` where none of them has.
     """
-    placed = {
-        name: replace(sheet, tasks=partial(sheet.tasks, limit=seconds))
-        for name, sheet in sheets.items()
-        if sheet.timed
-    }
-    if not placed:
-        known = ", ".join(name for name, sheet in SHEETS.items() if sheet.timed)
-        raise InvalidInputError(
-            f"--time-limit is for the tables whose runs may be stopped, {known}; none was named"
-        )
-    return {**sheets, **placed}
+    placed = {name: partial(sheet.tasks, limit=seconds) for name, sheet in sheets.items() if sheet.timed}
+    takers = [name for name, sheet in SHEETS.items() if sheet.timed]
+    return _placed(sheets, placed, takers, "--time-limit is for the tables whose runs may be stopped")
+
+
+def _placed(
+    sheets: Mapping[str, Sheet], tasks: Mapping[str, Tasks], takers: Sequence[str], option: str
+) -> dict[str, Sheet]:
+    """Return the sheets with other tasks for some; refuse an option that none of them takes, naming those that do."""
+    if not tasks:
+        raise InvalidInputError(f"{option}, {', '.join(takers)}; none was named")
+    return {name: replace(sheet, tasks=tasks.get(name, sheet.tasks)) for name, sheet in sheets.items()}
 
 
 def compute(sheets: Sequence[Sheet], quick: bool = False, jobs: int = 1) -> Iterator[Iterator[Computed]]:
