@@ -53,7 +53,9 @@ def started(code: str, folder: Path, command: str = SCRIPT) -> subprocess.Popen[
     """Start the command, as its script does, after some code of a test."""
     whole = (
         "import itertools, os, signal, sys, time\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which a run in the background ignores
+        # What a run in the background ignores, and one that outlives its session.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         f"{code}"
         "sys.argv = ['dualmech', 'solve', 'prefix:4', '-o', 'out.npz']\n"
         f"{command}"

