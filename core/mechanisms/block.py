@@ -97,7 +97,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         --------
         >>> import dualmech as dm
         >>> mechanism = dm.BlockMechanism.of_levels(dm.Domain({"age": 4, "sex": 2}), {(): 8.0, (1,): 8.0})
-        >>> mechanism.rho, mechanism.variance(["sex"]), round(mechanism.variance_of({"sex": [1, -1]}), 9)
+        >>> round(mechanism.rho, 9), mechanism.variance(["sex"]), round(mechanism.variance_of({"sex": [1, -1]}), 9)
         (0.125, 4.0, 8.0)
         """
         if not isinstance(domain, Domain):
