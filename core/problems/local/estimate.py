@@ -186,19 +186,22 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
             return direction, 0.0
         upwards, gain, margin = self._lift()
         rising = gain > margin
-        short = np.maximum(rounding - slopes, 0.0)[rising]
+        # Twice the rounding, since the sum has a little more of it than ν alone.
+        short = np.maximum(2 * rounding - slopes, 0.0)[rising]
         raised = direction + upwards * float((short / (gain - margin)[rising]).max(initial=0.0))
+        found = min(((self._apart(each), each) for each in (raised, direction)), key=lambda pair: pair[0])
+        return (found[1], found[0]) if found[0] < 1 else (direction, np.inf)
+
+    def _apart(self, direction: Array) -> float:
+        """Return how far from ν at most there is one, no longer, with ``W'ν ≥ 0``."""
         norms = np.sqrt(np.asarray((abs(self.workload.matrix) ** 2).sum(axis=0)).ravel())
-        for candidate in (direction, raised):
-            slopes, rounding = self._slopes(candidate)
-            apart, still, low = 0.0, np.zeros(len(slopes), dtype=bool), slopes < rounding
-            while np.any(low & ~still):
-                still |= low
-                apart = self._to_complement(candidate, still)
-                low = slopes - rounding < apart * norms
-            if apart < 1:
-                return candidate, apart
-        return direction, np.inf
+        slopes, rounding = self._slopes(direction)
+        apart, still, low = 0.0, np.zeros(len(slopes), dtype=bool), slopes < rounding
+        while np.any(low & ~still):
+            still |= low
+            apart = self._to_complement(direction, still)
+            low = slopes - rounding < apart * norms
+        return apart
 
     def _to_complement(self, direction: Array, cells: npt.NDArray[np.bool_]) -> float:
         """Return how far at most the projection of ν is that the columns of some cells are orthogonal to."""
