@@ -103,11 +103,7 @@ def _upper(
     cells = len(workload.rows[0])
     for each in (strategy, inverse):
         _expect((len(each.rows), len(each.rows[0])) == (cells, cells), "strategy and inverse must be square")
-    error = strategy.times(inverse)
-    _expect(error.exponent <= 0, "|A Z - I| must be below 1")
-    for index, row in enumerate(error.rows):
-        row[index] -= 1 << -error.exponent
-    missed = _root_above(sum(error.squares()))
+    missed = _root_above(sum(departure(strategy, inverse).squares()))
     _expect(missed < 1, f"|A Z - I| must be below 1, it is {above(missed)}")
     moved = strategy if neighbours is None else strategy.times(neighbours)
     cost = max(moved.transposed().squares())
@@ -115,6 +111,15 @@ def _upper(
     pairs = list(zip(variances, numbers, strict=True))
     total = max(v / c for v, c in pairs) if kind == "targets" else sum(v * c for v, c in pairs)
     return cost * total / (1 - missed) ** 2
+
+
+def departure(strategy: Matrix, inverse: Matrix) -> Matrix:
+    """Return ``E = A Z - I``."""
+    error = strategy.times(inverse)
+    _expect(error.exponent <= 0, "|A Z - I| must be below 1")
+    for index, row in enumerate(error.rows):
+        row[index] -= 1 << -error.exponent
+    return error
 
 
 def _lower(

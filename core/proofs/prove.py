@@ -213,9 +213,7 @@ def _inverse(strategy: Array) -> list[list[str]]:
         raise CertificateError("the answer shows nothing in whole numbers: its noise has no inverse")
     exact, inverse = _whole(strategy), _whole(guess)
     for _ in range(MOST_STEPS):
-        error = exact.times(inverse)
-        for index, row in enumerate(error.rows):
-            row[index] -= 1 << -error.exponent
+        error = check.departure(exact, inverse)
         if sum(error.squares()) <= CLOSE**2:
             break
         step = inverse.times(error)
@@ -241,7 +239,7 @@ def _lower(dual: Any, stated: dict[str, Any]) -> dict[str, Any]:
     p = np.array([_root_below(weight) if weighed else weight**0.5 for weight in given.tolist()])
     q = np.sqrt(np.asarray(dual.neighbour_weights))
     changes = p[:, None] * _moved(stated["workload"], stated["neighbours"]) * q
-    left, _, right = np.linalg.svd(changes, full_matrices=False)
+    left, _, right = linalg.svd(changes)
     return {"query_roots": _texts(p), "neighbour_roots": _texts(q), "isometry": _texts(left @ right)}
 
 

@@ -468,6 +468,12 @@ class TestGrid:
             for one, two in zip(("1/8", "2"), own.rows, strict=True):
                 assert tabled.rows[one] == own.rows[two]
 
+    def test_settings_that_differ_in_anything_are_rows_of_their_own(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path, "rho,gamma", "0.5,0.1", "0.5,0.2", "0.5,0.1", "0.50000001,0.1")
+        assert len(thresholds.rows(True, grid=path)) == 3
+        (two, cells) = decisions.halves("HisRace", True, grid=path)
+        assert all(len(task.args[0].rows) == 2 for task in (two, cells))  # type: ignore[attr-defined]
+
     def test_sigma_is_the_noise_of_the_coarser_mechanism(self, tmp_path: Path) -> None:
         """Seven one-way marginals at ρ = 1/8: variance 7 / 2ρ = 28."""
         by_noise = grid.read_grid(self.write(tmp_path, "sigma", repr(28**0.5)), ACCURACY[0].fixed, 7.0)

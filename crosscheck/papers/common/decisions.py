@@ -27,7 +27,7 @@ from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.common import instances
 from dualmech.crosscheck.papers.common import population as common_population
-from dualmech.crosscheck.papers.common.grid import OwnTable, own_table, read_grid
+from dualmech.crosscheck.papers.common.grid import OwnTable, by_name, read_grid
 from dualmech.crosscheck.papers.common.instances import CHOICES
 from dualmech.crosscheck.papers.common.population import NOISE_SEED, POPULATIONS
 from dualmech.crosscheck.papers.common.printed import (
@@ -46,6 +46,8 @@ from dualmech.workloads.base import Workload
 
 MARGINS = (0.0, 3.0)
 """Standard deviations by which a noisy answer must exceed what is needed: none, and those of section 6.1."""
+
+PLAIN, SURE = MARGINS
 
 SUMMED, ESTIMATED = "sums of cells", "best estimates"
 """How the noise of a coarse answer under the finer mechanism is read."""
@@ -219,10 +221,7 @@ def halves(
     if grid is not None:
         usual = {table.choice: table.fixed for table in tables}
         tables = [
-            own_table(
-                choice,
-                read_grid(grid, setting, rivals.raw_gaussian_variance(CHOICES[choice].workloads[0], 1.0)),
-            )
+            OwnTable(choice, by_name(read_grid(grid, setting, coarsest(choice)), counted=False))
             for choice, setting in usual.items()
         ]
     number = QUICK_BLOCKS if quick else common_population.BLOCKS
@@ -236,6 +235,11 @@ def halves(
         )
         for table in tables
     ]
+
+
+def coarsest(choice: str) -> float:
+    """Return the variance of an answer of a choice's first mechanism, at squared privacy cost 1."""
+    return rivals.raw_gaussian_variance(CHOICES[choice].workloads[0], 1.0)
 
 
 def _half(table: AccuracyTable | OwnTable, blocks: Callable[[], CensusBlocks]) -> AccuracyHalf:

@@ -10,6 +10,10 @@ from dualmech.errors import FileFormatError, InvalidInputError
 from dualmech.files import csv
 
 NOISE = ("rho", "sigma")
+OWN, COUNTED = (
+    "ρ, x, y",
+    "ρ, x, y, γ",
+)  # what a setting says of itself, without and with what a head count costs
 COLUMNS = (*NOISE, "x", "y", "gamma")
 """What a header may name. One of the first two must be there; what else is left out is as in the paper."""
 
@@ -20,7 +24,7 @@ class OwnTable:
 
     choice: str  # Between which mechanisms
     rows: dict[str, Setting]  # By what it says of itself
-    varied = "ρ, x, y"
+    varied = OWN
 
     @property
     def title(self) -> str:
@@ -77,6 +81,11 @@ def _setting(given: dict[str, float], usual: Setting, coarsest: float) -> Settin
     return Setting(validate.positive_number(rho=rho), share, level, numbers.get("gamma", GAMMA))
 
 
-def own_table(choice: str, settings: list[Setting]) -> OwnTable:
-    """Return a choice under settings, each once."""
-    return OwnTable(choice, {f"{each.rho:.4g}, {each.share:g}, {each.level:g}": each for each in settings})
+def by_name(settings: list[Setting], counted: bool) -> dict[str, Setting]:
+    """Return settings by what they say of themselves, each once, with γ where heads are counted."""
+    numbers = [(each.rho, each.share, each.level, *([each.gamma] * counted)) for each in settings]
+    for digits in (4, 17):
+        names = [", ".join(f"{number:.{digits}g}" for number in own) for own in numbers]
+        if len({*names}) == len({*numbers}):
+            break
+    return dict(zip(names, settings, strict=True))

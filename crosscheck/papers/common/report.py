@@ -17,10 +17,11 @@ from dualmech.crosscheck.papers.common import (
     picture,
     population,
     saved,
+    threshold_lines,
     thresholds,
 )
-from dualmech.crosscheck.papers.common.decisions import ESTIMATED, MARGINS, SUMMED, AccuracyHalf
-from dualmech.crosscheck.papers.common.instances import BRAZIL_TABLE, BUCKETS, CENSUS_TABLE, HISRACE
+from dualmech.crosscheck.papers.common.decisions import ESTIMATED, PLAIN, SUMMED, SURE, AccuracyHalf
+from dualmech.crosscheck.papers.common.instances import BRAZIL_TABLE, CENSUS_TABLE, HISRACE
 from dualmech.crosscheck.papers.common.printed import CMN, RHO
 from dualmech.crosscheck.papers.printed import Interval
 from dualmech.crosscheck.papers.report import print_lines, table, uncertified_mark, yes_or_no
@@ -31,8 +32,6 @@ SAVED = (
     "%PLB saved: what it would cost to decide by a mechanism of its own instead, in percent of the privacy loss budget "
     "(PLB) of the mechanisms to choose from."
 )
-
-PLAIN, SURE = MARGINS  # the two margins of a decision: none, and three standard deviations
 
 
 def _layers(outcome: Agreement | None) -> str:
@@ -194,83 +193,6 @@ def _accuracies(half: AccuracyHalf, row: str) -> list[str]:
     return shown + ([yes_or_no(half.fits(row))] if half.judged else [])
 
 
-def _show_thresholds(out: Console, title: str, rows: Iterator[thresholds.ThresholdRow]) -> None:
-    found = list(rows)
-    own = any(row.printed is None for row in found)
-    setting = "ρ, x, y" if own else "ρ"
-    _print_choices(out, title, found, setting)
-    drawn = (
-        (
-            row.name,
-            *(
-                f"{number:.2f}"
-                for number in (row.chain[PLAIN], row.chain[SURE], row.tuned, row.best, row.noisy)
-            ),
-            *(f"{number:.2f}" for number in (row.finer[PLAIN], row.finer[SURE])),
-            *([f"{row.printed.accuracy}, {row.printed.thresholds}"] if row.printed else []),
-        )
-        for row in found
-    )
-    headings = (
-        *(
-            setting,
-            "chain",
-            f"chain, {SURE:g}σ",
-            "thresholds, tuned",
-            "best thresholds",
-            "best, noisy counts",
-        ),
-        *("too fine", f"too fine, {SURE:g}σ", *([] if own else ["printed: chain, thresholds"])),
-    )
-    out.print(table(f"{title}: Figure 1, percent of right choices", headings, drawn))
-    if found and not own:
-        _print_differences(out, found)
-    seconds = max((row.seconds for row in found), default=0.0)
-    shares = ", ".join(f"{share:g}" for share in sorted({row.setting.gamma for row in found}))
-    print_lines(
-        out,
-        f"All blocks released along the chain in at most {seconds:.2g} s. The thresholds see exact counts (but for "
-        f"'noisy counts', which cost γ = {shares} of ρ), and are judged on the blocks that they were tuned on; no "
-        "thresholds do better there than the best ones.",
-    )
-
-
-def _print_choices(out: Console, title: str, found: Sequence[thresholds.ThresholdRow], setting: str) -> None:
-    """Print for how many blocks each histogram is right, beside Table 7 where its settings are used."""
-    judged, printed = any(row.judged for row in found), all(row.printed for row in found)
-    drawn = (
-        (
-            row.name + uncertified_mark(row.certified),
-            *(f"{number:.2f}" for number in (*row.shares, row.chain[PLAIN], row.saved)),
-            *(
-                [", ".join((*row.printed.shares, row.printed.accuracy, row.printed.saved))]
-                if row.printed
-                else []
-            ),
-            *([yes_or_no(row.fits)] if judged else []),
-        )
-        for row in found
-    )
-    where = f"{found[0].number} blocks of {found[0].blocks}" if found else ""
-    headings = [setting, *BUCKETS, "right", "PLB saved", *(["printed"] * printed), *(["as printed"] * judged)]
-    meaning = "PLB saved: of the privacy loss budget, what the chain knows when it decides, in the mean over blocks."
-    out.print(table(f"{title}: Table 7, percent; {where}", headings, drawn, notes=[meaning]))
-
-
-def _print_differences(out: Console, found: Sequence[thresholds.ThresholdRow]) -> None:
-    """Print how far the chain is from what is printed of it, and the thresholds from the best ones."""
-    printed = max(abs(row.chain[PLAIN] - float(row.printed.accuracy)) for row in found if row.printed)
-    tuned, noisy = (
-        max(abs(row.best - other) for row, other in pairs)
-        for pairs in ([(row, row.tuned) for row in found], [(row, row.noisy) for row in found])
-    )
-    print_lines(
-        out,
-        f"The chain is within {printed:.2f} points of the printed accuracy at every ρ; the best thresholds are within "
-        f"{tuned:.2f} of the tuned ones, and for noisy counts within {noisy:.2f} of those for exact ones.",
-    )
-
-
 def _of_blocks(
     source: str,
     show: Callable[[Console, str, Iterator[Any]], None],
@@ -305,5 +227,5 @@ SHEETS = {
     "brazil": _of_blocks(
         f"{CMN}, Tables 5 and 6", _show_halves, partial(decisions.halves, "Brazil"), BRAZIL_TABLE
     ),
-    "thresholds": _of_blocks(CMN, _show_thresholds, thresholds.rows, CENSUS_TABLE, thresholds.picture),
+    "thresholds": _of_blocks(CMN, threshold_lines.show, thresholds.rows, CENSUS_TABLE, thresholds.picture),
 }

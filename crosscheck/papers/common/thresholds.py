@@ -29,7 +29,7 @@ from dualmech.crosscheck.papers.common.decisions import (
     near,
     percent,
 )
-from dualmech.crosscheck.papers.common.grid import own_table, read_grid
+from dualmech.crosscheck.papers.common.grid import COUNTED, by_name, read_grid
 from dualmech.crosscheck.papers.common.instances import BUCKETS, CENSUS_TABLE
 from dualmech.crosscheck.papers.common.population import NOISE_SEED
 from dualmech.crosscheck.papers.common.printed import CENSUS_SETTING, TABLE_7, CensusRow, Setting
@@ -168,7 +168,7 @@ def rows(quick: bool, path: str | None = None, grid: str | None = None) -> list[
     settings: dict[str, Setting] | dict[str, None] = dict.fromkeys(TABLE_7)
     if grid is not None:
         coarsest = rivals.raw_gaussian_variance(instances.histogram("Total", by_gender=False), 1.0)
-        settings = own_table("census", read_grid(grid, CENSUS_SETTING, coarsest)).rows
+        settings = by_name(read_grid(grid, CENSUS_SETTING, coarsest), counted=True)
     return [
         partial(_of_file, name, path, setting) if path else partial(of_population, name, number, setting)
         for name, setting in settings.items()
@@ -198,8 +198,6 @@ def picture(axes: Any, rows: Sequence[ThresholdRow]) -> None:
     for (name, values), colour in zip(curves.items(), COLOURS, strict=False):
         axes.plot(places, values, "o-", ms=3.5, color=colour, label=name)
     axes.set_xticks(places, [row.name for row in rows])
-    axes.set(
-        xlabel="ρ" if rows[0].printed else "ρ, x, y", ylabel="right choices, percent", ylim=(None, 100.5)
-    )
+    axes.set(xlabel="ρ" if rows[0].printed else COUNTED, ylabel="right choices, percent", ylim=(None, 100.5))
     axes.set_title(f"Age buckets for {rows[0].number} blocks of {rows[0].blocks}", loc="left", fontsize=10)
     axes.legend()
