@@ -1,37 +1,34 @@
-"""From an answer to a proof file: noise and weights in whole numbers, for `check` to hold against each other."""
+"""From an answer to a proof file: numbers that show both bounds, whole ones, for the checker to compute them from."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from math import inf, nextafter
+from math import inf
 from os import PathLike
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
-from dualmech import files, linalg
+from dualmech import files
 from dualmech.display import Displayed
-from dualmech.errors import CertificateError, InputTypeError, InvalidInputError
+from dualmech.errors import CertificateError, InputTypeError
 from dualmech.problems.base import Problem
-from dualmech.proofs import check
-from dualmech.proofs.check import Matrix, Refused
+from dualmech.proofs.checker import check
+from dualmech.proofs.checker.exact import Refused, above, below
+from dualmech.proofs.texts import float_above, float_below, written
+from dualmech.proofs.witnesses import noise
 from dualmech.solution import Solution
-from dualmech.validate import Array
 
-LARGEST = 2**28  # most multiplications of whole numbers that a proof may take to check: some minutes
+Witness = Callable[[Any, Any, Any, dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]]
 
-FAINT = 1e-13
-"""Least variance that noise is given, over its largest: where it has none, something is released exactly, which no
-strategy measures."""
-
-SIDE = 1e-6
-"""What queries that nobody asks are measured with, over the rest: a strategy must be invertible."""
-
-INVERSE_BITS, CLOSE, MOST_STEPS = 106, Fraction(1, 2**50), 6
-"""Bits of an inverse's numbers, what may be left of ``A Z - I``, and steps to get there."""
+WITNESSES: dict[str, tuple[Callable[[dict[str, Any]], None], Witness]] = {
+    "targets": (noise.refuse_large, noise.witness),
+    "weights": (noise.refuse_large, noise.witness),
+}
+"""By kind of problem: what refuses one that is too large, and what finds the numbers that show both bounds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -65,13 +62,13 @@ class Proof(Displayed):
             handle.write((json.dumps(self.document, separators=(",", ":")) + "\n").encode("ascii"))
 
     def _facts(self) -> dict[str, object]:
-        return {"lower": check.below(self.lower), "upper": check.above(self.upper), "width": self.width}
+        return {"lower": below(self.lower), "upper": above(self.upper), "width": self.width}
 
     def is_of(self, problem: Any) -> bool:
         """Whether it proves the optimum of this very problem, every number of it the same."""
         if not isinstance(problem, Problem):
             raise InputTypeError(f"problem must be a problem, got {type(problem).__name__}")
-        return bool(self.document["problem"] == _stated_texts(type(problem).__name__, problem.in_numbers()))
+        return bool(self.document["problem"] == _written(problem, problem.in_numbers()))
 
     @property
     def width(self) -> float:
@@ -79,7 +76,7 @@ class Proof(Displayed):
         return float(self.upper / self.lower - 1) if self.lower > 0 else inf
 
     def __repr__(self) -> str:
-        return f"Proof({check.below(self.lower)} <= optimum <= {check.above(self.upper)})"
+        return f"Proof({below(self.lower)} <= optimum <= {above(self.upper)})"
 
 
 def prove(answer: Solution[Any, Any]) -> Proof:
@@ -106,22 +103,22 @@ def prove(answer: Solution[Any, Any]) -> Proof:
         raise InputTypeError(f"answer must be a Solution, got {type(answer).__name__}")
     problem = answer.problem
     stated = problem.in_numbers()
-    _refuse_large(stated["workload"], stated["neighbours"])
+    refuse_large, witness = WITNESSES[stated["kind"]]
+    refuse_large(stated)
     with np.errstate(all="ignore"):
-        strategy = _strategy(problem, answer.primal)
-        inverse = _inverse(strategy)
-        document = {
-            "schema": check.SCHEMA,
-            "problem": _stated_texts(type(problem).__name__, stated),
-            "upper": {"strategy": _texts(strategy), "inverse": inverse},
-            "lower": _lower(answer.dual, stated),
-        }
+        upper_part, lower_part = witness(problem, answer.primal, answer.dual, stated)
+    document = {
+        "schema": check.SCHEMA,
+        "problem": _written(problem, stated),
+        "upper": written(upper_part),
+        "lower": written(lower_part),
+    }
     try:
         lower, upper = check.shown(document)
     except Refused as error:
         raise CertificateError(f"the answer shows nothing in whole numbers: {error}") from error
-    claimed = _float_below(lower), -_float_below(-upper)
-    document["claim"] = {"lower": _text(claimed[0]), "upper": _text(claimed[1])}
+    claimed = float_below(lower), float_above(upper)
+    document["claim"] = {"lower": written(claimed[0]), "upper": written(claimed[1])}
     return Proof(Fraction(claimed[0]), Fraction(claimed[1]), document)
 
 
@@ -153,128 +150,6 @@ def verify(path: str | PathLike[str]) -> Proof:
     return Proof(lower, upper, document)
 
 
-def _stated_texts(family: str, stated: dict[str, Any]) -> dict[str, Any]:
+def _written(problem: Problem[Any, Any], stated: dict[str, Any]) -> dict[str, Any]:
     """Return what is asked as a proof file has it."""
-    moves = stated["neighbours"]
-    return {
-        "family": family,
-        "kind": stated["kind"],
-        "workload": _texts(stated["workload"]),
-        "neighbours": None if moves is None else _texts(moves),
-        "numbers": _texts(stated["numbers"]),
-        "allowed": _text(stated["allowed"]),
-    }
-
-
-def _refuse_large(workload: Array, neighbours: Array | None) -> None:
-    """Refuse what takes too many multiplications of whole numbers, before any of them."""
-    queries, cells = workload.shape
-    pairs = cells if neighbours is None else neighbours.shape[1]
-    least = min(queries, pairs)
-    work = cells**3 + queries * cells**2 + queries * pairs * (least + (0 if neighbours is None else cells))
-    if work > LARGEST:
-        raise InvalidInputError(
-            f"a proof in whole numbers of {queries} queries on {cells} cells takes {work:.1e} multiplications, more "
-            f"than {LARGEST:.1e}; the certificate in floating point has no such limit"
-        )
-
-
-def _strategy(problem: Any, primal: Array) -> Array:
-    """Return a square strategy A (d, d), upper triangular, whose unit noise is that of a covariance on B x.
-
-    Where noise has no variance it gets a `FAINT` one; what B does not see is measured faintly beside it.
-    """
-    basis, covariance = problem.basis, np.asarray(primal)
-    spread = np.sqrt(np.diagonal(covariance))
-    spread = np.maximum(spread, FAINT * spread.max())
-    if not (np.all(np.isfinite(covariance)) and spread.min() > 0):
-        raise CertificateError("the answer shows nothing in whole numbers: its noise is no covariance")
-    values, vectors = np.linalg.eigh(covariance / np.outer(spread, spread))
-    weights = np.sqrt(np.maximum(values, FAINT * values[-1]))
-    measured = (vectors / weights).T @ (basis / spread[:, None])
-    moves = problem.dense.neighbours
-    unseen = scipy.linalg.null_space(basis).T
-    cost, side = (
-        np.sqrt(np.square(_moved(rows, moves)).sum(axis=0).max(initial=0)) for rows in (measured, unseen)
-    )
-    rows = np.vstack([measured, SIDE * cost / (side or 1.0) * unseen])
-    triangle: Array = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: basis.shape[1]]
-    return triangle
-
-
-def _moved(rows: Array, neighbours: Any) -> Array:
-    return rows if neighbours is None else linalg.to_dense(rows @ neighbours)
-
-
-def _inverse(strategy: Array) -> list[list[str]]:
-    """Return Z with ``A Z`` next to I: the inverse, improved by Newton's steps ``Z - Z (A Z - I)`` in whole numbers."""
-    guess = scipy.linalg.solve_triangular(strategy, np.eye(len(strategy)), check_finite=False)
-    if not (np.all(np.isfinite(guess)) and np.all(np.isfinite(strategy))):
-        raise CertificateError("the answer shows nothing in whole numbers: its noise has no inverse")
-    exact, inverse = _whole(strategy), _whole(guess)
-    for _ in range(MOST_STEPS):
-        error = check.departure(exact, inverse)
-        if sum(error.squares()) <= CLOSE**2:
-            break
-        step = inverse.times(error)
-        shift = inverse.exponent - step.exponent
-        rows = [
-            [_shortened((old << shift) - new) for old, new in zip(*pair, strict=True)]
-            for pair in zip(inverse.rows, step.rows, strict=True)
-        ]
-        inverse = Matrix(rows, step.exponent)
-    return [[_whole_text(entry, inverse.exponent) for entry in row] for row in inverse.rows]
-
-
-def _shortened(whole: int) -> int:
-    """Return a whole number with its first `INVERSE_BITS` bits."""
-    dropped = max(whole.bit_length() - INVERSE_BITS, 0)
-    return (whole >> dropped) << dropped
-
-
-def _lower(dual: Any, stated: dict[str, Any]) -> dict[str, Any]:
-    """Return roots of dual weights, and the polar factor of the matrix whose trace norm they bound the optimum by."""
-    weighed = stated["kind"] == "weights"
-    given = stated["numbers"] if weighed else np.asarray(dual.query_weights)
-    p = np.array([_root_below(weight) if weighed else weight**0.5 for weight in given.tolist()])
-    q = np.sqrt(np.asarray(dual.neighbour_weights))
-    changes = p[:, None] * _moved(stated["workload"], stated["neighbours"]) * q
-    left, _, right = linalg.svd(changes)
-    return {"query_roots": _texts(p), "neighbour_roots": _texts(q), "isometry": _texts(left @ right)}
-
-
-def _root_below(weight: float) -> float:
-    """Return a number whose square is at most what is given, exactly."""
-    root = weight**0.5
-    while Fraction(root) ** 2 > Fraction(weight):
-        root = nextafter(root, 0.0)
-    return root
-
-
-def _float_below(value: Fraction) -> float:
-    """Return the largest double that is at most what is given."""
-    nearest = float(value)
-    return nearest if Fraction(nearest) <= value else nextafter(nearest, -inf)
-
-
-def _whole(matrix: Array) -> Matrix:
-    pairs = [[entry.as_integer_ratio() for entry in row] for row in matrix.tolist()]
-    longest = max(bottom for row in pairs for _, bottom in row)
-    return Matrix(
-        [[top * (longest // bottom) for top, bottom in row] for row in pairs], 1 - longest.bit_length()
-    )
-
-
-def _texts(numbers: Array) -> Any:
-    return [_text(each) if np.ndim(each) == 0 else _texts(each) for each in numbers]
-
-
-def _text(number: float) -> str:
-    top, bottom = float(number).as_integer_ratio()
-    return _whole_text(top, 1 - bottom.bit_length())
-
-
-def _whole_text(whole: int, exponent: int) -> str:
-    if whole and (zeros := (whole & -whole).bit_length() - 1):
-        whole, exponent = whole >> zeros, exponent + zeros
-    return f"{'-' if whole < 0 else ''}0x{abs(whole):x}p{exponent}"
+    return {"family": type(problem).__name__, **written(stated)}

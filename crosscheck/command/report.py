@@ -29,7 +29,7 @@ from dualmech.geometry.dense import Dense
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Status
-from dualmech.proofs import check
+from dualmech.proofs.checker.exact import above, below
 from dualmech.proofs.prove import Proof
 from dualmech.solution import Solution, gap_words
 
@@ -98,11 +98,9 @@ def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> N
 
 def proof_line(out: Console, proof: Proof) -> None:
     """Print what a proof in whole numbers shows, and of a problem of targets how private its noise is."""
-    out.print(
-        f"Proven in whole numbers: {check.below(proof.lower)} <= optimum <= {check.above(proof.upper)}."
-    )
+    out.print(f"Proven in whole numbers: {below(proof.lower)} <= optimum <= {above(proof.upper)}.")
     if proof.document["problem"]["family"] == "FitnessForUse":
-        least, enough = check.below(proof.lower / 2), check.above(proof.upper / 2)
+        least, enough = below(proof.lower / 2), above(proof.upper / 2)
         out.print(
             f"Gaussian noise of rho = {enough} (zCDP) meets the targets, and none of less than {least} does."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 import subprocess
 import sys
 from fractions import Fraction
@@ -19,8 +20,9 @@ from typer.testing import CliRunner, Result
 import dualmech as dm
 from dualmech import fast, reference
 from dualmech.crosscheck.command.main import app
-from dualmech.proofs import check
-from dualmech.proofs.prove import _texts
+from dualmech.proofs.checker import check
+from dualmech.proofs.checker.exact import Refused
+from dualmech.proofs.texts import written
 
 RNG = np.random.default_rng(0)
 
@@ -52,17 +54,18 @@ def document(
     kind: str, workload: Any, numbers: Any, upper: Any, lower: Any, neighbours: Any = None
 ) -> dict[str, Any]:
     """Return a file of whole numbers as they are given."""
-    p, q, isometry = (np.asarray(each, dtype=float) for each in lower)
-    stated = {"kind": kind, "workload": _texts(np.asarray(workload, dtype=float)), "allowed": "0x1p0"}
-    stated |= {"numbers": _texts(np.asarray(numbers, dtype=float))}
-    stated |= {"neighbours": None if neighbours is None else _texts(np.asarray(neighbours, dtype=float))}
-    strategy, inverse = (_texts(np.asarray(each, dtype=float)) for each in upper)
-    return {
-        "schema": check.SCHEMA,
-        "problem": stated,
-        "upper": {"strategy": strategy, "inverse": inverse},
-        "lower": {"query_roots": _texts(p), "neighbour_roots": _texts(q), "isometry": _texts(isometry)},
+    stated = {
+        "kind": kind,
+        "workload": workload,
+        "neighbours": neighbours,
+        "numbers": numbers,
+        "allowed": 1,
     }
+    shown = {
+        "upper": dict(zip(("strategy", "inverse"), upper, strict=True)),
+        "lower": dict(zip(("query_roots", "neighbour_roots", "isometry"), lower, strict=True)),
+    }
+    return {"schema": check.SCHEMA, **written({"problem": stated, **shown})}
 
 
 class TestWeakDuality:
@@ -99,7 +102,7 @@ class TestWeakDuality:
 
     def test_an_inverse_that_is_none_shows_nothing(self) -> None:
         bad = document("targets", [[1]], [1], ([[1]], [[2]]), ([1], [1], [[1]]))
-        with pytest.raises(check.Refused, match=r"\|A Z - I\| must be below 1"):
+        with pytest.raises(Refused, match=r"\|A Z - I\| must be below 1"):
             check.shown(bad)
 
     def test_an_inverse_that_is_off_costs_what_it_is_off_by(self) -> None:
@@ -109,7 +112,7 @@ class TestWeakDuality:
 
     def test_roots_above_the_weights_are_refused(self) -> None:
         bad = document("weights", [[1]], [1], ([[1]], [[1]]), ([2], [1], [[1]]))
-        with pytest.raises(check.Refused, match="at most its weight"):
+        with pytest.raises(Refused, match="at most its weight"):
             check.shown(bad)
 
 
@@ -216,17 +219,14 @@ class TestFiles:
         assert not again.is_of(dm.TotalVariance(dm.workloads.prefix(4)))
 
     def test_the_checker_needs_no_library(self, proof: dm.Proof, tmp_path: Path) -> None:
-        path, script = tmp_path / "proof.json", tmp_path / "check.py"
+        path, checker = tmp_path / "proof.json", tmp_path / "checker"
         proof.save(path)
-        script.write_bytes(Path(check.__file__).read_bytes())
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", str(script), str(path)], capture_output=True, text=True, check=False
-        )
+        shutil.copytree(Path(check.__file__).parent, checker)
+        command = [sys.executable, "-I", "-S", str(checker), str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0 and done.stdout.startswith("proven: 1.75"), done.stderr
         path.write_text(path.read_text().replace('"upper":"0x', '"upper":"-0x'))
-        done = subprocess.run(
-            [sys.executable, "-I", str(script), str(path)], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 3 and "the upper bound claimed" in done.stdout
 
     def test_no_change_of_a_number_makes_a_wrong_claim_pass(self, proof: dm.Proof) -> None:
@@ -237,7 +237,7 @@ class TestFiles:
                 changed = _with(proof.document, place, value)
                 try:
                     lower, upper = check.check(changed)
-                except check.Refused:
+                except Refused:
                     refused += 1
                     continue
                 assert lower <= upper
@@ -254,13 +254,13 @@ class TestFiles:
             (("problem", "kind"), "costs", "kind must be"),
             (("problem", "workload"), [], "workload must be rows"),
             (("problem", "workload"), [["0x1p0"], []], "workload must be rows"),
-            (("problem", "workload"), [["0x1p0"]], "one of the numbers per query"),
+            (("problem", "workload"), [["0x1p0"]], "numbers must be 1 numbers, got 4"),
             (("problem", "numbers"), ["0x1p0", "0x0p0", "0x1p0", "0x1p0"], "must be positive"),
             (("problem", "allowed"), "-0x1p0", "must be positive"),
-            (("problem", "neighbours"), [["0x1p0"]], "a row per cell"),
-            (("upper", "strategy"), [["0x1p0"]], "must be square"),
-            (("lower", "isometry"), [["0x1p0"]], "the shape of W U"),
-            (("lower", "query_roots"), ["0x1p0"], "a root per query"),
+            (("problem", "neighbours"), [["0x1p0"]], "neighbours must have 4 rows, got 1"),
+            (("upper", "strategy"), [["0x1p0"]], "strategy must have 4 rows"),
+            (("lower", "isometry"), [["0x1p0"]], "isometry must have 4 rows"),
+            (("lower", "query_roots"), ["0x1p0"], "query_roots must be 4 numbers, got 1"),
             (("lower", "neighbour_roots"), ["0x0p0"] * 4, "must not all be 0"),
             (("claim", "lower"), 1.75, "is no number"),
             (("claim", "lower"), "1.75", "is no number"),

@@ -1,0 +1,6 @@
+"""The checker of proof files: exact integer arithmetic, and nothing but Python's standard library.
+
+``check`` reads a file and says what it proves, ``exact`` is the arithmetic, and of each kind of problem there is a
+module that begins with the inequalities which it relies on, and their proofs. A sceptic reads these two and one of
+the others, and needs to believe nothing else here: the folder runs by itself, ``python checker proof.json``.
+"""

@@ -1,0 +1,65 @@
+"""Read a proof file, and say between which numbers it shows that an optimum lies.
+
+A file has a ``problem``, with the ``kind`` of it and all its numbers; what shows an ``upper`` and a ``lower`` bound
+on its optimum; and a ``claim``, two numbers that the bounds are held against. Numbers are texts such as
+``-0x1a3p-52``: a whole number in hexadecimal, times a power of two.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from . import noise
+from .exact import Refused, above, below, expect, number, part
+
+SCHEMA = "dualmech.proof/2"
+
+Given = dict[str, Any]
+
+KINDS: dict[str, Callable[[Given, Given, Given], tuple[Fraction, Fraction]]] = {
+    "targets": noise.bounds,
+    "weights": noise.bounds,
+}
+"""What finds the lower and the upper bound of a kind of problem, from these parts of a file: problem, upper, lower."""
+
+
+def check(proof: Any) -> tuple[Fraction, Fraction]:
+    """Return the bounds on the optimum that a proof claims; `Refused` where it shows less."""
+    lower, upper = shown(proof)
+    claim = part(proof, "claim")
+    least, most = number(claim, "lower"), number(claim, "upper")
+    expect(least <= lower, f"the lower bound claimed, {below(least)}, is above what is shown, {below(lower)}")
+    expect(upper <= most, f"the upper bound claimed, {above(most)}, is below what is shown, {above(upper)}")
+    return least, most
+
+
+def shown(proof: Any) -> tuple[Fraction, Fraction]:
+    """Return the lower and the upper bound that a file shows, whatever it claims."""
+    expect(isinstance(proof, dict) and proof.get("schema") == SCHEMA, f"it is no {SCHEMA!r} file")
+    problem = part(proof, "problem")
+    kind = str(problem.get("kind"))
+    expect(kind in KINDS, f"kind must be one of {', '.join(KINDS)}")
+    return KINDS[kind](problem, part(proof, "upper"), part(proof, "lower"))
+
+
+def read(path: str) -> Any:
+    """Return what a file holds; `Refused` where it is no JSON."""
+    try:
+        with open(path, encoding="utf-8") as handle:
+            return json.load(handle)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"it is no JSON: {error}") from error
+
+
+def main(path: str) -> int:
+    """Print what a file proves; return 0, or 3 where it proves less than it says."""
+    try:
+        lower, upper = check(read(path))
+    except Refused as error:
+        print(f"REFUSED: {error}")
+        return 3
+    print(f"proven: {below(lower)} <= optimum <= {above(upper)}")
+    return 0

@@ -1,0 +1,238 @@
+"""Exact arithmetic: whole numbers times powers of two, fractions, and bounds on roots, logarithms and norms."""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from math import isqrt
+from typing import Any
+
+NUMBER = re.compile(r"(-?)0x([0-9a-f]{1,1000})p([+-]?[0-9]{1,4})", re.ASCII)
+WIDE = Context(60, Emin=-999999, Emax=999999)  # sixty digits, where there is no fraction
+LEAST = -1000  # what e is raised to at least: with less it is no larger, and at least 0
+Rows = list[list[int]]
+
+
+class Refused(Exception):
+    """The file is no proof: what is missing, or the inequality that does not hold."""
+
+
+class Matrix:
+    """Whole numbers by row, all of them times ``2**exponent``."""
+
+    def __init__(self, rows: Rows, exponent: int) -> None:
+        self.rows, self.exponent = rows, exponent
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return len(self.rows), len(self.rows[0])
+
+    def times(self, other: Matrix) -> Matrix:
+        """Return the product."""
+        columns = list(zip(*other.rows, strict=True))
+        rows = [[sum(map(int.__mul__, row, column)) for column in columns] for row in self.rows]
+        return Matrix(rows, self.exponent + other.exponent)
+
+    def plus(self, other: Matrix, factor: int = 1) -> Matrix:
+        """Return the sum, the other taken `factor` times."""
+        least = min(self.exponent, other.exponent)
+        own, more = self.exponent - least, other.exponent - least
+        rows = [
+            [(a << own) + factor * (b << more) for a, b in zip(*pair, strict=True)]
+            for pair in zip(self.rows, other.rows, strict=True)
+        ]
+        return Matrix(rows, least)
+
+    def transposed(self) -> Matrix:
+        """Return the matrix with rows for columns."""
+        return Matrix([list(column) for column in zip(*self.rows, strict=True)], self.exponent)
+
+    def squares(self) -> list[Fraction]:
+        """Return the sum of squares of every row."""
+        return [power(sum(entry * entry for entry in row), 2 * self.exponent) for row in self.rows]
+
+    def numbers(self) -> list[list[Fraction]]:
+        """Return the entries."""
+        return [[power(entry, self.exponent) for entry in row] for row in self.rows]
+
+    def paired(self, other: Matrix) -> Fraction:
+        """Return ``tr(A'B)``, the sum of products of entries."""
+        pairs = zip(self.rows, other.rows, strict=True)
+        return power(
+            sum(sum(map(int.__mul__, one, two)) for one, two in pairs), self.exponent + other.exponent
+        )
+
+    def trace(self) -> Fraction:
+        """Return the sum of the diagonal."""
+        return power(sum(row[index] for index, row in enumerate(self.rows)), self.exponent)
+
+    def largest_sum(self) -> Fraction:
+        """Return the largest sum of magnitudes in a row: no eigenvalue of a symmetric matrix has a larger magnitude."""
+        return power(max(sum(map(abs, row)) for row in self.rows), self.exponent)
+
+    def norm_squared(self) -> Fraction:
+        """Return a number that the square of no singular value exceeds."""
+        smaller = self if self.shape[0] <= self.shape[1] else self.transposed()
+        return smaller.times(smaller.transposed()).largest_sum()
+
+
+def identity(size: int) -> Matrix:
+    """Return I."""
+    return Matrix([[int(row == column) for column in range(size)] for row in range(size)], 0)
+
+
+def departure(matrix: Matrix, inverse: Matrix) -> Matrix:
+    """Return ``E = A Z - I``."""
+    return matrix.times(inverse).plus(identity(matrix.shape[0]), -1)
+
+
+def departed(matrix: Matrix, inverse: Matrix) -> Fraction:
+    """Return a number below 1 that ``|A Z - I|`` (Frobenius) is at most; A is then invertible."""
+    missed = root_above(sum(departure(matrix, inverse).squares()))
+    expect(missed < 1, f"|A Z - I| must be below 1, it is {above(missed)}")
+    return missed
+
+
+def root_above(square: Fraction | int) -> Fraction:
+    """Return a number that is at least the square root, and hardly more."""
+    return _root(Fraction(square), 2, 1)
+
+
+def root_below(given: Fraction | int, order: int = 2) -> Fraction:
+    """Return a number that is at most the square or cube root of one that is not negative, and hardly less."""
+    return _root(Fraction(given), order, 0)
+
+
+def _root(given: Fraction, order: int, more: int) -> Fraction:
+    """Return the root of a number that is not negative, rounded down, and so many units of its last place more."""
+    if not given:
+        return Fraction(0)
+    digits = given.numerator.bit_length() - given.denominator.bit_length()
+    shift = max(0, 160 - digits // order)  # three times the digits of a double, whatever the size
+    scaled = (given.numerator << (order * shift)) // given.denominator
+    found = isqrt(scaled) if order == 2 else _cube_root(scaled)
+    return Fraction(found + more, 1 << shift)
+
+
+def _cube_root(whole: int) -> int:
+    """Return the largest whole number whose cube is at most what is given, by Newton's method from above."""
+    found = 1 << -(-whole.bit_length() // 3)
+    while True:
+        better = (2 * found + whole // (found * found)) // 3
+        if better >= found:
+            return found
+        found = better
+
+
+def exp_below(value: Fraction) -> Fraction:
+    """Return a number that is at most ``e**value``: that of decimals is correctly rounded, and one step down."""
+    return Fraction(WIDE.next_minus(WIDE.exp(_decimal(value, ROUND_FLOOR)))) if value > LEAST else Fraction(0)
+
+
+def exp_above(value: Fraction) -> Fraction:
+    """Return a number that is at least ``e**value``."""
+    return Fraction(WIDE.next_plus(WIDE.exp(max(_decimal(value, ROUND_CEILING), Decimal(LEAST)))))
+
+
+def log_below(value: Fraction) -> Fraction:
+    """Return a number that is at most the logarithm of a positive one."""
+    return Fraction(WIDE.next_minus(WIDE.ln(_decimal(value, ROUND_FLOOR))))
+
+
+def log_above(value: Fraction) -> Fraction:
+    """Return a number that is at least the logarithm of a positive one."""
+    return Fraction(WIDE.next_plus(WIDE.ln(_decimal(value, ROUND_CEILING))))
+
+
+def _decimal(value: Fraction, rounding: str) -> Decimal:
+    context = Context(WIDE.prec, rounding, WIDE.Emin, WIDE.Emax)
+    return context.divide(Decimal(value.numerator), Decimal(value.denominator))
+
+
+def power(whole: int, exponent: int) -> Fraction:
+    """Return ``whole * 2**exponent``."""
+    return Fraction(whole << exponent) if exponent >= 0 else Fraction(whole, 1 << -exponent)
+
+
+def below(value: Fraction) -> Decimal:
+    """Return a number in decimals, rounded down."""
+    return Context(15, ROUND_FLOOR).divide(Decimal(value.numerator), Decimal(value.denominator))
+
+
+def above(value: Fraction) -> Decimal:
+    """Return a number in decimals, rounded up."""
+    return Context(15, ROUND_CEILING).divide(Decimal(value.numerator), Decimal(value.denominator))
+
+
+def part(given: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a part of a file."""
+    found = given.get(name)
+    expect(isinstance(found, dict), f"it has no {name!r}")
+    return dict(found)  # type: ignore[arg-type]
+
+
+def parts(given: dict[str, Any], name: str, count: int | None = None) -> list[dict[str, Any]]:
+    """Return a list of parts of a file, of which there must be some, or as many as is said."""
+    found = given.get(name)
+    listed = isinstance(found, list) and len(found) > 0 and all(isinstance(each, dict) for each in found)
+    expect(listed and count in (None, len(found or ())), f"{name} must be a list of {count or 'some'} parts")
+    return list(found)  # type: ignore[arg-type]
+
+
+def number(given: dict[str, Any], name: str) -> Fraction:
+    """Return a number of a file."""
+    return power(*_parsed(given.get(name)))
+
+
+def vector(given: dict[str, Any], name: str, count: int | None = None) -> list[Fraction]:
+    """Return a list of numbers of a file, as many as is said."""
+    texts = given.get(name)
+    expect(isinstance(texts, list) and len(texts) > 0, f"{name} must be a list of numbers")
+    expect(count in (None, len(texts or ())), f"{name} must be {count} numbers, got {len(texts or ())}")
+    return [power(*_parsed(text)) for text in texts]  # type: ignore[union-attr]
+
+
+def nonnegative(given: dict[str, Any], name: str, count: int) -> list[Fraction]:
+    """Return a list of numbers of a file, none negative and some positive."""
+    found = vector(given, name, count)
+    expect(min(found) >= 0 and any(found), f"{name} must not be negative, and not all be 0")
+    return found
+
+
+def matrix(given: dict[str, Any], name: str, shape: tuple[int | None, int | None] = (None, None)) -> Matrix:
+    """Return a matrix of a file with all entries times one power of two."""
+    rows = given.get(name)
+    words = f"{name} must be rows of equally many numbers"
+    if not (isinstance(rows, list) and rows and all(isinstance(row, list) and row for row in rows)):
+        raise Refused(words)
+    expect(len({len(row) for row in rows}) == 1, words)
+    for said, count, what in zip(shape, (len(rows), len(rows[0])), ("rows", "columns"), strict=True):
+        expect(said in (None, count), f"{name} must have {said} {what}, got {count}")
+    parsed = [[_parsed(text) for text in row] for row in rows]
+    least = min((exponent for row in parsed for whole, exponent in row if whole), default=0)
+    return Matrix(
+        [[whole << (exponent - least) if whole else 0 for whole, exponent in row] for row in parsed], least
+    )
+
+
+def optional_matrix(
+    given: dict[str, Any], name: str, shape: tuple[int | None, int | None] = (None, None)
+) -> Matrix | None:
+    """Return a matrix of a file, None where it has none."""
+    return None if given.get(name) is None else matrix(given, name, shape)
+
+
+def _parsed(text: Any) -> tuple[int, int]:
+    """Return a whole number and the power of two that it is multiplied by."""
+    found = NUMBER.fullmatch(text) if isinstance(text, str) else None
+    expect(found is not None, f"{str(text)[:40]!r} is no number such as '-0x1a3p-52'")
+    sign, digits, exponent = found.groups()  # type: ignore[union-attr]
+    return int(sign + digits, 16), int(exponent)
+
+
+def expect(holds: bool, words: str) -> None:
+    """Raise `Refused` unless something holds."""
+    if not holds:
+        raise Refused(words)

@@ -1,0 +1,131 @@
+"""Gaussian noise: a strategy with its inverse, and roots of weights with an isometry (see the checker's ``noise``)."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from dualmech import linalg
+from dualmech.errors import CertificateError, InvalidInputError
+from dualmech.proofs.checker import exact
+from dualmech.proofs.checker.exact import Matrix
+from dualmech.proofs.texts import exactly, root_below
+from dualmech.validate import Array
+
+LARGEST = 2**28  # most multiplications of whole numbers that a proof may take to check: some minutes
+
+FAINT = 1e-13
+"""Least variance that noise is given, over its largest: where it has none, something is released exactly, which no
+strategy measures."""
+
+SIDE = 1e-6
+"""What queries that nobody asks are measured with, over the rest: a strategy must be invertible."""
+
+INVERSE_BITS, CLOSE, MOST_STEPS = 106, Fraction(1, 2**50), 6
+"""Bits of an inverse's numbers, what may be left of ``A Z - I``, and steps to get there."""
+
+Given = dict[str, Any]
+
+
+def refuse_large(stated: Given) -> None:
+    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    (queries, cells), moves = stated["workload"].shape, stated["neighbours"]
+    pairs = cells if moves is None else moves.shape[1]
+    least = min(queries, pairs)
+    work = cells**3 + queries * cells**2 + queries * pairs * (least + (0 if moves is None else cells))
+    limited(work, f"{queries} queries on {cells} cells")
+
+
+def limited(work: float, words: str) -> None:
+    """Refuse more multiplications than `LARGEST`."""
+    if work > LARGEST:
+        raise InvalidInputError(
+            f"a proof in whole numbers of {words} takes {work:.1e} multiplications, more than {LARGEST:.1e}; the "
+            "certificate in floating point has no such limit"
+        )
+
+
+def witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+    """Return what shows the upper and what shows the lower bound."""
+    weighed = stated["kind"] == "weights"
+    given = stated["numbers"] if weighed else np.asarray(dual.query_weights)
+    roots = np.array([root_below(weight) for weight in given.tolist()]) if weighed else np.sqrt(given)
+    return sides(problem, primal), trace_norm(roots, np.sqrt(dual.neighbour_weights), stated)
+
+
+def sides(problem: Any, primal: Any) -> Given:
+    """Return a strategy whose unit noise is that of a covariance on B x, and its inverse."""
+    strategy = _strategy(problem, primal)
+    guess = scipy.linalg.solve_triangular(strategy, np.eye(len(strategy)), check_finite=False)
+    return {"strategy": strategy, "inverse": inverse(strategy, guess)}
+
+
+def trace_norm(query_roots: Array, neighbour_roots: Array, stated: Given) -> Given:
+    """Return roots of dual weights, and the polar factor of the matrix whose trace norm they bound the optimum by."""
+    changes = query_roots[:, None] * moved(stated["workload"], stated["neighbours"]) * neighbour_roots
+    return {
+        "query_roots": query_roots,
+        "neighbour_roots": neighbour_roots,
+        "isometry": polar_factor(changes),
+    }
+
+
+def polar_factor(matrix: Array) -> Array:
+    """Return Q with no singular value above 1 for which ``⟨A, Q⟩`` is the trace norm of A."""
+    left, _, right = linalg.svd(matrix)
+    return np.asarray(left @ right)
+
+
+def moved(rows: Array, neighbours: Any) -> Array:
+    """Return what neighbours move of some rows."""
+    return rows if neighbours is None else linalg.to_dense(rows @ neighbours)
+
+
+def _strategy(problem: Any, primal: Any) -> Array:
+    """Return a square strategy A (d, d), upper triangular, whose unit noise is that of a covariance on B x.
+
+    Where noise has no variance it gets a `FAINT` one; what B does not see is measured faintly beside it.
+    """
+    basis, covariance = problem.basis, np.asarray(primal)
+    spread = np.sqrt(np.diagonal(covariance))
+    spread = np.maximum(spread, FAINT * spread.max())
+    if not (np.all(np.isfinite(covariance)) and spread.min() > 0):
+        raise CertificateError("the answer shows nothing in whole numbers: its noise is no covariance")
+    values, vectors = np.linalg.eigh(covariance / np.outer(spread, spread))
+    weights = np.sqrt(np.maximum(values, FAINT * values[-1]))
+    measured = (vectors / weights).T @ (basis / spread[:, None])
+    moves = problem.neighbours
+    unseen = scipy.linalg.null_space(basis).T
+    cost, side = (
+        np.sqrt(np.square(moved(rows, moves)).sum(axis=0).max(initial=0)) for rows in (measured, unseen)
+    )
+    rows = np.vstack([measured, SIDE * cost / (side or 1.0) * unseen])
+    triangle: Array = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: basis.shape[1]]
+    return triangle
+
+
+def inverse(strategy: Array, guess: Array) -> Matrix:
+    """Return Z with ``A Z`` next to I: a guess, improved by Newton's steps ``Z - Z (A Z - I)`` in whole numbers."""
+    if not (np.all(np.isfinite(guess)) and np.all(np.isfinite(strategy))):
+        raise CertificateError("the answer shows nothing in whole numbers: its noise has no inverse")
+    return improved(exactly(strategy), exactly(guess))
+
+
+def improved(whole: Matrix, found: Matrix) -> Matrix:
+    """Return an inverse improved until ``|A Z - I|`` is at most `CLOSE`, or no longer."""
+    for _ in range(MOST_STEPS):
+        error = exact.departure(whole, found)
+        if sum(error.squares()) <= CLOSE**2:
+            break
+        better = found.plus(found.times(error), -1)
+        found = Matrix([[_shortened(entry) for entry in row] for row in better.rows], better.exponent)
+    return found
+
+
+def _shortened(whole: int) -> int:
+    """Return a whole number with its first `INVERSE_BITS` bits."""
+    dropped = max(whole.bit_length() - INVERSE_BITS, 0)
+    return (whole >> dropped) << dropped
