@@ -100,6 +100,11 @@ class Dense:
         """Return a point from what a file holds."""
         return point
 
+    def in_numbers(self) -> dict[str, Any]:
+        """Return the workload and the neighbours in numbers alone, as proof files have them."""
+        moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)
+        return {"workload": self.workload.dense(), "neighbours": moves}
+
     @property
     def rank(self) -> int:
         """Number of rows k of the basis."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from dualmech import linalg, validate
+from dualmech import validate
 from dualmech.display import Displayed, brief
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index
@@ -64,10 +64,7 @@ class Problem(Displayed, Generic[Dual, Made]):
 
     def in_numbers(self) -> dict[str, Any]:
         """Return what is asked in numbers alone, as proof files have it; refused where no such proof is known."""
-        raise InvalidInputError(
-            f"no proof in whole numbers is known of a {type(self).__name__}; of FitnessForUse, PrivacyFirst and "
-            "TotalVariance on geometry 'dense' there is one"
-        )
+        raise InvalidInputError(f"no proof in whole numbers is known of a {type(self).__name__}")
 
     def same_as(self, other: Any) -> bool:
         """Whether another problem asks the same."""
@@ -210,14 +207,8 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
                 f"a proof in whole numbers needs geometry 'dense', got {self.geometry.name!r}: state the problem with "
                 "geometry='dense', and solve it there"
             )
-        moves = self.geometry.neighbours
-        return {
-            "kind": self.numbers,
-            "workload": self.workload.dense(),
-            "neighbours": None if moves is None else linalg.to_dense(moves),
-            "numbers": getattr(self, self.numbers),
-            "allowed": getattr(self, "cost", 1.0),
-        }
+        numbers = {"numbers": getattr(self, self.numbers), "allowed": getattr(self, "cost", 1.0)}
+        return {"kind": self.numbers} | self.geometry.in_numbers() | numbers
 
     def with_bases(self, bases: Sequence[Any]) -> Any:
         """Return the same problem on a product whose dense factors stand on given bases, None for their own."""

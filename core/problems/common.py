@@ -122,6 +122,15 @@ class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
         roundings = [coordinate_rounding(*pair) for pair in zip(factors, spaces, strict=True)]
         object.__setattr__(self, "roundings", validate.read_only(np.array(roundings)))
 
+    def in_numbers(self) -> dict[str, Any]:
+        """Return what is asked in numbers alone, as proof files have it: the covariances ``P_i`` on the basis.
+
+        Raises `InvalidInputError` where nothing is common.
+        """
+        if self.trivial:
+            raise InvalidInputError("a proof needs something that the mechanisms have in common; nothing is")
+        return {"kind": "common", "mechanisms": [{"covariance": each} for each in self.bounds]}
+
     @property
     def trivial(self) -> bool:
         """Whether the row spaces meet in 0 alone: then nothing is common, and nothing is released."""

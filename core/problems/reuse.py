@@ -158,6 +158,13 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         """Factors of the workload and, in the rows after it, of the release."""
         return self.row_by_row.geometry
 
+    def in_numbers(self) -> dict[str, Any]:
+        """Return what is asked in numbers alone, as proof files have it."""
+        stated = self.geometry.in_numbers()
+        release = self.release if len(self.release) else None
+        asked = {"workload": self.workload.dense(), "targets": self.targets, "release": release}
+        return {"kind": "reuse"} | stated | asked
+
     @property
     def release_coordinates(self) -> Array:
         """K (q, k), with ``F = K B``."""

@@ -137,6 +137,12 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         """Factors of the workload, shared with the problem that is smoothed."""
         return self.accuracy_first.geometry
 
+    def in_numbers(self) -> dict[str, Any]:
+        """Return what is asked in numbers alone, as proof files have it."""
+        stated = self.geometry.in_numbers()
+        numbers = {name: getattr(self, name) for name in ("targets", "t1", "t2", "total_weight")}
+        return {"kind": "soft maxima"} | stated | numbers
+
     @property
     def smoothing_gap(self) -> float:
         """``(log s)/t₁ + (log m)/t₂``: what the two soft maxima can add to the two maxima, at most."""

@@ -116,6 +116,12 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         object.__setattr__(self, "sensitivities", validate.read_only(moves))
         object.__setattr__(self, "geometry", geometry)
 
+    def in_numbers(self) -> dict[str, Any]:
+        """Return what is asked in numbers alone, as proof files have it."""
+        moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)
+        asked = {"workload": self.workload.dense(), "design": self.design, "neighbours": moves}
+        return {"kind": "weighting", "privacy": self.privacy} | asked
+
     @property
     def costs(self) -> Array:
         """What a unit of noise on each design query costs: c (k,), the squared norms of the columns of W Q⁺."""

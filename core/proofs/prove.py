@@ -19,7 +19,16 @@ from dualmech.problems.base import Problem
 from dualmech.proofs.checker import check
 from dualmech.proofs.checker.exact import Refused, above, below
 from dualmech.proofs.texts import float_above, float_below, written
-from dualmech.proofs.witnesses import noise
+from dualmech.proofs.witnesses import (
+    common,
+    estimate,
+    local,
+    noise,
+    projection,
+    reuse,
+    softmax,
+    weighting,
+)
 from dualmech.solution import Solution
 
 Witness = Callable[[Any, Any, Any, dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]]
@@ -27,6 +36,13 @@ Witness = Callable[[Any, Any, Any, dict[str, Any]], tuple[dict[str, Any], dict[s
 WITNESSES: dict[str, tuple[Callable[[dict[str, Any]], None], Witness]] = {
     "targets": (noise.refuse_large, noise.witness),
     "weights": (noise.refuse_large, noise.witness),
+    "soft maxima": (noise.refuse_large, softmax.witness),
+    "weighting": (weighting.refuse_large, weighting.witness),
+    "common": (common.refuse_large, common.witness),
+    "reuse": (reuse.refuse_large, reuse.witness),
+    "local": (local.refuse_large, local.witness),
+    "projection": (projection.refuse_large, projection.witness),
+    "estimate": (estimate.refuse_large, estimate.witness),
 }
 """By kind of problem: what refuses one that is too large, and what finds the numbers that show both bounds."""
 
@@ -72,7 +88,9 @@ class Proof(Displayed):
 
     @property
     def width(self) -> float:
-        """Width of the interval over its lower end."""
+        """Width of the interval over its lower end; infinite where that is 0, unless both are."""
+        if self.lower == self.upper:
+            return 0.0
         return float(self.upper / self.lower - 1) if self.lower > 0 else inf
 
     def __repr__(self) -> str:

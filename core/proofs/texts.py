@@ -51,10 +51,10 @@ def float_above(value: Fraction) -> float:
     return -float_below(-value)
 
 
-def root_below(weight: float) -> float:
+def root_below(weight: float | Fraction) -> float:
     """Return a number whose square is at most what is given, exactly."""
-    root = weight**0.5
-    while Fraction(root) ** 2 > Fraction(weight):
+    root = float(weight) ** 0.5
+    while Fraction(root) ** 2 > weight:
         root = nextafter(root, 0.0)
     return root
 

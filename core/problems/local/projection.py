@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Never, NoReturn
+from typing import Any, ClassVar, Never, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +91,11 @@ class LocalProjection(Problem[ProjectionDual, Never]):
         object.__setattr__(self, "matrix", given)
         object.__setattr__(self, "epsilon", as_epsilon(epsilon))
         object.__setattr__(self, "floor", None if floor is None else self._as_floor(floor))
+
+    def in_numbers(self) -> dict[str, Any]:
+        """Return what is asked in numbers alone, as proof files have it."""
+        asked = {"matrix": self.matrix, "epsilon": self.epsilon, "floor": self.floor}
+        return {"kind": "projection"} | asked
 
     @property
     def growth(self) -> float:

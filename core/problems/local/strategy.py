@@ -156,6 +156,13 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         stated = Problem.statement(self)
         return stated | {"prior": None} if self.criterion == "worst" else stated
 
+    def in_numbers(self) -> dict[str, Any]:
+        """Return what is asked in numbers alone, as proof files have it: n times the prior, none of the worst case."""
+        even = np.all(self.prior == 1 / self.user_types)
+        prior = np.ones(self.user_types) if even else self.user_types * self.prior
+        asked = {"workload": self.workload.dense(), "epsilon": self.epsilon}
+        return {"kind": "local"} | asked | {"prior": prior if self.criterion == "average" else None}
+
     @property
     def user_types(self) -> int:
         """Number of user types, n."""

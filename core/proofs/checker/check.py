@@ -12,7 +12,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from . import noise
+from . import common, estimate, local, noise, projection, reuse, softmax, weighting
 from .exact import Refused, above, below, expect, number, part
 
 SCHEMA = "dualmech.proof/2"
@@ -22,6 +22,13 @@ Given = dict[str, Any]
 KINDS: dict[str, Callable[[Given, Given, Given], tuple[Fraction, Fraction]]] = {
     "targets": noise.bounds,
     "weights": noise.bounds,
+    "soft maxima": softmax.bounds,
+    "weighting": weighting.bounds,
+    "common": common.bounds,
+    "reuse": reuse.bounds,
+    "local": local.bounds,
+    "projection": projection.bounds,
+    "estimate": estimate.bounds,
 }
 """What finds the lower and the upper bound of a kind of problem, from these parts of a file: problem, upper, lower."""
 

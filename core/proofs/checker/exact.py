@@ -45,6 +45,14 @@ class Matrix:
         ]
         return Matrix(rows, least)
 
+    def over(self, other: Matrix) -> Matrix:
+        """Return these rows, then those of the other."""
+        least = min(self.exponent, other.exponent)
+        rows = [
+            [entry << (each.exponent - least) for entry in row] for each in (self, other) for row in each.rows
+        ]
+        return Matrix(rows, least)
+
     def transposed(self) -> Matrix:
         """Return the matrix with rows for columns."""
         return Matrix([list(column) for column in zip(*self.rows, strict=True)], self.exponent)

@@ -1,4 +1,4 @@
-"""Gaussian noise: a strategy with its inverse, and roots of weights with an isometry (see the checker's ``noise``)."""
+"""Gaussian noise: a strategy with its inverse, and roots of weights with an isometry."""
 
 from __future__ import annotations
 
@@ -114,18 +114,22 @@ def inverse(strategy: Array, guess: Array) -> Matrix:
     return improved(exactly(strategy), exactly(guess))
 
 
-def improved(whole: Matrix, found: Matrix) -> Matrix:
-    """Return an inverse improved until ``|A Z - I|`` is at most `CLOSE`, or no longer."""
-    for _ in range(MOST_STEPS):
+def improved(
+    whole: Matrix, found: Matrix, close: Fraction = CLOSE, bits: int = INVERSE_BITS, steps: int = MOST_STEPS
+) -> Matrix:
+    """Return an inverse improved until ``|A Z - I|`` is at most `close`, or the steps are over."""
+    for _ in range(steps):
         error = exact.departure(whole, found)
-        if sum(error.squares()) <= CLOSE**2:
+        if sum(error.squares()) <= close**2:
             break
-        better = found.plus(found.times(error), -1)
-        found = Matrix([[_shortened(entry) for entry in row] for row in better.rows], better.exponent)
+        found = shortened(found.plus(found.times(error), -1), bits)
     return found
 
 
-def _shortened(whole: int) -> int:
-    """Return a whole number with its first `INVERSE_BITS` bits."""
-    dropped = max(whole.bit_length() - INVERSE_BITS, 0)
-    return (whole >> dropped) << dropped
+def shortened(matrix: Matrix, bits: int) -> Matrix:
+    """Return a matrix with the first bits of its entries."""
+    rows = [
+        [(each >> dropped) << dropped for each in row for dropped in (max(each.bit_length() - bits, 0),)]
+        for row in matrix.rows
+    ]
+    return Matrix(rows, matrix.exponent)
