@@ -25,7 +25,8 @@ from dualmech.crosscheck.agreement import Agreement, compare
 from dualmech.crosscheck.command import explanation
 from dualmech.crosscheck.families import family_of
 from dualmech.crosscheck.judging import judge
-from dualmech.errors import DualmechError, UncertifiedWarning
+from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
+from dualmech.proofs.prove import prove, verify
 from dualmech.solution import Solution
 from dualmech.storage.store import load, save
 
@@ -194,6 +195,26 @@ def options_are_refused_by_name(run: Run) -> None:
             raise AssertionError(f"{options} is taken")
 
 
+def proven_in_whole_numbers(run: Run) -> None:
+    """A proof is hardly wider than the gap, of this problem alone, and read back; or it is refused by name."""
+    answer = run.answer("fast")
+    try:
+        proof = prove(answer)
+    except InvalidInputError as error:
+        assert "a proof" in str(error)
+        return
+    certificate = answer.certificate
+    least, most = certificate.interval
+    assert proof.lower <= most and least <= proof.upper
+    assert proof.upper - proof.lower <= (answer.gap + 1e-9) * (proof.upper + certificate.offset)
+    assert proof.is_of(run.case.make()) and not proof.is_of(run.case.other())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "proof.json"
+        proof.save(path)
+        again = verify(path)
+    assert (again.lower, again.upper, again.document) == (proof.lower, proof.upper, proof.document)
+
+
 CHECKS: dict[str, Callable[[Run], None]] = {
     check.__name__: check
     for check in (
@@ -209,6 +230,7 @@ CHECKS: dict[str, Callable[[Run], None]] = {
         what_users_ask_of_an_answer,
         a_feasible_point_stays,
         options_are_refused_by_name,
+        proven_in_whole_numbers,
     )
 }
 """The checks, by name."""

@@ -164,9 +164,11 @@ class TestProofs:
         assert coarse.width > 1e-4 > fine.width
 
     def test_what_has_no_such_proof_is_refused_by_name(self) -> None:
-        one = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
-        with pytest.raises(dm.InvalidInputError, match="of a CommonMechanism"):
-            dm.prove(fast.solve(dm.CommonMechanism([one, one])))
+        one, other = (dm.LinearGaussianMechanism([row], [[1]]) for row in ([1, 0], [0, 1]))
+        with pytest.raises(dm.InvalidInputError, match="nothing is"):
+            dm.prove(fast.solve(dm.CommonMechanism([one, other])))
+        with pytest.raises(dm.InvalidInputError, match="of 20 at most, got 21"):
+            dm.prove(fast.solve(dm.LocalStrategy(dm.workloads.identity(21), 1.0), tol=0.5))
         tables = dm.workloads.marginals([3, 3], ways=1)
         with pytest.raises(dm.InvalidInputError, match="geometry='dense'"):
             dm.prove(fast.solve(dm.FitnessForUse(tables)))
@@ -327,8 +329,8 @@ class TestCommand:
 
     def test_what_cannot_be_proven_is_refused_before_any_work(self, tmp_path: Path) -> None:
         path = tmp_path / "proof.json"
-        refused = run("solve", "prefix:4", "--problem", "softmax", "--t1", "5", "--prove", str(path))
-        assert "of a SoftmaxFitness" in str(refused.exception) and not path.exists()
+        refused = run("solve", "identity:700", "--prove", str(path))
+        assert "700 queries on 700 cells" in str(refused.exception) and not path.exists()
         wrong = run("solve", "prefix:4", "--prove", str(tmp_path / "proof.npz"))
         assert ".json" in str(wrong.exception)
         alone = run("verify", str(path), "--targets", "2")

@@ -1,0 +1,283 @@
+"""Weak duality of every kind of proof: whatever a file holds, its lower bound is at most its upper bound."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.proofs.checker import check, exact
+from dualmech.proofs.checker.exact import Refused
+from dualmech.proofs.texts import written
+
+whole = st.integers(-4, 4)
+natural = st.integers(0, 4)
+
+
+def numbers(count: int, entries: st.SearchStrategy[int] = whole) -> st.SearchStrategy[list[int]]:
+    return st.lists(entries, min_size=count, max_size=count)
+
+
+def arrays(rows: int, columns: int, entries: st.SearchStrategy[int] = whole) -> Any:
+    return st.lists(numbers(columns, entries), min_size=rows, max_size=rows).map(
+        lambda found: np.array(found, dtype=float).reshape(rows, columns)
+    )
+
+
+def shown(problem: dict[str, Any], upper: dict[str, Any], lower: dict[str, Any]) -> tuple[Fraction, Fraction]:
+    parts = written({"problem": problem, "upper": upper, "lower": lower})
+    return check.shown({"schema": check.SCHEMA, **parts})
+
+
+def holds(problem: dict[str, Any], upper: dict[str, Any], lower: dict[str, Any]) -> None:
+    """Whatever is not refused is an interval."""
+    try:
+        least, most = shown(problem, upper, lower)
+    except Refused:
+        assume(False)
+    assert least <= most
+
+
+def strategy(data: st.DataObject, cells: int) -> dict[str, Any]:
+    matrix = data.draw(arrays(cells, cells))
+    assume(abs(np.linalg.det(matrix)) > 0.5)
+    return {"strategy": matrix, "inverse": np.linalg.inv(matrix)}
+
+
+class TestWeakDuality:
+    @given(st.data(), st.booleans())
+    def test_soft_maxima(self, data: st.DataObject, moved: bool) -> None:
+        queries, cells, pairs = (data.draw(st.integers(1, 3)) for _ in range(3))
+        pairs = pairs if moved else cells
+        p = data.draw(numbers(queries))
+        problem = {
+            "kind": "soft maxima",
+            "workload": data.draw(arrays(queries, cells)),
+            "neighbours": data.draw(arrays(cells, pairs)) if moved else None,
+            "targets": data.draw(numbers(queries, st.integers(1, 4))),
+            "t1": data.draw(st.floats(0.01, 100)),
+            "t2": data.draw(st.floats(0.01, 100)),
+            "total_weight": max(each * each for each in p),
+        }
+        lower = {
+            "query_roots": p,
+            "neighbour_roots": data.draw(numbers(pairs)),
+            "isometry": data.draw(arrays(queries, pairs)),
+            "query_weights": data.draw(numbers(queries, natural)),
+        }
+        holds(problem, strategy(data, cells), lower)
+
+    @given(st.data(), st.booleans(), st.sampled_from(["approximate", "pure"]))
+    def test_weighting(self, data: st.DataObject, moved: bool, privacy: str) -> None:
+        queries, rows, cells, pairs = (data.draw(st.integers(1, 3)) for _ in range(4))
+        design = data.draw(arrays(rows, cells))
+        kept = design[np.any(design, axis=1)]
+        gram = kept @ kept.T if len(kept) <= cells else kept.T @ kept
+        assume(len(kept) and np.linalg.matrix_rank(gram) == len(gram))
+        problem = {
+            "kind": "weighting",
+            "privacy": privacy,
+            "workload": data.draw(arrays(queries, cells)),
+            "design": design,
+            "neighbours": data.draw(arrays(cells, pairs)) if moved else None,
+        }
+        upper = {
+            "weights": data.draw(numbers(len(kept), st.integers(1, 4))),
+            "inverse": np.linalg.inv(gram),
+        }
+        holds(problem, upper, {"neighbour_weights": data.draw(numbers(pairs if moved else cells, natural))})
+
+    @given(st.data())
+    def test_common(self, data: st.DataObject) -> None:
+        size, count = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
+        drawn = [[data.draw(arrays(size, size)) for _ in range(count)] for _ in range(3)]
+        own, above, below = drawn
+        found = data.draw(arrays(size, size))
+        holds(
+            {"kind": "common", "mechanisms": [{"covariance": each @ each.T} for each in own]},
+            {"covariance": found + found.T, "roots": [{"root": each} for each in above]},
+            {"roots": [{"root": each} for each in below]},
+        )
+
+    @given(st.data(), st.booleans())
+    def test_reuse(self, data: st.DataObject, released: bool) -> None:
+        queries, cells, known = (data.draw(st.integers(1, 3)) for _ in range(3))
+        problem = {
+            "kind": "reuse",
+            "workload": data.draw(arrays(queries, cells)),
+            "neighbours": None,
+            "targets": data.draw(numbers(queries, st.integers(1, 4))),
+            "release": data.draw(arrays(known, cells)) if released else None,
+        }
+        upper, lower = strategy(data, cells), {}
+        if released:
+            turn = np.linalg.qr(data.draw(arrays(known, known)))[0]
+            upper["frame"] = turn
+            lower["release_rows"] = data.draw(arrays(2, known))
+            queries += 2
+        lower |= {"query_roots": data.draw(numbers(queries)), "neighbour_roots": data.draw(numbers(cells))}
+        holds(problem, upper, lower | {"isometry": data.draw(arrays(queries, cells))})
+
+    @given(st.data(), st.booleans())
+    def test_estimate(self, data: st.DataObject, known: bool) -> None:
+        queries, cells = (data.draw(st.integers(1, 3)) for _ in range(2))
+        problem = {
+            "kind": "estimate",
+            "workload": data.draw(arrays(queries, cells)),
+            "answers": data.draw(numbers(queries)),
+            "total": data.draw(natural) if known else None,
+        }
+        estimate, residual = data.draw(numbers(cells, natural)), data.draw(numbers(queries))
+        holds(problem, {"estimate": estimate}, {"residual": residual})
+
+    @given(st.data(), st.booleans())
+    def test_projection(self, data: st.DataObject, floored: bool) -> None:
+        found = np.array([data.draw(st.permutations([4, 2, 1, 1])) for _ in range(3)]).T / 8
+        problem = {
+            "kind": "projection",
+            "matrix": data.draw(arrays(4, 3)),
+            "epsilon": 1.5,
+            "floor": found.min(axis=1) if floored else None,
+        }
+        ratios = data.draw(arrays(4, 3))
+        lower = {"sums": data.draw(numbers(3)), "ratios": np.where(ratios < 0, 0.05 * ratios, ratios)}
+        holds(problem, {"strategy": found}, lower)
+
+    @given(st.data(), st.booleans())
+    def test_local(self, data: st.DataObject, worst: bool) -> None:
+        found = np.array([data.draw(st.permutations([4, 2, 1, 1])) for _ in range(3)]).T / 8
+        assume(np.linalg.matrix_rank(found) == 3)
+        problem = {
+            "kind": "local",
+            "workload": data.draw(arrays(2, 3)),
+            "epsilon": 1.5,
+            "prior": None if worst else data.draw(numbers(3, natural)),
+        }
+        lower = {"matrix": data.draw(arrays(3, 2)), "costs": data.draw(numbers(3))}
+        if worst:
+            lower |= {"centres": data.draw(arrays(2, 1)), "prior": data.draw(numbers(3, natural))}
+        holds(problem, {"strategy": found, "reconstruction": np.linalg.pinv(found)}, lower)
+
+
+def prove(problem: Any, tol: float = 1e-9) -> dm.Proof:
+    return dm.prove(fast.solve(problem, tol=tol))
+
+
+class TestKnownOptima:
+    """Closed forms lie in the proven intervals, which are narrow."""
+
+    @pytest.mark.parametrize("types", [2, 3, 5, 8])
+    @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+    def test_histograms_of_local_privacy(self, types: int, epsilon: float) -> None:
+        with mpmath.workdps(40):
+            growth = mpmath.exp(epsilon)
+            best = min(
+                (types - 1) ** 2 * (k * growth + types - k) ** 2 / (k * (types - k) * (growth - 1) ** 2)
+                for k in range(1, types)
+            )
+            optimum = Fraction(str(mpmath.nstr(1 + best, 35)))
+        proof = prove(dm.LocalStrategy(dm.workloads.identity(types), epsilon))
+        assert proof.lower <= optimum * (1 + Fraction(1, 10**30))
+        assert optimum * (1 - Fraction(1, 10**30)) <= proof.upper
+        assert proof.width < 2e-9
+
+    def test_two_common_mechanisms(self) -> None:
+        """Of two the optimum is the trace of ``(P + Q)/2 + |P - Q|/2``, here of diagonal matrices."""
+        one, two = (dm.LinearGaussianMechanism(np.eye(3), np.diag(each)) for each in ([1, 4, 2], [3, 1, 2]))
+        proof = prove(dm.CommonMechanism([one, two]))
+        assert proof.lower <= 3 + 4 + 2 <= proof.upper and proof.width < 1e-9
+
+    def test_soft_maxima_of_equal_queries(self) -> None:
+        proof = prove(dm.SoftmaxFitness(dm.workloads.identity(4), 1.0, t1=10, t2=10))
+        optimum = 2 + 2 * math.log(4) / 10
+        assert float(proof.lower) <= optimum + 1e-15 and optimum - 1e-15 <= float(proof.upper)
+        assert proof.width < 1e-9
+
+    def test_weights_of_the_cells(self) -> None:
+        """Weights of the cells themselves are all 1: the optimum is the sum of the costs."""
+        for privacy in ("approximate", "pure"):
+            proof = prove(dm.QueryWeighting(dm.workloads.prefix(3), np.eye(3), privacy=privacy))
+            assert proof.lower <= 3 + 2 + 1 <= proof.upper and proof.width < 1e-9
+
+    def test_what_a_release_leaves_to_be_paid(self) -> None:
+        total = dm.LinearGaussianMechanism([[1, 1]], [[2]])
+        proof = prove(dm.ReuseFitness(dm.workloads.identity(2), 1.0, total))
+        assert proof.lower <= 1 <= proof.upper and proof.width < 1e-9
+
+    def test_estimates(self) -> None:
+        plain = prove(dm.NonnegativeEstimate(dm.workloads.identity(3), [5.0, 4.0, -3.0]))
+        known = prove(dm.NonnegativeEstimate(dm.workloads.identity(3), [5.0, 4.0, -3.0], total=6))
+        assert plain.lower <= Fraction(9, 2) <= plain.upper and plain.width < 1e-9
+        assert known.lower <= Fraction(27, 4) <= known.upper and known.width < 1e-9
+
+    @pytest.mark.parametrize(
+        ("workload", "answers", "optimum"),
+        [
+            ([[-2, 1, 1]], [1], 0),
+            ([[1, -1, 0], [0, 0, 1]], [-1, -2], 2),
+            ([[1, -1]], [-5], 0),
+            ([[1, 0, 0, 0], [0, -2, 1, 1]], [-1, -7], Fraction(1, 2)),
+            ([[-1, -2], [-3, -4]], [1, 2], Fraction(5, 2)),
+            ([[1, 1], [1, 1]], [1, 3], 1),
+        ],
+    )
+    def test_estimates_whose_columns_cancel(self, workload: Any, answers: Any, optimum: Any) -> None:
+        proof = prove(dm.NonnegativeEstimate(dm.Workload(workload), answers))
+        assert proof.lower <= optimum <= proof.upper and proof.upper - proof.lower < 1e-9
+
+    def test_a_projection(self) -> None:
+        """The identity to what randomised response is at ε = log 3, of which no double is the exact value."""
+        proof = prove(dm.LocalProjection(np.eye(2), epsilon=math.log(3)))
+        assert abs(float(proof.lower) - 0.125) < 1e-9 and abs(float(proof.upper) - 0.125) < 1e-9
+
+    def test_strategies_that_cannot_tell_all_types_apart(self) -> None:
+        """One query that sees two groups of types: the best strategy has two outputs."""
+        proof = prove(dm.LocalStrategy(dm.Workload([[1, 1, 0, 0]]), 1.0), tol=1e-8)
+        assert proof.width < 1e-8 + 1e-9
+
+
+class TestExactNumbers:
+    @given(st.fractions(min_value=0, max_value=10**30), st.sampled_from([2, 3]))
+    def test_roots(self, given_: Fraction, order: int) -> None:
+        low = exact.root_below(given_, order)
+        assert low**order <= given_ <= (low * (1 + Fraction(1, 2**150))) ** order
+        if order == 2:
+            assert given_ <= exact.root_above(given_) ** 2
+
+    @given(st.fractions(min_value=-2000, max_value=300))
+    def test_exponentials(self, value: Fraction) -> None:
+        low, high = exact.exp_below(value), exact.exp_above(value)
+        with mpmath.workdps(80):
+            true = mpmath.exp(mpmath.mpf(value.numerator) / value.denominator)
+            assert mpmath.mpf(low.numerator) / low.denominator <= true
+            assert true <= mpmath.mpf(high.numerator) / high.denominator
+        if value > -900:
+            assert high - low <= low * Fraction(1, 10**50)
+
+    @given(st.fractions(min_value=Fraction(1, 10**40), max_value=10**40))
+    def test_logarithms(self, value: Fraction) -> None:
+        low, high = exact.log_below(value), exact.log_above(value)
+        with mpmath.workdps(80):
+            true = mpmath.log(mpmath.mpf(value.numerator) / value.denominator)
+            assert mpmath.mpf(low.numerator) / low.denominator <= true
+            assert true <= mpmath.mpf(high.numerator) / high.denominator
+        assert high - low <= Fraction(1, 10**50)
+
+    @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0, 20.0, 100.0])
+    def test_what_lies_beside_e_to_the_epsilon(self, epsilon: float) -> None:
+        from dualmech.proofs.checker.strategies import growth
+
+        low, high = growth(written({"epsilon": epsilon}))
+        with mpmath.workdps(120):
+            true = mpmath.exp(mpmath.mpf(epsilon))
+            assert mpmath.mpf(low.numerator) / low.denominator < true
+            assert true < mpmath.mpf(high.numerator) / high.denominator
+        assert (high - low) / (low - 1) < Fraction(1, 10**18)
