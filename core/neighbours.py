@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,9 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.validate import Matrix
+
+NeighboursLike: TypeAlias = "str | Relation | Matrix | npt.ArrayLike | None"
+"""What problems and mechanisms take: words, a rule, differences by column, or None for one record more or less."""
 
 MAX_ENTRIES = 2**27  # largest number of non-zero entries that a builder writes out (2 GB)
 MAX_MEMBERS = 2**53  # largest number of records of one household, that float64 still counts exactly

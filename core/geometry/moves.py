@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
+from dualmech.neighbours import NeighboursLike, Relation
 from dualmech.validate import Array, Matrix
 
 CHUNK = 4096  # neighbours whose effect on the queries is written out at a time
 
 
-def as_neighbour_matrix(neighbours: Matrix | npt.ArrayLike | None, cells: int) -> Matrix | None:
-    """Return differences of neighbouring data sets, one per column; None stands for the identity."""
+def as_neighbour_matrix(neighbours: NeighboursLike, cells: int) -> Matrix | None:
+    """Return differences of neighbouring data sets, one per column, also from words; None stands for the identity."""
+    relation = Relation.of(neighbours) if isinstance(neighbours, str) else neighbours
+    if isinstance(relation, Relation):
+        return relation.matrix(cells)
     if neighbours is None:
         return None
     checked = validate.matrix(neighbours=neighbours)

@@ -42,7 +42,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         ``np.zeros((0, d))``, it is the mechanism that releases nothing.
     covariance : (k, k) array
         Σ ⪰ 0, symmetric. Where it is singular, directions are released exactly.
-    neighbours : (d, s) array or sparse matrix, optional
+    neighbours : str, Relation, (d, s) array or sparse matrix, optional
         Differences of neighbouring data sets up to sign; by default one record added or removed.
 
     Examples

@@ -11,8 +11,9 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.moves import moves_between
+from dualmech.geometry.moves import as_neighbour_matrix, moves_between
 from dualmech.immutable import freeze
+from dualmech.neighbours import NeighboursLike
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload, check_workload, same_content
 
@@ -106,23 +107,16 @@ class NoisyQueries:
     _reduced: IndependentForm | None
 
     def __init__(
-        self, query_matrix: npt.ArrayLike, covariance: npt.ArrayLike, neighbours: Matrix | None = None
+        self, query_matrix: npt.ArrayLike, covariance: npt.ArrayLike, neighbours: NeighboursLike = None
     ) -> None:
         queries, noise = _matrices(query_matrix, covariance)
-        if neighbours is not None:
-            neighbours = validate.matrix(neighbours=neighbours)
-            validate.moderate(neighbours=neighbours)
-            if neighbours.shape[0] != queries.shape[1]:
-                raise InvalidInputError(
-                    f"neighbours must have {queries.shape[1]} rows, one per cell, got {neighbours.shape[0]}"
-                )
         self.query_matrix = queries
-        self.neighbours = neighbours
+        self.neighbours = as_neighbour_matrix(neighbours, queries.shape[1])
         self._covariance = noise
         self._form, self._reduced = None, None
         self.independent = not len(queries) or linalg.row_rank(queries) == len(queries)
         self._exact = self.independent and len(queries) > 0 and linalg.is_singular(noise)
-        self._profile = validate.read_only(_profile(noise, queries, neighbours))
+        self._profile = validate.read_only(_profile(noise, queries, self.neighbours))
         if not self.independent:
             self._reduce()
 

@@ -14,6 +14,7 @@ from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.moves import as_neighbour_matrix, moves_between
 from dualmech.immutable import freeze
+from dualmech.neighbours import NeighboursLike
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 
@@ -44,7 +45,7 @@ class DesignGeometry:
 
     @classmethod
     def of(
-        cls, workload: Workload, design: Workload | Matrix | npt.ArrayLike, neighbours: Matrix | None
+        cls, workload: Workload, design: Workload | Matrix | npt.ArrayLike, neighbours: NeighboursLike
     ) -> DesignGeometry:
         """Check the three against each other and write the workload over the design."""
         check_workload(workload)

@@ -14,9 +14,9 @@ from dualmech.geometry.base import FitnessDual, Geometry, Index, scale_to_limit
 from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.naming import costs_over, variances_over
-from dualmech.neighbours import Relation
+from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import OnGeometry
-from dualmech.validate import Array, Matrix
+from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
 __all__ = ["FitnessDual", "FitnessForUse", "PrivacyFirst"]
@@ -91,7 +91,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
         workload: Workload,
         targets: Any = 1.0,
         basis: npt.ArrayLike | None = None,
-        neighbours: str | Relation | Matrix | npt.ArrayLike | None = None,
+        neighbours: NeighboursLike = None,
         *,
         geometry: str | Geometry = "auto",
     ) -> None:
@@ -182,7 +182,7 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         targets: Any,
         cost: float,
         basis: npt.ArrayLike | None = None,
-        neighbours: str | Relation | Matrix | npt.ArrayLike | None = None,
+        neighbours: NeighboursLike = None,
         *,
         geometry: str | Geometry = "auto",
     ) -> None:

@@ -19,6 +19,7 @@ from dualmech.geometry.dense_forms import Sides, divided_covariance, evaluate
 from dualmech.geometry.naming import query_words, ranked, variances_over
 from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.mechanisms.privacy import GaussianMechanism
+from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import Problem, point_on
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.release import dual_bound, least_informative, new_information, unit_noise_rows
@@ -76,7 +77,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
     released : LinearGaussianMechanism
         What is out already, `stack`-ed where it is several; no part of it exact but what no neighbour changes,
         which is left aside: it costs nothing and stays known.
-    neighbours : (d, s) array or sparse matrix, optional
+    neighbours : str, Relation, (d, s) array or sparse matrix, optional
         U, the differences of neighbouring data sets up to sign; by default those of the released mechanism.
 
     Attributes
@@ -117,7 +118,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         workload: Workload,
         targets: npt.ArrayLike,
         released: LinearGaussianMechanism | GaussianMechanism,
-        neighbours: Matrix | npt.ArrayLike | None = None,
+        neighbours: NeighboursLike = None,
     ) -> None:
         if not isinstance(released, NoisyQueries):
             raise InputTypeError(f"released must be a LinearGaussianMechanism, got {type(released).__name__}")

@@ -16,6 +16,7 @@ from dualmech.geometry.base import valid_weights
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.dense_forms import DenseForms, divided_covariance, trace_norm_bound
 from dualmech.linalg import EPS
+from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import Problem, point_on
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.validate import Array, Matrix
@@ -115,7 +116,7 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         t2: float,
         total_weight: float = 0.0,
         basis: npt.ArrayLike | None = None,
-        neighbours: Matrix | npt.ArrayLike | None = None,
+        neighbours: NeighboursLike = None,
     ) -> None:
         first, last = validate.positive_number(t1=t1), validate.positive_number(t2=t2)
         weight = validate.nonnegative_number(total_weight=total_weight)

@@ -14,10 +14,10 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index, VarianceDual
 from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
-from dualmech.neighbours import Relation
+from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import OnGeometry
 from dualmech.problems.fitness import costs_exceeding, scale_to_cost
-from dualmech.validate import Array, Matrix
+from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
 __all__ = ["TotalVariance", "VarianceDual"]
@@ -90,7 +90,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
         workload: Workload,
         weights: Any = None,
         basis: npt.ArrayLike | None = None,
-        neighbours: str | Relation | Matrix | npt.ArrayLike | None = None,
+        neighbours: NeighboursLike = None,
         *,
         geometry: str | Geometry = "auto",
     ) -> None:

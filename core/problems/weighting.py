@@ -14,6 +14,7 @@ from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import valid_weights
 from dualmech.geometry.naming import costs_over, neighbour_words, ranked
+from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import Problem
 from dualmech.problems.design import DesignGeometry, answer_rows
 from dualmech.validate import Array, Matrix
@@ -67,7 +68,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         Q, the design queries, dependent ones and all-zero ones among them.
     privacy : {"approximate", "pure"}
         Which noise, and so which sensitivity.
-    neighbours : (d, s) array or sparse matrix, optional
+    neighbours : str, Relation, (d, s) array or sparse matrix, optional
         Differences n_j of neighbouring data sets up to sign (`dualmech.neighbours`); by default the identity,
         one record added or removed.
 
@@ -104,7 +105,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         workload: Workload,
         design: Workload | Matrix | npt.ArrayLike,
         privacy: str = "approximate",
-        neighbours: Matrix | npt.ArrayLike | None = None,
+        neighbours: NeighboursLike = None,
     ) -> None:
         validate.choice([*POWERS], privacy=privacy)
         geometry = DesignGeometry.of(workload, design, neighbours)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import warnings
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import dualmech as dm
 from dualmech import fast
 
-FEW, MANY = 200, 20_000
+FEW, MANY = 25, 2_500
 
 
 def workload(rng: np.random.Generator) -> np.ndarray[Any, Any]:
@@ -52,64 +53,141 @@ def neighbours(rng: np.random.Generator, cells: int) -> Any:
     return None
 
 
-def problem(rng: np.random.Generator) -> Any:
-    """Return a problem of a family that has proofs; None where its data are refused."""
+def fitness(rng: np.random.Generator) -> Any:
+    """Return fitness for use, its reverse or total variance."""
     matrix = workload(rng)
-    numbers = 10.0 ** rng.uniform(-3, 3, len(matrix))
-    try:
-        asked, moves = dm.Workload(matrix), neighbours(rng, matrix.shape[1])
-        family = rng.integers(3)
-        if family == 0:
-            return dm.FitnessForUse(asked, numbers, neighbours=moves, geometry="dense")
-        if family == 1:
-            return dm.PrivacyFirst(
-                asked, numbers, 10.0 ** rng.uniform(-3, 3), neighbours=moves, geometry="dense"
-            )
-        return dm.TotalVariance(asked, numbers, neighbours=moves, geometry="dense")
-    except dm.InvalidInputError:
-        return None
+    numbers, moves = 10.0 ** rng.uniform(-3, 3, len(matrix)), neighbours(rng, matrix.shape[1])
+    options: dict[str, Any] = {"neighbours": moves, "geometry": "dense"}
+    family = rng.integers(3)
+    if family == 0:
+        return dm.FitnessForUse(dm.Workload(matrix), numbers, **options)
+    if family == 1:
+        return dm.PrivacyFirst(dm.Workload(matrix), numbers, 10.0 ** rng.uniform(-3, 3), **options)
+    return dm.TotalVariance(dm.Workload(matrix), numbers, **options)
 
 
-def check(seed: int) -> bool:
+def soft_maxima(rng: np.random.Generator) -> Any:
+    matrix = workload(rng)
+    numbers, moves = 10.0 ** rng.uniform(-3, 3, len(matrix)), neighbours(rng, matrix.shape[1])
+    first, second = (float(each) for each in 10.0 ** rng.uniform(-2, 3, 2) / np.abs(matrix).max())
+    weight = float(rng.choice([0.0, 10.0 ** rng.uniform(-3, 1)]))
+    return dm.SoftmaxFitness(dm.Workload(matrix), numbers, first, second, weight, neighbours=moves)
+
+
+def weighting(rng: np.random.Generator) -> Any:
+    """Return a weighting of queries that the workload is made of, of its own or of its eigen-queries."""
+    matrix, kind = workload(rng), rng.integers(3)
+    asked = dm.Workload(matrix)
+    design: Any = dm.designs.eigen_queries(asked)
+    if kind == 1:
+        design = np.eye(matrix.shape[1]) * 10.0 ** rng.uniform(-3, 3, (matrix.shape[1], 1))
+    elif kind == 2:
+        design = np.vstack([np.eye(matrix.shape[1]), matrix / np.abs(matrix).max()])
+    privacy = str(rng.choice(["approximate", "pure"]))
+    return dm.QueryWeighting(asked, design, privacy, neighbours(rng, matrix.shape[1]))
+
+
+def mechanism(rng: np.random.Generator, cells: int) -> Any:
+    """Return noise on whole queries that few or many of the cells have in common."""
+    queries = np.rint(1.5 * rng.standard_normal((int(rng.integers(1, cells + 1)), cells)))
+    if rng.random() < 0.3:
+        queries = np.eye(cells)
+    scales = 10.0 ** rng.uniform(-2, 2, len(queries))
+    return dm.LinearGaussianMechanism(queries, np.diag(scales))
+
+
+def common(rng: np.random.Generator) -> Any:
+    cells = int(rng.integers(1, 5))
+    return dm.CommonMechanism([mechanism(rng, cells) for _ in range(rng.integers(2, 4))])
+
+
+def reuse(rng: np.random.Generator) -> Any:
+    matrix = workload(rng)
+    numbers = 10.0 ** rng.uniform(-2, 2, len(matrix))
+    return dm.ReuseFitness(dm.Workload(matrix), numbers, mechanism(rng, matrix.shape[1]))
+
+
+def local(rng: np.random.Generator) -> Any:
+    matrix = workload(rng)
+    epsilon, worst = float(10.0 ** rng.uniform(-3, 1)), rng.random() < 0.4
+    prior = rng.dirichlet(np.ones(matrix.shape[1])) if rng.random() < 0.3 and not worst else None
+    return dm.LocalStrategy(dm.Workload(matrix), epsilon, "worst" if worst else "average", prior)
+
+
+def projection(rng: np.random.Generator) -> Any:
+    shape, epsilon = rng.integers(1, 7, 2), float(10.0 ** rng.uniform(-3, 1))
+    matrix = rng.standard_normal(shape) * 10.0 ** rng.uniform(-3, 3)
+    floor = None
+    if rng.random() < 0.5:
+        shares = rng.dirichlet(np.ones(shape[0]))
+        floor = shares * rng.uniform(np.exp(-epsilon), 1)
+    return dm.LocalProjection(matrix, epsilon, floor)
+
+
+def estimate(rng: np.random.Generator) -> Any:
+    matrix = workload(rng)
+    answers = rng.standard_normal(len(matrix)) * 10.0 ** rng.uniform(-3, 3)
+    if rng.random() < 0.4:
+        answers = matrix @ rng.exponential(1.0, matrix.shape[1])
+    total = float(10.0 ** rng.uniform(-3, 3)) if rng.random() < 0.5 else None
+    return dm.NonnegativeEstimate(dm.Workload(matrix), answers, total)
+
+
+FAMILIES = {
+    each.__name__: each
+    for each in (fitness, soft_maxima, weighting, common, reuse, local, projection, estimate)
+}
+
+
+def check(family: str, seed: int) -> bool:
     """Hold the judge's interval against the exact one; return whether there was anything to hold."""
     rng = np.random.default_rng(seed)
-    asked = problem(rng)
-    if asked is None:
-        return False
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), contextlib.suppress(dm.InvalidInputError, dm.CertificateError):
         warnings.simplefilter("ignore")
-        answer = fast.solve(asked, tol=float(10.0 ** rng.uniform(-9, -1)))
+        asked = FAMILIES[family](rng)
+        answer = fast.solve(asked, tol=float(10.0 ** rng.uniform(-9, -1)), time_limit=5)
         if rng.random() < 0.3:  # any weights prove something, and the judge must not prove more
-            blurred = [
-                np.asarray(each) * np.exp(rng.standard_normal(np.shape(each)))
-                for each in vars_of(answer.dual)
-            ]
-            dual = type(answer.dual)(*blurred)
+            dual = blurred(answer.dual, rng)
             answer = dataclasses.replace(answer, dual=dual, certificate=asked.certify(answer.primal, dual))
-    if not answer.certificate.feasible:
-        return False
-    try:
+        if not answer.certificate.feasible:
+            return False
         exact = dm.prove(answer)
-    except dm.CertificateError:
-        return False
-    low, high = answer.certificate.interval
-    assert low <= exact.upper, (
-        f"seed {seed}: the judge's bound {low!r} is above {float(exact.upper)!r}, which is reached"
+        low, high = answer.certificate.interval
+        assert low <= exact.upper, (
+            f"{family} {seed}: the judge's bound {low!r} is above {float(exact.upper)!r}, which is reached"
+        )
+        assert exact.lower <= high, (
+            f"{family} {seed}: the judge's cost {high!r} is below {float(exact.lower)!r}, which is proven"
+        )
+        return True
+    return False
+
+
+def blurred(dual: Any, rng: np.random.Generator) -> Any:
+    """Return dual weights each of which is changed by some factor."""
+    arrays = {each.name: getattr(dual, each.name) for each in dataclasses.fields(dual)}
+    return dataclasses.replace(
+        dual,
+        **{
+            name: each * np.exp(rng.standard_normal(each.shape))
+            for name, each in arrays.items()
+            if isinstance(each, np.ndarray)
+        },
     )
-    assert exact.lower <= high, (
-        f"seed {seed}: the judge's cost {high!r} is below {float(exact.lower)!r}, which is proven"
-    )
-    return True
 
 
-def vars_of(dual: Any) -> tuple[Any, ...]:
-    return tuple(getattr(dual, each.name) for each in dataclasses.fields(dual))
-
-
-def test_no_certificate_of_few_problems_is_wrong() -> None:
-    assert sum(map(check, range(FEW))) > FEW / 2
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_certificate_of_few_problems_is_wrong(family: str) -> None:
+    assert sum(check(family, seed) for seed in range(FEW)) > FEW / 3
 
 
 @pytest.mark.slow
-def test_no_certificate_of_many_problems_is_wrong() -> None:
-    assert sum(map(check, range(FEW, FEW + MANY))) > MANY / 2
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_certificate_of_many_problems_is_wrong(family: str) -> None:
+    assert sum(check(family, seed) for seed in range(FEW, FEW + MANY)) > MANY / 3
+
+
+@pytest.mark.parametrize("seed", [341, 1684, 1914])
+def test_a_bias_is_charged_what_it_costs_to_remove(seed: int) -> None:
+    """Queries with columns of very different sizes, of which the best reconstruction misses 1e-10: all were too low."""
+    assert check("local", seed)

@@ -56,7 +56,9 @@ def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Eval
     best = best_reconstruction(root, strategy, prior)
     if best is None:
         return None
-    bias = float(np.linalg.norm(best.matrix @ strategy - root) / np.linalg.norm(root))
+    lengths = np.einsum("ko,ko->o", best.matrix, best.matrix)
+    moments = strategy.T @ lengths
+    bias = _mended_bias(best.matrix @ strategy - root, float(prior @ moments), epsilon)
     # Ratios above e^ε by the share v are mended by ignoring a share ``v / (1 - e^-ε)`` of all reports.
     room = -np.expm1(-epsilon)
     ratios = strategy.max(axis=1) / strategy.min(axis=1) * np.exp(-epsilon)
@@ -64,9 +66,19 @@ def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Eval
     # A ratio and a sum are known to a few units of rounding only; less is no violation.
     hidden = 4 * EPS * (len(strategy) + 2)
     excess = max(missed / room if missed > hidden else 0.0, bias if bias > 2 * hidden else 0.0)
-    lengths = np.einsum("ko,ko->o", best.matrix, best.matrix)
-    moments, variances = strategy.T @ lengths, user_variances(root, strategy, best.matrix)
-    return Evaluation(moments, variances, excess, 2 * (missed + hidden) / room, best)
+    mending = 2 * (missed + hidden) / room + bias
+    return Evaluation(moments, user_variances(root, strategy, best.matrix), excess, mending, best)
+
+
+def _mended_bias(missed: Array, moment: float, epsilon: float) -> float:
+    """Return by what share second moments rise where a reconstruction is to miss nothing, given what it misses.
+
+    What it misses is answered from a share s of all reports by randomised response, whose reconstruction Q⁻¹ has no
+    singular value above ``(n + c) / c``: moments are ``M / (1 - s) + M' / s``, at best ``(√M + √M')²``.
+    """
+    gain = patterns.gain(epsilon)
+    other = float(np.linalg.norm(missed)) * (missed.shape[1] + gain) / gain
+    return float(np.square(1 + other / np.sqrt(moment)) - 1) if moment > 0 else np.inf
 
 
 def user_variances(root: Array, strategy: Array, reconstruction: Array) -> Array:

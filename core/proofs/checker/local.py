@@ -41,7 +41,7 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
     moments = moments_above(workload, strategy(upper, least, types), upper)
     if not worst:
         prior = nonnegative(problem, "prior", types)
-        achieved = sum(own * moment for own, moment in zip(prior, moments, strict=True))
+        achieved = sum((own * each for own, each in zip(prior, moments, strict=True)), Fraction(0))
         return moment_below(workload, prior, lower, most), achieved
     achieved = max(
         moment - length for moment, length in zip(moments, workload.transposed().squares(), strict=True)
@@ -49,7 +49,8 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
     prior = nonnegative(lower, "prior", types)
     centres = matrix(lower, "centres", (workload.shape[0], 1))
     moved = workload.plus(Matrix([row * types for row in centres.rows], centres.exponent), -1)
-    shift = sum(own * length for own, length in zip(prior, moved.transposed().squares(), strict=True))
+    lengths = moved.transposed().squares()
+    shift = sum((own * length for own, length in zip(prior, lengths, strict=True)), Fraction(0))
     proven = (moment_below(moved, prior, lower, most) - shift) / sum(prior)
     return max(proven, Fraction(0)), achieved
 

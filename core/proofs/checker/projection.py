@@ -39,14 +39,15 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
         for low, row in zip(floor, found.numbers(), strict=True):
             expect(low <= min(row) and max(row) <= least * low, "the strategy must keep to the floor")
         proven = by_column(nearest_to, floor, sums, most)
-    return max(proven, Fraction(0)), sum(found.plus(nearest_to, -1).squares()) / 2
+    return max(proven, Fraction(0)), sum(found.plus(nearest_to, -1).squares(), Fraction(0)) / 2
 
 
 def joint(nearest_to: Matrix, ratios: Matrix, sums: list[Fraction], most: Fraction) -> Fraction:
     """Return what is proven without a floor."""
     proven = sum(sums, Fraction(0))
     for row, own in zip(ratios.numbers(), nearest_to.numbers(), strict=True):
-        raised, lowered = (sum(max(sign * each, 0) for each in row) for sign in (1, -1))
+        raised = sum((max(each, Fraction(0)) for each in row), Fraction(0))
+        lowered = raised - sum(row)
         expect(
             raised >= most * lowered, "multipliers of a row must sum to e^ε times the negative ones at least"
         )

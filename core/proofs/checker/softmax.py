@@ -49,7 +49,8 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
 def soft_max_above(values: list[Fraction], sharpness: Fraction) -> Fraction:
     """Return a number that is at least ``(1/t) log Σ exp(t x_i)``."""
     largest = max(values)
-    return largest + log_above(sum(exp_above(sharpness * (each - largest)) for each in values)) / sharpness
+    powers = (exp_above(sharpness * (each - largest)) for each in values)
+    return largest + log_above(sum(powers, Fraction(0))) / sharpness
 
 
 def entropy_below(weights: list[Fraction]) -> Fraction:
