@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import files
+from dualmech import files, watching
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed, told_apart
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
@@ -308,7 +308,8 @@ def gap_words(certificate: Certificate, tol: float) -> str:
 
 
 def warn_if_uncertified(solution: Solution, stacklevel: int = 3) -> Solution:
-    """Return a solution, with a warning where the tolerance was not proven."""
+    """Return a solution, noted by those who collect answers, with a warning where the tolerance was not proven."""
+    watching.note(solution)
     if solution.status is not Status.CERTIFIED:
         warnings.warn(
             f"{solution.solver}: {gap_words(solution.certificate, solution.tol)} ({solution.status.name}). "

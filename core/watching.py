@@ -1,16 +1,19 @@
-"""A line on standard error that says how far a run is: updated in place in a terminal, now and then elsewhere."""
+"""Runs that are watched: a line on standard error that says how far one is, and the answers that it returns."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from dualmech.progress import Callback, Progress
+
+_ANSWERS: ContextVar[list[Any] | None] = ContextVar("answers", default=None)
 
 EVERY = 1.0  # seconds between two lines where nothing can be updated in place
 
@@ -119,3 +122,21 @@ def _now_and_then(error: Console) -> Iterator[Callable[[str], None]]:
 
     yield show
     write()
+
+
+@contextlib.contextmanager
+def answers() -> Iterator[list[Any]]:
+    """Collect the answers that solvers of either layer return meanwhile."""
+    found: list[Any] = []
+    token = _ANSWERS.set(found)
+    try:
+        yield found
+    finally:
+        _ANSWERS.reset(token)
+
+
+def note(answer: Any) -> None:
+    """Hand an answer to whoever collects them."""
+    found = _ANSWERS.get()
+    if found is not None:
+        found.append(answer)

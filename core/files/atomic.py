@@ -97,6 +97,19 @@ def check_writable(path: FilePath, suffix: str = "") -> None:
         pass
 
 
+def make_folder(path: FilePath) -> Path:
+    """Return a folder to write into, made where it is missing, before anything is computed.
+
+    Raises `FileFormatError` where it cannot be made or written to.
+    """
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be made a folder: {error.strerror or error}") from error
+    check_writable(Path(path) / "file")
+    return Path(path)
+
+
 def check_suffix(path: FilePath, suffix: str) -> None:
     """Raise `FileFormatError` unless a path ends in a name and this suffix, in letters of either case."""
     check_path(path)

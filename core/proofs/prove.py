@@ -84,7 +84,7 @@ class Proof(Displayed):
         """Whether it proves the optimum of this very problem, every number of it the same."""
         if not isinstance(problem, Problem):
             raise InputTypeError(f"problem must be a problem, got {type(problem).__name__}")
-        return bool(self.document["problem"] == _written(problem, problem.in_numbers()))
+        return bool(self.document["problem"] == statement(problem))
 
     @property
     def width(self) -> float:
@@ -120,14 +120,13 @@ def prove(answer: Solution[Any, Any]) -> Proof:
     if not isinstance(answer, Solution):
         raise InputTypeError(f"answer must be a Solution, got {type(answer).__name__}")
     problem = answer.problem
-    stated = problem.in_numbers()
-    refuse_large, witness = WITNESSES[stated["kind"]]
-    refuse_large(stated)
+    stated = provable(problem)
+    _, witness = WITNESSES[stated["kind"]]
     with np.errstate(all="ignore"):
         upper_part, lower_part = witness(problem, answer.primal, answer.dual, stated)
     document = {
         "schema": check.SCHEMA,
-        "problem": _written(problem, stated),
+        "problem": statement(problem),
         "upper": written(upper_part),
         "lower": written(lower_part),
     }
@@ -138,6 +137,14 @@ def prove(answer: Solution[Any, Any]) -> Proof:
     claimed = float_below(lower), float_above(upper)
     document["claim"] = {"lower": written(claimed[0]), "upper": written(claimed[1])}
     return Proof(Fraction(claimed[0]), Fraction(claimed[1]), document)
+
+
+def provable(problem: Problem[Any, Any]) -> dict[str, Any]:
+    """Return what is asked in numbers alone; refuse what has no proof by name, and what is too large, before work."""
+    stated = problem.in_numbers()
+    refuse_large, _ = WITNESSES[stated["kind"]]
+    refuse_large(stated)
+    return stated
 
 
 def verify(path: str | PathLike[str]) -> Proof:
@@ -168,6 +175,6 @@ def verify(path: str | PathLike[str]) -> Proof:
     return Proof(lower, upper, document)
 
 
-def _written(problem: Problem[Any, Any], stated: dict[str, Any]) -> dict[str, Any]:
+def statement(problem: Problem[Any, Any]) -> dict[str, Any]:
     """Return what is asked as a proof file has it."""
-    return {"family": type(problem).__name__, **written(stated)}
+    return {"family": type(problem).__name__, **written(problem.in_numbers())}

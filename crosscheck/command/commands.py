@@ -85,11 +85,13 @@ def solve(
         if path is not None:
             dm.files.check_writable(path, suffix)
     with warnings.catch_warnings(), passing("stating the problem") as line:
+        from dualmech.proofs.prove import provable
+
         warnings.simplefilter("ignore", UncertifiedWarning)
         on_matrix = refine or prove is not None or method in dm.fast.MATRIX_METHODS
         posed = request.state("dense" if on_matrix and request.geometry == "auto" else None)
         if prove is not None:
-            posed.in_numbers()  # refuses what has no such proof, before any work
+            provable(posed)  # refuses what has no such proof, before any work
         answer, stages = (_refine if refine else partial(_solve, method))(posed, layer, backend, tol, line)
         if output is not None:
             line.say("writing")

@@ -104,12 +104,18 @@ def crosscheck(
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Draw figures into this folder, as SVG and PNG.")
     ] = None,
+    prove: Annotated[
+        str | None,
+        typer.Option(
+            help="Write a proof of every optimum that the rows rest on into this folder. See verify."
+        ),
+    ] = None,
 ) -> None:
     """Print a paper's tables and figures beside certified values, with a verdict on what it printed."""
     from dualmech import validate
     from dualmech.crosscheck.agreement import Agreement
     from dualmech.crosscheck.command import report
-    from dualmech.crosscheck.papers import plots
+    from dualmech.crosscheck.papers import plots, proofs
 
     with passing("loading"):
         chosen = sheets.select_sheets(tables or [])
@@ -119,6 +125,8 @@ def crosscheck(
             chosen = sheets.with_grid(chosen, grid)
         if time_limit is not None:
             chosen = sheets.with_time_limit(chosen, validate.positive_number(time_limit=time_limit))
+        if prove is not None:
+            chosen = proofs.with_proofs(chosen, prove)
     if output is not None:
         if not any(sheet.picture for sheet in chosen.values()):
             raise UsageError("--output takes the pictures of figures; no figure was named")
@@ -132,6 +140,12 @@ def crosscheck(
         if output is not None and sheet.picture:
             for path in plots.save_picture(name.replace("/", "-"), output, sheet.picture, shown):
                 out.print(f"written: {path}", markup=False, soft_wrap=True)
+    if prove is not None:
+        found = proofs.written(prove)
+        words = f"; {len(found.refused)} have none, and a file with the reason" if found.refused else ""
+        out.print(
+            f"{prove}: {found.proofs} optima proven in whole numbers{words}", markup=False, soft_wrap=True
+        )
     if Agreement.DISAGREE in outcomes:
         raise typer.Exit(4)
     if Agreement.WIDE in outcomes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmech import files
-from dualmech.errors import BackendError, FileFormatError, InvalidInputError
+from dualmech.errors import BackendError, InvalidInputError
 
 KINDS = ("svg", "png")
 
@@ -42,13 +42,7 @@ def check_drawable(folder: str) -> Path:
         )
     if not folder:
         raise InvalidInputError("output must be the path of a folder, got an empty one")
-    path = Path(folder)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileFormatError(f"{folder}: cannot be made a folder: {error.strerror or error}") from error
-    files.check_writable(path / "picture")
-    return path
+    return files.atomic.make_folder(folder)
 
 
 def save_picture(

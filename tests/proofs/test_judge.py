@@ -38,7 +38,9 @@ def workload(rng: np.random.Generator) -> np.ndarray[Any, Any]:
     if rng.random() < 0.4:
         matrix = matrix * 10.0 ** rng.uniform(-6, 6, (1, matrix.shape[1]))
     size = rng.uniform(-9, 9)
-    return matrix * 10.0 ** (size if abs(size) < 8 else 3 * size)  # some nearly as large, or small, as problems may be
+    return matrix * 10.0 ** (
+        size if abs(size) < 8 else 3 * size
+    )  # some nearly as large, or small, as problems may be
 
 
 def neighbours(rng: np.random.Generator, cells: int) -> Any:

@@ -16,7 +16,7 @@ from dualmech.validate import Array
 FAINT = 1e-13
 """Least weight of a design query, over the largest: one that is not needed has a cost that cannot be told from 0."""
 
-CLOSE, BITS = Fraction(1, 2**130), 320
+CLOSE, BITS = Fraction(1, 2**80), 200
 """What may be left of ``A Z - I``, and bits of the inverse's numbers: costs of all sizes are to be known."""
 
 Given = dict[str, Any]
