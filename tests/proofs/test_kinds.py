@@ -245,6 +245,26 @@ class TestKnownOptima:
 
 
 class TestExactNumbers:
+    @given(st.data(), st.tuples(*[st.integers(1, 4)] * 3), st.integers(0, 130), st.integers(0, 130))
+    def test_products(
+        self, data: st.DataObject, shape: tuple[int, int, int], first: int, second: int
+    ) -> None:
+        """Products are those of the definition, whatever the numbers of digits and the signs."""
+        sizes = (shape[0], shape[1], first), (shape[1], shape[2], second)
+        one, two = (
+            [
+                data.draw(st.lists(st.integers(-(2**bits), 2**bits), min_size=columns, max_size=columns))
+                for _ in range(rows)
+            ]
+            for rows, columns, bits in sizes
+        )
+        found = exact.Matrix(one, 3).times(exact.Matrix(two, -5))
+        assert found.exponent == -2
+        assert found.rows == [
+            [sum(a * b for a, b in zip(row, column, strict=True)) for column in zip(*two, strict=True)]
+            for row in one
+        ]
+
     @given(st.fractions(min_value=0, max_value=10**30), st.sampled_from([2, 3]))
     def test_roots(self, given_: Fraction, order: int) -> None:
         low = exact.root_below(given_, order)

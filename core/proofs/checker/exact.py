@@ -30,10 +30,32 @@ class Matrix:
         return len(self.rows), len(self.rows[0])
 
     def times(self, other: Matrix) -> Matrix:
-        """Return the product."""
-        columns = list(zip(*other.rows, strict=True))
-        rows = [[sum(map(int.__mul__, row, column)) for column in columns] for row in self.rows]
+        """Return the product.
+
+        Each row of the other matrix is written as one long whole number, an entry a digit to a base so large that no
+        sum overflows: a row of the product is then a sum of multiples of these, and is read off its digits.
+        """
+        longest = [max(map(int.bit_length, map(max, each.rows))) for each in (self.sizes(), other.sizes())]
+        width = (sum(longest) + len(other.rows).bit_length()) // 8 + 1  # bytes of a digit, its sign included
+        half = 1 << (8 * width - 1)
+        shift = int.from_bytes(half.to_bytes(width, "little") * other.shape[1], "little")
+        long_rows = [
+            int.from_bytes(b"".join([(each + half).to_bytes(width, "little") for each in row]), "little")
+            - shift
+            for row in other.rows
+        ]
+        rows = []
+        for row in self.rows:
+            digits = (sum(map(int.__mul__, row, long_rows)) + shift).to_bytes(
+                width * other.shape[1], "little"
+            )
+            places = range(0, width * other.shape[1], width)
+            rows.append([int.from_bytes(digits[at : at + width], "little") - half for at in places])
         return Matrix(rows, self.exponent + other.exponent)
+
+    def sizes(self) -> Matrix:
+        """Return the magnitudes of all entries."""
+        return Matrix([[abs(entry) for entry in row] for row in self.rows], self.exponent)
 
     def plus(self, other: Matrix, factor: int = 1) -> Matrix:
         """Return the sum, the other taken `factor` times."""

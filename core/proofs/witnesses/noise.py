@@ -15,7 +15,7 @@ from dualmech.proofs.checker.exact import Matrix
 from dualmech.proofs.texts import exactly, root_below
 from dualmech.validate import Array
 
-LARGEST = 2**28  # most multiplications of whole numbers that a proof may take to check: some minutes
+LARGEST = 2**32  # most multiplications of whole numbers that a proof may take to check: some minutes
 
 FAINT = 1e-13
 """Least variance that noise is given, over its largest: where it has none, something is released exactly, which no
