@@ -22,7 +22,9 @@ from dualmech import fast, reference
 from dualmech.crosscheck.command.main import app
 from dualmech.proofs.checker import check
 from dualmech.proofs.checker.exact import Refused
+from dualmech.proofs.prove import provable
 from dualmech.proofs.texts import written
+from dualmech.proofs.witnesses import noise
 
 RNG = np.random.default_rng(0)
 
@@ -174,9 +176,11 @@ class TestProofs:
             dm.prove(fast.solve(dm.FitnessForUse(tables)))
         with pytest.raises(dm.InputTypeError, match="answer must be a Solution"):
             dm.prove(3)  # type: ignore[arg-type]
-        large = fast.solve(dm.FitnessForUse(dm.workloads.identity(700), geometry="dense"))
-        with pytest.raises(dm.InvalidInputError, match="700 queries on 700 cells"):
-            dm.prove(large)
+
+    def test_what_is_too_large_is_refused_before_any_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(noise, "LARGEST", 1000)
+        with pytest.raises(dm.InvalidInputError, match="8 queries on 8 cells takes 1.5e[+]03 multiplications"):
+            provable(dm.FitnessForUse(dm.workloads.prefix(8)))
 
     def test_noise_that_is_none_shows_nothing(self) -> None:
         import dataclasses
@@ -327,10 +331,13 @@ class TestCommand:
         assert solved.exit_code == 0
         assert run("verify", path, "marginals:2x3:1,2", "--problem", "variance").exit_code == 0
 
-    def test_what_cannot_be_proven_is_refused_before_any_work(self, tmp_path: Path) -> None:
+    def test_what_cannot_be_proven_is_refused_before_any_work(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(noise, "LARGEST", 1000)
         path = tmp_path / "proof.json"
-        refused = run("solve", "identity:700", "--prove", str(path))
-        assert "700 queries on 700 cells" in str(refused.exception) and not path.exists()
+        refused = run("solve", "prefix:8", "--prove", str(path))
+        assert "8 queries on 8 cells" in str(refused.exception) and not path.exists()
         wrong = run("solve", "prefix:4", "--prove", str(tmp_path / "proof.npz"))
         assert ".json" in str(wrong.exception)
         alone = run("verify", str(path), "--targets", "2")
