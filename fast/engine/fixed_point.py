@@ -34,22 +34,38 @@ class FixedPointState:
     decompositions: int = 1
 
 
-def step(program: Evaluable, state: FixedPointState) -> FixedPointState:
+@dataclass(frozen=True, slots=True)
+class Acceleration:
+    """How steps are mixed, and when a mixture is taken back."""
+
+    memory: int = MEMORY
+    spare: float = 0.0  # by how much a mixture may lower the bound, relative
+    # Residuals count as much as their weights enter F; those of this or more count as this share of the mean besides, so
+    # that weights next to nothing settle as well
+    near: float = np.inf
+    level: float = 0.0
+
+
+def step(
+    program: Evaluable, state: FixedPointState, acceleration: Acceleration = Acceleration()
+) -> FixedPointState:
     """Take one accelerated step, or the plain one where acceleration would lower the bound."""
     spectrum = state.spectrum
     position = np.log(spectrum.weights)
     # What hardly moves anything may gain nothing at all in floating point.
     residual = np.log(np.maximum(spectrum.gains / spectrum.fidelity, linalg.EPS))
-    trail = (*state.trail, (position, residual))[-MEMORY:]
-    proposed = _evaluate(program, spectrum, _anderson_step(trail, spectrum.weights))
-    if proposed is not None and proposed.lower_bound >= spectrum.lower_bound:
+    trail = (*state.trail, (position, residual))[-acceleration.memory :]
+    proposed = _evaluate(program, spectrum, _anderson_step(trail, spectrum.weights, acceleration))
+    if proposed is not None and proposed.lower_bound >= (1 - acceleration.spare) * spectrum.lower_bound:
         return FixedPointState(proposed, trail, proposed.decompositions)
     plain = _evaluate(program, spectrum, position + residual)
     spent = sum(each.decompositions for each in (proposed, plain) if each is not None)
     return FixedPointState(spectrum if plain is None else plain, decompositions=spent)
 
 
-def _anderson_step(trail: tuple[tuple[Array, Array], ...], weights: Array) -> Array:
+def _anderson_step(
+    trail: tuple[tuple[Array, Array], ...], weights: Array, acceleration: Acceleration
+) -> Array:
     """Mix the trail so that the residual, weighted as it enters F, would be least (Anderson, type II)."""
     position, residual = trail[-1]
     target = position + POWER * residual
@@ -57,7 +73,8 @@ def _anderson_step(trail: tuple[tuple[Array, Array], ...], weights: Array) -> Ar
         return target
     moves = np.diff([place for place, _ in trail], axis=0)
     changes = np.diff([left for _, left in trail], axis=0)
-    importance = np.sqrt(weights)
+    settling = acceleration.level * weights.mean() * (residual > acceleration.near)
+    importance = np.sqrt(weights + settling)
     mix = np.linalg.lstsq((changes * importance).T, residual * importance, rcond=1e-10)[0]
     return np.asarray(target - mix @ (moves + POWER * changes))
 

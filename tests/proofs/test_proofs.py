@@ -179,16 +179,18 @@ class TestProofs:
 
     def test_what_is_too_large_is_refused_before_any_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(noise, "LARGEST", 1000)
-        with pytest.raises(dm.InvalidInputError, match="8 queries on 8 cells takes 1.5e[+]03 multiplications"):
+        with pytest.raises(
+            dm.InvalidInputError, match="8 queries on 8 cells takes 1.5e[+]03 multiplications"
+        ):
             provable(dm.FitnessForUse(dm.workloads.prefix(8)))
 
     def test_noise_that_is_none_shows_nothing(self) -> None:
         import dataclasses
 
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(3)))
-        for noise in (np.zeros((3, 3)), np.full((3, 3), np.nan), -np.eye(3)):
+        for wrong in (np.zeros((3, 3)), np.full((3, 3), np.nan), -np.eye(3)):
             with pytest.raises(dm.CertificateError, match="shows nothing"):
-                dm.prove(dataclasses.replace(answer, primal=noise))
+                dm.prove(dataclasses.replace(answer, primal=wrong))
 
 
 @pytest.fixture(scope="module")
