@@ -186,9 +186,9 @@ class TestProofs:
         import dataclasses
 
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(3)))
-        for noise in (np.zeros((3, 3)), np.full((3, 3), np.nan), -np.eye(3)):
+        for wrong in (np.zeros((3, 3)), np.full((3, 3), np.nan), -np.eye(3)):
             with pytest.raises(dm.CertificateError, match="shows nothing"):
-                dm.prove(dataclasses.replace(answer, primal=noise))
+                dm.prove(dataclasses.replace(answer, primal=wrong))
 
 
 @pytest.fixture(scope="module")
