@@ -92,6 +92,11 @@ class Dense:
         """Return the basis and the neighbours."""
         return {"basis": self.basis, "neighbours": self.neighbours}
 
+    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, Any]:
+        """Return the matrices of a workload and of the neighbours, and the number of each query."""
+        moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)
+        return {"kind": kind, "workload": workload.dense(), "neighbours": moves, "numbers": numbers}
+
     def stored(self, point: Any) -> Any:
         """Return a point as a file holds it: as it is."""
         return point

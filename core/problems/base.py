@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from dualmech import linalg, validate
+from dualmech import validate
 from dualmech.display import Displayed, brief
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index
@@ -66,7 +66,7 @@ class Problem(Displayed, Generic[Dual, Made]):
         """Return what is asked in numbers alone, as proof files have it; refused where no such proof is known."""
         raise InvalidInputError(
             f"no proof in whole numbers is known of a {type(self).__name__}; of FitnessForUse, PrivacyFirst and "
-            "TotalVariance on geometry 'dense' there is one"
+            "TotalVariance there is one"
         )
 
     def same_as(self, other: Any) -> bool:
@@ -204,20 +204,11 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         return found
 
     def in_numbers(self) -> dict[str, Any]:
-        """Return what is asked in numbers alone, as proof files have it; refused but on a dense geometry."""
-        if not isinstance(self.geometry, Dense):
-            raise InvalidInputError(
-                f"a proof in whole numbers needs geometry 'dense', got {self.geometry.name!r}: state the problem with "
-                "geometry='dense', and solve it there"
-            )
-        moves = self.geometry.neighbours
-        return {
-            "kind": self.numbers,
-            "workload": self.workload.dense(),
-            "neighbours": None if moves is None else linalg.to_dense(moves),
-            "numbers": getattr(self, self.numbers),
-            "allowed": getattr(self, "cost", 1.0),
-        }
+        """Return what is asked in numbers alone, as proof files have it; refused where the geometry has no proof."""
+        stated: dict[str, Any] = self.geometry.in_numbers(
+            self.workload, self.numbers, getattr(self, self.numbers)
+        )
+        return {**stated, "allowed": getattr(self, "cost", 1.0)}
 
     def with_bases(self, bases: Sequence[Any]) -> Any:
         """Return the same problem on a product whose dense factors stand on given bases, None for their own."""

@@ -19,16 +19,33 @@ from dualmech.problems.base import Problem
 from dualmech.proofs.checker import check
 from dualmech.proofs.checker.exact import Refused, above, below
 from dualmech.proofs.texts import float_above, float_below, written
-from dualmech.proofs.witnesses import noise
+from dualmech.proofs.witnesses import noise, product, tables
 from dualmech.solution import Solution
 
 Witness = Callable[[Any, Any, Any, dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]]
 
+
+def _any_size(stated: dict[str, Any]) -> None:
+    """Refuse nothing by its numbers alone; `STRUCTURED` has what does."""
+
+
 WITNESSES: dict[str, tuple[Callable[[dict[str, Any]], None], Witness]] = {
     "targets": (noise.refuse_large, noise.witness),
     "weights": (noise.refuse_large, noise.witness),
+    "table targets": (_any_size, tables.witness),
+    "table weights": (_any_size, tables.witness),
+    "product targets": (_any_size, product.witness),
+    "product weights": (_any_size, product.witness),
 }
 """By kind of problem: what refuses one that is too large, and what finds the numbers that show both bounds."""
+
+STRUCTURED: dict[str, Callable[[Any], None]] = {
+    "table targets": tables.refuse_large,
+    "table weights": tables.refuse_large,
+    "product targets": product.refuse_large,
+    "product weights": product.refuse_large,
+}
+"""By kind of problem: what refuses one that is too large for its structure, which its geometry knows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -79,6 +96,15 @@ class Proof(Displayed):
         return f"Proof({below(self.lower)} <= optimum <= {above(self.upper)})"
 
 
+def provable(problem: Problem[Any, Any]) -> dict[str, Any]:
+    """Return what a problem asks in numbers alone; refused where there is no proof of it, or it is too large for one."""
+    stated = problem.in_numbers()
+    WITNESSES[stated["kind"]][0](stated)
+    if stated["kind"] in STRUCTURED:
+        STRUCTURED[stated["kind"]](problem)
+    return stated
+
+
 def prove(answer: Solution[Any, Any]) -> Proof:
     """Prove where the optimum lies, from the answer of any solver, in exact arithmetic.
 
@@ -102,9 +128,8 @@ def prove(answer: Solution[Any, Any]) -> Proof:
     if not isinstance(answer, Solution):
         raise InputTypeError(f"answer must be a Solution, got {type(answer).__name__}")
     problem = answer.problem
-    stated = problem.in_numbers()
-    refuse_large, witness = WITNESSES[stated["kind"]]
-    refuse_large(stated)
+    stated = provable(problem)
+    witness = WITNESSES[stated["kind"]][1]
     with np.errstate(all="ignore"):
         upper_part, lower_part = witness(problem, answer.primal, answer.dual, stated)
     document = {

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from . import noise
+from . import noise, product, tables
 from .exact import Refused, above, below, expect, number, part
 
 SCHEMA = "dualmech.proof/2"
@@ -22,6 +22,10 @@ Given = dict[str, Any]
 KINDS: dict[str, Callable[[Given, Given, Given], tuple[Fraction, Fraction]]] = {
     "targets": noise.bounds,
     "weights": noise.bounds,
+    "table targets": tables.bounds,
+    "table weights": tables.bounds,
+    "product targets": product.bounds,
+    "product weights": product.bounds,
 }
 """What finds the lower and the upper bound of a kind of problem, from these parts of a file: problem, upper, lower."""
 

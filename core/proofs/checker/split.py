@@ -1,0 +1,165 @@
+"""Tables whose attributes have noise of their own: noise in products, with a level for every set of attributes.
+
+Upper bound. Each attribute i has a strategy A_i, square, the first row of which is all ones, 1'; R_i are the other rows.
+For each set T of attributes measure ``⊗_{i in T} R_i ⊗_{i not in T} 1'`` with noise of variance τ_T, its level, all
+independent. A record costs ``Σ_T Π_{i in T} |R_i e_u|² / τ_T`` at most, u being the value where that is largest. If A_i is
+invertible a query a of it is ``b (1'; R_i)`` with ``b = a A_i⁻¹``; let b_0 be the first entry and b_1 the rest. The query
+``⊗ a_i`` of table S is the sum over ``T ⊆ S`` of ``⊗_T b_1 R_i ⊗ b_0 1'``, so it has the variance ``Σ_T τ_T Π_T |b_1|²
+Π_{S \\ T} b_0²``. With Z, ``E = A_i Z - I`` and ``|E| < 1``, b differs from a Z by ``a Z ((I + E)⁻¹ - I)``, of length
+``|a Z| |E| / (1 - |E|)`` at most, which is added to both. An attribute of n values that names no strategy has one with
+``R'R = I - 11'/n``: ``|R e_u|² = 1 - 1/n``, and only values are asked of it, of which ``b_0 = 1/n`` and ``|b_1|² = 1 - 1/n``.
+
+Lower bound, which is that of ``noise`` at products of weights, p_i² of the queries and q_i² of the values of each
+attribute, times m_S of table S. Let ``X_i = diag(p_i) A_i diag(q_i)`` for queries A_i, q_i of length 1, and U_i a matrix
+of the same shape. For each T and ``S ⊇ T`` take a number f, with ``Σ_S f² = 1``, and the products of ``U_i (I - q_i q_i')``
+for i in T, ``U_i q_i q_i'`` for the others of S, q_i' for the rest. Added up over T and stacked over S, each table divided by
+``Π_S |U_i|``, they are a matrix Q with ``|Q| ≤ 1``, since for different T the right factors project on orthogonal spaces.
+``⟨N, Q⟩`` is ``Σ_T Σ_S f √m_S Π_T α_i Π_{S \\ T} β_i``, with ``β_i = q_i'U_i'X_i q_i / |U_i|`` and ``α_i = ⟨U_i, X_i⟩ /
+|U_i| - β_i``; at the best f it is ``Σ_T √(Σ_S m_S Π_T α_i² Π_{S \\ T} β_i²)``, which no trace norm is below. Values
+with equal weights have ``X_i = I / n`` and U_i = I.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from math import prod
+
+from .domain import Asked, Given, Key, by_attribute, by_key, level
+from .exact import (
+    Matrix,
+    departed,
+    expect,
+    identity,
+    matrix,
+    nonnegative,
+    part,
+    power,
+    root_above,
+    root_below,
+    vector,
+)
+
+Pair = tuple[Fraction, Fraction]  # of what lies along the total, and across it, squared
+
+
+def upper(asked: Asked, given: Given) -> Fraction:
+    """Return what noise in products achieves: the largest cost, times the largest variance or their sum."""
+    sizes = asked.sizes
+    strategies = {axis: _Strategy(own, sizes[axis]) for axis, own in by_attribute(given, len(sizes)).items()}
+    levels = {key: level(each) for key, each in by_key(given, [1] * len(sizes)).items()}
+    cost = Fraction(0)
+    for key, own in levels.items():
+        worst = (
+            strategies[axis].cost if axis in strategies else 1 - Fraction(1, sizes[axis]) for axis, _ in key
+        )
+        cost += prod(worst, start=1 / own)
+    looks = {pair: _looks(asked, *pair, strategies.get(pair[0])) for pair in asked.used()}
+    found = []
+    for table in asked.tables:
+        pairs = [looks[pair] for pair in table.items()]
+        found.append([(_variance(table, case, levels), 1) for case in product(*pairs)])
+    return cost * asked.summed(found)
+
+
+class _Strategy:
+    """A strategy of an attribute: what a record costs at most, and how queries are made up of its rows."""
+
+    def __init__(self, given: Given, size: int) -> None:
+        strategy, self.inverse = (matrix(given, name, (size, size)) for name in ("strategy", "inverse"))
+        ones = [power(entry, strategy.exponent) == 1 for entry in strategy.rows[0]]
+        expect(all(ones), "the first row of a strategy must be all ones")
+        missed = departed(strategy, self.inverse)
+        self.missed = missed / (1 - missed)
+        self.cost = max(Matrix([*strategy.rows[1:], [0] * size], strategy.exponent).transposed().squares())
+
+    def looks(self, queries: Matrix) -> list[Pair]:
+        """Return bounds on ``b_0²`` and on ``|b_1|²`` of every query."""
+        seen = queries.times(self.inverse)
+        found = []
+        for length, (first, *_) in zip(seen.squares(), seen.numbers(), strict=True):
+            more = root_above(length) * self.missed
+            across = root_above(length - first * first)
+            found.append(((abs(first) + more) ** 2, (across + more) ** 2))
+        return found
+
+
+def _looks(asked: Asked, axis: int, name: str, strategy: _Strategy | None) -> list[Pair]:
+    """Return the pairs of queries that may be the worst, with targets; all added up, with weights."""
+    queries, size = asked.matrix_of(axis, name), asked.sizes[axis]
+    if strategy is None:
+        expect(queries is None, f"attribute {axis} needs a strategy for its queries {name!r}")
+        found, count = [(Fraction(1, size**2), 1 - Fraction(1, size))], size
+    else:
+        found, count = strategy.looks(identity(size) if queries is None else queries), 1
+    if asked.weighs:
+        return [(count * sum(each for each, _ in found), count * sum(each for _, each in found))]
+    worst: list[Pair] = []
+    for pair in sorted(found, reverse=True):
+        if not worst or pair[1] > worst[-1][1]:
+            worst.append(pair)
+    return worst
+
+
+def _variance(table: dict[int, str], case: tuple[Pair, ...], levels: dict[Key, Fraction]) -> Fraction:
+    total = Fraction(0)
+    for key, square in _products(table, case):
+        if square:
+            expect(key in levels, f"a query has a part on {dict(key)}, where there is no noise")
+            total += levels[key] * square
+    return total
+
+
+def _products(table: dict[int, str], pairs: tuple[Pair, ...]) -> list[tuple[Key, Fraction]]:
+    """Return, for every set of a table's attributes, the product of second numbers in it and of first ones outside."""
+    found: list[tuple[Key, Fraction]] = [((), Fraction(1))]
+    for axis, (along, across) in zip(table, pairs, strict=True):
+        found = [
+            each
+            for key, square in found
+            for each in ((key, square * along), ((*key, (axis, 0)), square * across))
+        ]
+    return found
+
+
+def lower(asked: Asked, given: Given) -> Fraction:
+    """Return what products of weights prove."""
+    named, sums = by_attribute(given, len(asked.sizes)), dict[Key, Fraction]()
+    looks = {pair: _trace(asked, *pair, named.get(pair[0])) for pair in asked.used()}
+    weights = asked.numbers if asked.weighs else nonnegative(given, "weights", len(asked.tables))
+    for table, weight in zip(asked.tables, weights, strict=True):
+        for key, square in _products(table, tuple(looks[pair] for pair in table.items())):
+            sums[key] = sums.get(key, Fraction(0)) + weight * square
+    proven = sum(map(root_below, sums.values()), Fraction(0)) ** 2
+    if asked.weighs:
+        return proven
+    return proven / sum(weight * target for weight, target in zip(weights, asked.numbers, strict=True))
+
+
+def _trace(asked: Asked, axis: int, name: str, given: Given | None) -> Pair:
+    """Return ``β²`` and ``α²`` of a set of queries, over all weights that are not asked to be what they are."""
+    queries, size = asked.matrix_of(axis, name), asked.sizes[axis]
+    if given is None:
+        expect(queries is None, f"attribute {axis} needs weights for its queries {name!r}")
+        share = Fraction(size) if asked.weighs else Fraction(1)
+        return share / size**2, share * (1 - Fraction(1, size)) ** 2
+    queries = queries or identity(size)
+    own, count = part(given, name), queries.shape[0]
+    q = vector(given, "roots", size)
+    p = [Fraction(1)] * count if asked.weighs else vector(own, "roots", count)
+    isometry = matrix(own, "isometry", queries.shape)
+    whole = along = Fraction(0)
+    for root, row, matching in zip(p, queries.numbers(), isometry.numbers(), strict=True):
+        first = [entry * each for entry, each in zip(row, q, strict=True)]
+        whole += root * sum(one * two for one, two in zip(first, matching, strict=True))
+        along += (
+            root
+            * sum(one * two for one, two in zip(first, q, strict=True))
+            * sum(one * two for one, two in zip(matching, q, strict=True))
+        )
+    shares = sum(each * each for each in q)
+    billed = Fraction(1) if asked.weighs else sum((each * each for each in p), Fraction(0))
+    expect(shares > 0 and billed > 0, "roots must not all be 0")
+    divisor = isometry.norm_squared() * shares * billed
+    expect(divisor > 0, "isometry must not be all 0")
+    return (along / shares) ** 2 / divisor, (whole - along / shares) ** 2 / divisor
