@@ -10,7 +10,7 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.display import Displayed, brief
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InvalidInputError, LittleSymmetryError
 from dualmech.geometry.base import Geometry, Index
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.choice import LARGEST_DENSE
@@ -25,6 +25,10 @@ from dualmech.workloads.domain import count_text
 
 Dual = TypeVar("Dual")
 Made = TypeVar("Made")
+
+
+GEOMETRIES = {"table": ("blocks", "split"), "product": ("product",)}
+"""By the first word of a proof's kind, the geometries that it is of; others are of ``dense`` ones."""
 
 
 class Problem(Displayed, Generic[Dual, Made]):
@@ -68,6 +72,10 @@ class Problem(Displayed, Generic[Dual, Made]):
             f"no proof in whole numbers is known of a {type(self).__name__}; of FitnessForUse, PrivacyFirst and "
             "TotalVariance there is one"
         )
+
+    def as_stated(self, kind: str) -> Any:
+        """Return the same problem as proof files of some kind state it."""
+        return self
 
     def same_as(self, other: Any) -> bool:
         """Whether another problem asks the same."""
@@ -209,6 +217,27 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
             self.workload, self.numbers, getattr(self, self.numbers)
         )
         return {**stated, "allowed": getattr(self, "cost", 1.0)}
+
+    def as_stated(self, kind: str) -> Any:
+        """Return the same problem on a geometry of which proof files of some kind are, its own if that is one.
+
+        Raises `InvalidInputError` where none of these holds it.
+        """
+        names = GEOMETRIES.get(kind.partition(" ")[0], ("dense",))
+        if self.geometry.name in names:
+            return self
+        numbers, moves = self.per_query(), self.neighbours
+        if names != ("dense",) and moves is not None and not isinstance(moves, Relation):
+            moves = Relation.matching(moves) or moves
+        if names == ("product",) and np.ptp(numbers) == 0:
+            numbers = numbers[0]
+        others = {
+            name: getattr(self, name) for name in self.arguments if name not in ("workload", self.numbers)
+        }
+        try:
+            return type(self)(self.workload, numbers, geometry=names[0], neighbours=moves, **others)  # type: ignore[call-arg]
+        except LittleSymmetryError:
+            return type(self)(self.workload, numbers, geometry=names[-1], **others)  # type: ignore[call-arg]
 
     def with_bases(self, bases: Sequence[Any]) -> Any:
         """Return the same problem on a product whose dense factors stand on given bases, None for their own."""

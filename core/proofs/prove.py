@@ -14,7 +14,7 @@ import numpy as np
 
 from dualmech import files
 from dualmech.display import Displayed
-from dualmech.errors import CertificateError, InputTypeError
+from dualmech.errors import CertificateError, InputTypeError, InvalidInputError
 from dualmech.problems.base import Problem
 from dualmech.proofs.checker import check
 from dualmech.proofs.checker.exact import Refused, above, below
@@ -82,10 +82,17 @@ class Proof(Displayed):
         return {"lower": below(self.lower), "upper": above(self.upper), "width": self.width}
 
     def is_of(self, problem: Any) -> bool:
-        """Whether it proves the optimum of this very problem, every number of it the same."""
+        """Whether it proves the optimum of this very problem, every number of it the same, on whatever geometry."""
         if not isinstance(problem, Problem):
             raise InputTypeError(f"problem must be a problem, got {type(problem).__name__}")
-        return bool(self.document["problem"] == _written(problem, problem.in_numbers()))
+        stated = self.document["problem"]
+        if stated.get("family") != type(problem).__name__:
+            return False
+        try:
+            same = problem.as_stated(str(stated["kind"]))
+            return bool(stated == _written(same, same.in_numbers()))
+        except InvalidInputError:
+            return False
 
     @property
     def width(self) -> float:
@@ -97,7 +104,7 @@ class Proof(Displayed):
 
 
 def provable(problem: Problem[Any, Any]) -> dict[str, Any]:
-    """Return what a problem asks in numbers alone; refused where there is no proof of it, or it is too large for one."""
+    """Return what a problem asks in numbers alone; refused where no proof is known, or it is too large for one."""
     stated = problem.in_numbers()
     WITNESSES[stated["kind"]][0](stated)
     if stated["kind"] in STRUCTURED:

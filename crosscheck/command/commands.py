@@ -12,6 +12,7 @@ import dualmech as dm
 from dualmech.crosscheck.command import options
 from dualmech.crosscheck.command.options import Layer, UsageError
 from dualmech.errors import UncertifiedWarning
+from dualmech.proofs.prove import provable
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def solve(
     prove: Annotated[
         str | None,
         typer.Option(
-            help="Write a proof in whole numbers to this .json file; of fitness and variance, on a matrix. See verify."
+            help="Write a proof in whole numbers to this .json file; of fitness and variance. See verify."
         ),
     ] = None,
 ) -> None:
@@ -86,10 +87,12 @@ def solve(
             dm.files.check_writable(path, suffix)
     with warnings.catch_warnings(), passing("stating the problem") as line:
         warnings.simplefilter("ignore", UncertifiedWarning)
-        on_matrix = refine or prove is not None or method in dm.fast.MATRIX_METHODS
+        on_matrix = refine or method in dm.fast.MATRIX_METHODS
         posed = request.state("dense" if on_matrix and request.geometry == "auto" else None)
         if prove is not None:
-            posed.in_numbers()  # refuses what has no such proof, before any work
+            if request.geometry == "auto" and getattr(getattr(posed, "neighbours", None), "replace", False):
+                posed = request.state("dense")  # of replaced records there are proofs on a matrix alone
+            provable(posed)  # refuses what has no such proof, before any work
         answer, stages = (_refine if refine else partial(_solve, method))(posed, layer, backend, tol, line)
         if output is not None:
             line.say("writing")

@@ -1,33 +1,39 @@
 """Tables whose attributes have classes of values: noise that treats the values of a class alike.
 
-The values of each attribute are sorted into classes, in any way; c is a class of n_c values. Functions of a value that
-are constant on classes, and for each c those that live on it and add up to 0, span all functions, and are orthogonal;
-P_c projects on the latter. So the functions of the cells split into orthogonal *blocks*, one for each choice of a set T
-of attributes with a class of each: products over T of functions in the range of these P_c, and of functions that are
-constant on the classes of the other attributes, that is on *orbits* x, of n_x combinations of their values each.
+The values of each attribute are sorted into classes, in any way; c is a class of n_c values, n is of an attribute
+with one class alone. Functions of a value that are constant on classes, and for each c those that live on it and add
+up to 0, span all functions, and are orthogonal; P_c projects on the latter. So the functions of the cells split into
+orthogonal *blocks*, one for each choice of a set T of attributes with a class of each: products over T of functions
+in the ranges of these P_c, and of functions that are constant on classes over the others. The attributes outside T
+that have several classes make up the *orbits* x, a class of each, of n_x combinations of values; let O be those that
+have one.
 
-Upper bound. In every block measure ``A y ⊗_{i in T} R_i`` with noise of variance 1, all independent: y are the means over
-the orbits, A is square, and ``R_i'R_i = P_c``. A record whose values in T are of these classes costs ``|A e_x|² / n_x²
-Π_T (1 - 1/n_c)``, any other nothing; what all blocks cost adds up. A query ``⊗ a_i`` has in the block the part ``s y ⊗_T
-t_i``, s being the sums of its entries over the orbits and ``t_i = a_i P_c``, of squared length g_i: the sum of squares
-over the class, less the square of the sum over n_c. Since ``t_i = (t_i R_i') R_i`` and ``|t_i R_i'| = |t_i|`` the part has
-the variance ``|s A⁻¹|² Π_T g_i``, and the query their sum. ``|s A⁻¹| ≤ |s Z| / (1 - |E|)`` for ``E = A Z - I``, as in
-``noise``. Where there is one orbit, A is ``n_x / √level``.
+Upper bound. In every block measure ``A y ⊗_{i in T} R_i ⊗_{i in O} 1'`` with noise of variance 1, all independent: y
+are the means over the orbits, A is square, ``R_i'R_i = P_c``. A record with values of these classes in T costs ``|A
+e_x|² / n_x² Π_T (1 - 1/n_c)``, any other nothing; what all blocks cost adds up. A query ``⊗ a_i`` (1' where it asks
+nothing) has in the block the part ``s y ⊗_T t_i ⊗_O (s_i/n) 1'``: s are the sums of its entries over the orbits,
+``t_i = a_i P_c``, whose squared length g_i is the sum of squares over c less the square of the sum over n_c, and s_i
+is the sum of a_i. Since ``t_i = (t_i R_i') R_i`` and ``|t_i R_i'| = |t_i|``, the part has the variance ``|s A⁻¹|² Π_T
+g_i Π_O (s_i/n)²``, and the query the sum of all. ``|s A⁻¹| ≤ |s Z| / (1 - |E|)`` for ``E = A Z - I``, as in
+``noise``. With one orbit, A is ``n_x / √level``.
 
-Lower bound, which is that of ``noise`` for ``N = diag(p) W diag(q)``. The queries of a set with the same s up to sign, and
-the same g, are a group of m. It is required that ``Σ a'a`` over a group depends on the classes of two values and on
-whether they are the same alone. Then that is ``m (s/n)'(s/n) + Σ_c m g_c P_c / (n_c - 1)``, s/n standing for the means. Let
-queries share the weights p² of their groups, and cells h_x² of their orbits. ``N'N`` then keeps every block, and acts alike
-on all ``Π_T (n_c - 1)`` copies of one: as ``M'M`` for the rows ``√φ s_x h_x / n_x``, with φ the weights p² of all queries of
-the groups together times ``Π_T g_i / (n_c (n_c - 1))``. So ``‖N‖_*`` is the sum of the blocks' ``‖M‖_*``, each as often
-as it has copies, the square of which goes into φ. A single column has its length for a trace norm; else ``‖M‖_* ≥ ⟨M, Q⟩
-/ |Q|`` at ``Q = diag(√φ) F`` is free of roots but for ``|Q|² ≤ |F' diag(φ) F + G'G|``, with any G.
+Lower bound, which is that of ``noise`` for ``N = diag(p) W diag(q)``. The queries of a set with the same sums over
+classes up to sign, and the same g, are a group of m. Let ``Σ a'a`` over a group depend on the classes of two values,
+and on whether they are the same, alone, which is required. Then it is ``m s̄'s̄ + Σ_c m g_c P_c / (n_c - 1)``, s̄
+being the mean on each class. Let p² be the same for all queries of a group of each attribute, and q² for all cells
+with a class x of each attribute, where they add up to h_x². Then ``N'N`` keeps every block and acts alike on its
+``Π_T (n_c - 1)`` copies, as ``M'M`` does for the rows ``√φ s_x h_x / n_x``, φ being the sum of p² times ``Π_T g_i /
+(n_c (n_c - 1)) Π_O (s_i/n)²``. So ``‖N‖_*`` is the sum of all ``‖M‖_*``, each as often as there are copies, by the
+square of which φ is multiplied. A column has its length for a trace norm; else ``‖M‖_* ≥ ⟨M, Q⟩ / |Q|``, where ``Q =
+diag(√φ) F`` needs no root but that of a bound on ``|Q|²``, such as the largest absolute row sum of ``F' diag(φ) F +
+G'G``, with any G.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
 from math import lcm, prod
+
 from .classes import Classes, Part
 from .domain import Asked, Given, Key, by_key, level
 from .exact import (

@@ -8,7 +8,7 @@ from itertools import product
 from math import prod
 
 from .domain import Asked, Given, Key, by_attribute
-from .exact import Matrix, expect, power, vector
+from .exact import expect, power, vector
 
 Table = dict[int, str]
 Row = tuple[int, ...]
@@ -18,8 +18,8 @@ Part = tuple[Row, int]  # sums over the orbits of a block, times a power of two
 class Group:
     """Queries of an attribute that its classes see alike.
 
-    They have the same ``sums`` over the classes, times a power of two and up to sign, and of what is left when each class
-    is brought to its mean the same squared length ``rest`` on each.
+    They have the same ``sums`` over the classes, times a power of two and up to sign, and on each class the same
+    squared length ``rest`` of what is left without its mean.
     """
 
     def __init__(self, sums: Row, exponent: int, rest: Sequence[Fraction], members: Sequence[int]) -> None:

@@ -1,15 +1,16 @@
 """Products: every product of one query of each of several problems, whose bounds multiply.
 
-The factors have workloads W_i (neighbours none), and numbers each, targets or weights; asked is ``W = ⊗ W_i``, with the
-products of their numbers, over a number ``allowed``.
+The factors have workloads W_i, neighbours U_i and numbers, all targets or all weights. Asked is ``W = ⊗ W_i`` under
+the neighbours ``⊗ U_i``, single records where they are for each factor, with the products of the numbers, over a
+number ``allowed``.
 
-Upper bound. If A_i is a strategy of each factor, unit noise on ``⊗ A_i x`` costs a record of the product of cells the
-product of what it costs each, ``|⊗ A_i e| = Π |A_i e|``, and gives a query the product of variances, as the inverse of a
-product is that of the inverses. So the largest of either multiply, also of variances over targets, as do weighted sums.
-Noise of infinitely many kinds could do better, but needs not be tried.
+Upper bound. Noise that measures ``A_i x`` with variance 1 in each factor measures ``⊗ A_i x`` in the product.
+Neighbours there cost ``|⊗ A_i u_i|² = Π |A_i u_i|²``, and a query has the variance ``|⊗ w_i A_i⁻¹|² = Π |w_i
+A_i⁻¹|²``, for a strategy of full column rank with any left inverse as well. So largest costs multiply, and so do
+largest ratios, and weighted sums.
 
-Lower bound. With the products of the factors' weights p and q, ``diag(p) W diag(q)`` is a Kronecker product, whose trace
-norm is the product of the factors'; and so are ``Σ p² c`` and ``Σ q²``. What the factors show of these multiplies.
+Lower bound. At the products of the factors' weights ``diag(p) W U diag(q)`` is the Kronecker product of the factors'
+own, whose trace norm is the product of theirs; ``Σ p² c`` and ``Σ q²`` multiply as well.
 """
 
 from __future__ import annotations

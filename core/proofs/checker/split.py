@@ -1,22 +1,23 @@
-"""Tables whose attributes have noise of their own: noise in products, with a level for every set of attributes.
+r"""Tables whose attributes have noise of their own: products of it, with a level for every set of attributes.
 
-Upper bound. Each attribute i has a strategy A_i, square, the first row of which is all ones, 1'; R_i are the other rows.
+Upper bound. Each attribute i has a strategy A_i, square, whose first row is all ones, 1', and whose others are R_i.
 For each set T of attributes measure ``⊗_{i in T} R_i ⊗_{i not in T} 1'`` with noise of variance τ_T, its level, all
-independent. A record costs ``Σ_T Π_{i in T} |R_i e_u|² / τ_T`` at most, u being the value where that is largest. If A_i is
-invertible a query a of it is ``b (1'; R_i)`` with ``b = a A_i⁻¹``; let b_0 be the first entry and b_1 the rest. The query
-``⊗ a_i`` of table S is the sum over ``T ⊆ S`` of ``⊗_T b_1 R_i ⊗ b_0 1'``, so it has the variance ``Σ_T τ_T Π_T |b_1|²
-Π_{S \\ T} b_0²``. With Z, ``E = A_i Z - I`` and ``|E| < 1``, b differs from a Z by ``a Z ((I + E)⁻¹ - I)``, of length
-``|a Z| |E| / (1 - |E|)`` at most, which is added to both. An attribute of n values that names no strategy has one with
-``R'R = I - 11'/n``: ``|R e_u|² = 1 - 1/n``, and only values are asked of it, of which ``b_0 = 1/n`` and ``|b_1|² = 1 - 1/n``.
+independent. A record costs ``Σ_T Π_T |R_i e_u|² / τ_T``, at most with u in each factor the value where it is largest.
+A query a of i is ``b A_i`` with ``b = a A_i⁻¹``, b_0 the first entry and b_1 the rest. So ``⊗ a_i`` of table S is the
+sum over ``T ⊆ S`` of ``⊗_T b_1 R_i ⊗_{S \ T} b_0 1' ⊗ 1'``, and has the variance ``Σ_T τ_T Π_T |b_1|² Π_{S \ T}
+b_0²``. Given Z, let ``E = A_i Z - I``; if ``|E| < 1``, A_i is invertible and b differs from a Z by ``a Z ((I + E)⁻¹ -
+I)``, of length at most ``|a Z| |E| / (1 - |E|)``, which is added to both. An attribute of n values without a strategy
+has one with ``R'R = I - 11'/n``, so that ``|R e_u|² = 1 - 1/n``; of it values alone are asked, which have ``b_0 =
+1/n`` and ``|b_1|² = 1 - 1/n``.
 
-Lower bound, which is that of ``noise`` at products of weights, p_i² of the queries and q_i² of the values of each
-attribute, times m_S of table S. Let ``X_i = diag(p_i) A_i diag(q_i)`` for queries A_i, q_i of length 1, and U_i a matrix
-of the same shape. For each T and ``S ⊇ T`` take a number f, with ``Σ_S f² = 1``, and the products of ``U_i (I - q_i q_i')``
-for i in T, ``U_i q_i q_i'`` for the others of S, q_i' for the rest. Added up over T and stacked over S, each table divided by
-``Π_S |U_i|``, they are a matrix Q with ``|Q| ≤ 1``, since for different T the right factors project on orthogonal spaces.
-``⟨N, Q⟩`` is ``Σ_T Σ_S f √m_S Π_T α_i Π_{S \\ T} β_i``, with ``β_i = q_i'U_i'X_i q_i / |U_i|`` and ``α_i = ⟨U_i, X_i⟩ /
-|U_i| - β_i``; at the best f it is ``Σ_T √(Σ_S m_S Π_T α_i² Π_{S \\ T} β_i²)``, which no trace norm is below. Values
-with equal weights have ``X_i = I / n`` and U_i = I.
+Lower bound, which is that of ``noise`` at products of weights: p_i² on the queries and q_i² on the values of each
+attribute, ``Σ q_i² = 1``, times m_S for table S. Let ``X_i = diag(p_i) A_i diag(q_i)``, A_i now being the queries,
+and U_i be of the same shape. For each T and ``S ⊇ T`` take a number f, with ``Σ_S f² = 1`` for every T, and the
+product of ``U_i (I - q_i q_i') / |U_i|`` for i in T, of ``U_i q_i q_i' / |U_i|`` for the others of S, and of q_i' for
+the rest. Added up over T and stacked over S they are a matrix Q with ``|Q| ≤ 1``, as for different T the right
+factors project on orthogonal spaces. ``⟨N, Q⟩ = Σ_T Σ_S f √m_S Π_T α_i Π_{S \ T} β_i`` for ``β_i = q_i'U_i'X_i q_i /
+|U_i|``, ``α_i = ⟨U_i, X_i⟩ / |U_i| - β_i``, and at the best f it is ``Σ_T √(Σ_S m_S Π_T α_i² Π_{S \ T} β_i²)``; the
+trace norm is no less. Values of equal weights have ``X_i = I / n`` at U_i = I, if all p_i² add up to 1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Noise on blocks: levels and strategies, weights of orbits and isometries (see the checker's ``blocks``).
 
-What depends on the classes of values the checker finds from these alone. An attribute that is turned has no classes that
-fractions could follow, as its components are waves: each of its values is a class, and blocks are put together again.
+What follows from the classes of values, the checker finds by itself. The components of an attribute that is turned are
+waves, which no fraction equals: there every value is a class, and blocks that differ in the wave alone become one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def refuse_large(problem: Any) -> None:
             own *= queries * (orbits**2 + components)
         work += own
     for axis, asked in {(axis, asked) for table in blocks.workload.tables for axis, asked in table.queries}:
-        if asked is not None and 0 < kinds[axis][1]:
+        if asked is not None and kinds[axis][1] > 0:
             work += asked.shape[0] * asked.shape[1] ** 2
     limited(float(work), f"{len(blocks.workload.tables)} tables on {blocks.cells} kinds of records")
 
