@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import dualmech as dm
 from dualmech import fast
 
-FEW, MANY = 200, 20_000
+FEW, MANY, STRUCTURED = 200, 20_000, 5_000
 
 
 def workload(rng: np.random.Generator) -> np.ndarray[Any, Any]:
@@ -70,21 +71,85 @@ def problem(rng: np.random.Generator) -> Any:
         return None
 
 
-def check(seed: int) -> bool:
+def queries(rng: np.random.Generator, size: int) -> Any:
+    """Return what a table may ask of an attribute: its values, a few queries of any kind, or all translates of some."""
+    kind = rng.integers(7)
+    if kind == 0:
+        return dm.workloads.prefix(size)
+    if kind == 1 and size > 1:
+        return dm.workloads.differences(size)
+    if kind == 2:
+        return dm.workloads.circular_ranges(size)
+    if kind in (3, 4):
+        rows = rng.standard_normal((rng.integers(1, 4), size))
+        rows = np.rint(rows) if kind == 3 else rows
+        return dm.Workload(rows * 10.0 ** rng.uniform(-6, 6, (len(rows), 1)))
+    return None
+
+
+def tables(rng: np.random.Generator, alike: bool) -> Any:
+    """Return tables over a few attributes, each asking what it likes, or all alike of an attribute."""
+    sizes = [int(each) for each in rng.integers(1, 6, rng.integers(1, 4))]
+    names = [f"a{axis}" for axis in range(len(sizes))]
+    own = {name: queries(rng, size) for name, size in zip(names, sizes, strict=True)}
+    found = []
+    for _ in range(rng.integers(1, 5)):
+        chosen = [name for name in names if rng.random() < 0.6]
+        if not alike:
+            own |= {name: queries(rng, sizes[names.index(name)]) for name in chosen if rng.random() < 0.4}
+        found.append({name: own[name] for name in chosen})
+    domain = dict(zip(names, sizes, strict=True))
+    if not alike:
+        return dm.workloads.union(domain, {str(index): table for index, table in enumerate(found)})
+    sets = {tuple(table) for table in found}
+    asked = {name: each for name, each in own.items() if each is not None}
+    return dm.workloads.query_tables(domain, asked, sets=sorted(sets))
+
+
+def structured(rng: np.random.Generator) -> Any:
+    """Return a problem on blocks, split by attribute or of factors; None where its data are refused."""
+    geometry = str(rng.choice(["blocks", "split", "product"]))
+    options: dict[str, Any] = {"geometry": geometry}
+    try:
+        if geometry == "product":
+            pieces = [dm.Workload(workload(rng)) for _ in range(rng.integers(1, 3))]
+            asked = dm.workloads.kron(*pieces, dm.workloads.marginals([3, 2], ways=1))
+            numbers = dm.ByFactor(*(10.0 ** rng.uniform(-3, 3, len(each)) for each in pieces), [1.0, 2.0])
+        else:
+            asked = tables(rng, geometry == "split")
+            numbers = 10.0 ** rng.uniform(-3, 3, len(asked.table_names))
+            if geometry == "blocks" and rng.random() < 0.3:
+                options["neighbours"] = "add-remove:3"
+        family = rng.integers(3)
+        if family == 0:
+            return dm.FitnessForUse(asked, numbers, **options)
+        if family == 1:
+            return dm.PrivacyFirst(asked, numbers, 10.0 ** rng.uniform(-3, 3), **options)
+        return dm.TotalVariance(asked, numbers, **options)
+    except dm.InvalidInputError:
+        return None
+
+
+def blurred(rng: np.random.Generator, weights: Any) -> Any:
+    """Return weights that are off, whatever their form."""
+    if isinstance(weights, tuple):
+        return tuple(blurred(rng, each) for each in weights)
+    if dataclasses.is_dataclass(weights) and not isinstance(weights, type):
+        return type(weights)(*(blurred(rng, each) for each in vars_of(weights)))
+    return np.asarray(weights) * np.exp(rng.standard_normal(np.shape(weights)))
+
+
+def check(seed: int, pose: Callable[[np.random.Generator], Any] = problem) -> bool:
     """Hold the judge's interval against the exact one; return whether there was anything to hold."""
     rng = np.random.default_rng(seed)
-    asked = problem(rng)
+    asked = pose(rng)
     if asked is None:
         return False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         answer = fast.solve(asked, tol=float(10.0 ** rng.uniform(-9, -1)))
         if rng.random() < 0.3:  # any weights prove something, and the judge must not prove more
-            blurred = [
-                np.asarray(each) * np.exp(rng.standard_normal(np.shape(each)))
-                for each in vars_of(answer.dual)
-            ]
-            dual = type(answer.dual)(*blurred)
+            dual = blurred(rng, answer.dual)
             answer = dataclasses.replace(answer, dual=dual, certificate=asked.certify(answer.primal, dual))
     if not answer.certificate.feasible:
         return False
@@ -108,6 +173,15 @@ def vars_of(dual: Any) -> tuple[Any, ...]:
 
 def test_no_certificate_of_few_problems_is_wrong() -> None:
     assert sum(map(check, range(FEW))) > FEW / 2
+
+
+def test_no_certificate_of_few_structured_problems_is_wrong() -> None:
+    assert sum(check(seed, structured) for seed in range(FEW)) > FEW / 2
+
+
+@pytest.mark.slow
+def test_no_certificate_of_many_structured_problems_is_wrong() -> None:
+    assert sum(check(seed, structured) for seed in range(FEW, FEW + STRUCTURED)) > STRUCTURED / 2
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ nothing) has in the block the part ``s y ⊗_T t_i ⊗_O (s_i/n) 1'``: s are the
 ``t_i = a_i P_c``, whose squared length g_i is the sum of squares over c less the square of the sum over n_c, and s_i
 is the sum of a_i. Since ``t_i = (t_i R_i') R_i`` and ``|t_i R_i'| = |t_i|``, the part has the variance ``|s A⁻¹|² Π_T
 g_i Π_O (s_i/n)²``, and the query the sum of all. ``|s A⁻¹| ≤ |s Z| / (1 - |E|)`` for ``E = A Z - I``, as in
-``noise``. With one orbit, A is ``n_x / √level``.
+``noise``. With one orbit, A is ``1 / √level``.
 
 Lower bound, which is that of ``noise`` for ``N = diag(p) W diag(q)``. The queries of a set with the same sums over
 classes up to sign, and the same g, are a group of m. Let ``Σ a'a`` over a group depend on the classes of two values,
@@ -86,7 +86,6 @@ class _Noise:
         if len(cells) == 1:
             self.level = level(given)
             lengths = [1 / self.level]
-            self.level /= Fraction(cells[0]) ** 2
         else:
             shape = (len(cells), len(cells))
             strategy, self.inverse = (matrix(given, name, shape) for name in ("strategy", "inverse"))
@@ -175,5 +174,4 @@ def trace_norm(rows: Rows, scales: list[Fraction], given: Given) -> Fraction:
         more = rest.transposed().times(rest)
         gram = gram.plus(Matrix([[common * entry for entry in row] for row in more.rows], more.exponent))
     largest = gram.largest_sum() / common
-    expect(largest > 0, "isometry must not be all 0")
-    return max(product / common, Fraction(0)) / root_above(largest)
+    return max(product / common, Fraction(0)) / root_above(largest) if largest else Fraction(0)
