@@ -196,9 +196,9 @@ class Product:
         """Return the basis of each factor, None for one that has none."""
         return {"bases": tuple(factor.statement().get("basis") for factor in self.factors)}
 
-    def in_numbers(self, workload: ProductWorkload, kind: str, numbers: Sequence[Any]) -> dict[str, Any]:
+    def in_numbers(self, workload: Workload, kind: str, numbers: Sequence[Any]) -> dict[str, Any]:
         """Return what each factor asks."""
-        given = zip(self.factors, workload.factors, numbers, strict=True)
+        given = zip(self.factors, self.workload.factors, numbers, strict=True)
         return {
             "kind": f"product {kind}",
             "factors": [

@@ -12,7 +12,6 @@ import dualmech as dm
 from dualmech.crosscheck.command import options
 from dualmech.crosscheck.command.options import Layer, UsageError
 from dualmech.errors import UncertifiedWarning
-from dualmech.proofs.prove import provable
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
@@ -90,6 +89,8 @@ def solve(
         on_matrix = refine or method in dm.fast.MATRIX_METHODS
         posed = request.state("dense" if on_matrix and request.geometry == "auto" else None)
         if prove is not None:
+            from dualmech.proofs.prove import provable
+
             if request.geometry == "auto" and getattr(getattr(posed, "neighbours", None), "replace", False):
                 posed = request.state("dense")  # of replaced records there are proofs on a matrix alone
             provable(posed)  # refuses what has no such proof, before any work

@@ -114,7 +114,9 @@ def structured(rng: np.random.Generator) -> Any:
         if geometry == "product":
             pieces = [dm.Workload(workload(rng)) for _ in range(rng.integers(1, 3))]
             asked = dm.workloads.kron(*pieces, dm.workloads.marginals([3, 2], ways=1))
-            numbers = dm.ByFactor(*(10.0 ** rng.uniform(-3, 3, len(each)) for each in pieces), [1.0, 2.0])
+            numbers: Any = dm.ByFactor(
+                *(10.0 ** rng.uniform(-3, 3, len(each)) for each in pieces), [1.0, 2.0]
+            )
         else:
             asked = tables(rng, geometry == "split")
             numbers = 10.0 ** rng.uniform(-3, 3, len(asked.table_names))

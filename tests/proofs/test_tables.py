@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,11 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast
 from dualmech.linalg import kronecker
-from dualmech.proofs.checker import blocks, check, split
+from dualmech.proofs.checker import blocks, check
 from dualmech.proofs.checker.classes import Classes
 from dualmech.proofs.checker.domain import Asked
 from dualmech.proofs.checker.exact import Refused
+from dualmech.proofs.prove import provable
 from dualmech.proofs.texts import written
 
 W = dm.workloads
@@ -50,7 +53,9 @@ WORKLOADS: dict[str, Any] = {
     "real numbers": W.union(
         {"a": 3, "b": 3}, {"1": {"a": dm.Workload([[0.1, 0.1, -0.3], [0.2, 0.7, 0.1]])}, "2": ["a", "b"]}
     ),
-    "rows twice": W.union({"a": 4, "b": 2}, {"1": {"a": dm.Workload(np.ones((3, 4)))}, "2": ["b"], "3": ["b"]}),
+    "rows twice": W.union(
+        {"a": 4, "b": 2}, {"1": {"a": dm.Workload(np.ones((3, 4)))}, "2": ["b"], "3": ["b"]}
+    ),
 }
 
 QUERIES = {"a": W.prefix(4), "b": W.all_range(3)}
@@ -61,7 +66,7 @@ SPLIT: dict[str, Any] = {
     "one query": W.query_tables({"a": 3, "b": 2}, {"a": dm.Workload([[1, 2, -1]])}, ways=2),
 }
 
-FAMILIES = {
+FAMILIES: dict[str, Callable[..., Any]] = {
     "fitness": lambda workload, **options: dm.FitnessForUse(workload, 2.0, **options),
     "privacy first": lambda workload, **options: dm.PrivacyFirst(workload, 2.0, 0.3, **options),
     "variance": lambda workload, **options: dm.TotalVariance(workload, 3.0, **options),
@@ -87,7 +92,9 @@ class TestAgreement:
         assert proof.width <= answers[0].gap + 1e-9
         for each in answers:
             assert proof.is_of(each.problem) and dense.is_of(each.problem)
-        assert not proof.is_of(FAMILIES[family](WORKLOADS["marginals" if name != "marginals" else "a circle"]))
+        assert not proof.is_of(
+            FAMILIES[family](WORKLOADS["marginals" if name != "marginals" else "a circle"])
+        )
 
     @pytest.mark.parametrize("family", FAMILIES)
     @pytest.mark.parametrize("name", SPLIT)
@@ -105,7 +112,10 @@ class TestAgreement:
         both = W.kron(W.prefix(4), W.marginals([3, 2], ways=1), W.prefix(4))
         problem = FAMILIES[family](both, geometry="product")
         answer = fast.solve(problem, tol=1e-9)
-        proof, dense = dm.prove(answer), dm.prove(fast.solve(FAMILIES[family](both, geometry="dense"), tol=1e-9))
+        proof, dense = (
+            dm.prove(answer),
+            dm.prove(fast.solve(FAMILIES[family](both, geometry="dense"), tol=1e-9)),
+        )
         assert agree(proof, dense) and proof.width <= answer.gap + 1e-9
         assert proof.is_of(problem) and proof.is_of(FAMILIES[family](both, geometry="dense"))
 
@@ -120,7 +130,8 @@ class TestAgreement:
     def test_several_records(self) -> None:
         tables = W.marginals([3, 2], ways=(1, 2))
         one, three = (
-            dm.prove(fast.solve(dm.FitnessForUse(tables, neighbours=each), tol=1e-9)) for each in (None, "add-remove:3")
+            dm.prove(fast.solve(dm.FitnessForUse(tables, neighbours=each), tol=1e-9))
+            for each in (None, "add-remove:3")
         )
         assert 9 * one.lower <= three.upper and three.lower <= 9 * one.upper and three.width < 1e-8
         dense = dm.FitnessForUse(tables, neighbours="add-remove:3", geometry="dense")
@@ -132,8 +143,6 @@ class TestAgreement:
         answer = fast.solve(dm.FitnessForUse(tables, geometry="split"), tol=0.5)
         shapes = (answer.primal.shapes[0], 2 * np.eye(3) + 0.5)
         point = answer.problem.feasible(dm.SplitPoint(shapes, answer.primal.levels))
-        import dataclasses
-
         other = dataclasses.replace(
             answer, primal=point, certificate=answer.problem.certify(point, answer.dual)
         )
@@ -162,7 +171,9 @@ class TestKnownOptima:
         assert proof.lower <= 10**6 <= proof.upper and proof.width < 1e-12
 
     def test_a_product_of_closed_forms(self) -> None:
-        proof = dm.prove(fast.solve(dm.FitnessForUse(W.kron(W.prefix(2), W.prefix(2), W.prefix(2))), tol=1e-10))
+        proof = dm.prove(
+            fast.solve(dm.FitnessForUse(W.kron(W.prefix(2), W.prefix(2), W.prefix(2))), tol=1e-10)
+        )
         assert proof.lower <= Fraction(64, 27) <= proof.upper
 
 
@@ -349,7 +360,9 @@ class TestBlocks:
 
     def test_rounding_that_hides_a_part_of_a_query_is_paid_for(self) -> None:
         sums = dm.Workload([[0.1, 0.2, -0.3], [0.2, 0.1, -0.3]])
-        problem = dm.FitnessForUse(W.union({"a": 3, "b": 2}, {"1": {"a": sums}, "2": {"b": None}}), geometry="blocks")
+        problem = dm.FitnessForUse(
+            W.union({"a": 3, "b": 2}, {"1": {"a": sums}, "2": {"b": None}}), geometry="blocks"
+        )
         proof = dm.prove(fast.solve(problem, tol=1e-9))
         assert proof.width < 1e-8
 
@@ -382,17 +395,24 @@ class TestSplit:
                 squares[name] = np.square(p) / np.square(p).sum()
             roots[str(axis)] = {"roots": q, **own}
             weights.append((np.square(q) / np.square(q).sum(), squares))
-        tables = data.draw(st.lists(st.integers(0, 2), min_size=len(asked.tables), max_size=len(asked.tables)))
+        tables = data.draw(
+            st.lists(st.integers(0, 2), min_size=len(asked.tables), max_size=len(asked.tables))
+        )
         assume(any(tables))
-        keys = [key for count in range(len(sizes) + 1) for key in itertools.combinations(range(len(sizes)), count)]
+        keys = [
+            key for count in range(len(sizes) + 1) for key in itertools.combinations(range(len(sizes)), count)
+        ]
         levels = {key: data.draw(st.sampled_from([1, 4, 0.25])) for key in keys}
         listed = [{"on": {str(axis): "0" for axis in key}, "level": own} for key, own in levels.items()]
         upper = {"form": "split", "attributes": noise, "blocks": listed}
         lower = {"form": "split", "attributes": roots, "weights": tables}
-        low, high = check.shown(written({"schema": check.SCHEMA, "problem": problem, "upper": upper, "lower": lower}))
+        low, high = check.shown(
+            written({"schema": check.SCHEMA, "problem": problem, "upper": upper, "lower": lower})
+        )
         assert 0 <= low <= high
         measured = [
-            kronecker([own[1:] if axis in key else own[:1] for axis, own in enumerate(strategies)]) / level**0.5
+            kronecker([own[1:] if axis in key else own[:1] for axis, own in enumerate(strategies)])
+            / level**0.5
             for key, level in levels.items()
         ]
         worst = self.worst(strategies, levels) / np.square(np.vstack(measured)).sum(axis=0).max()
@@ -450,8 +470,14 @@ def proof() -> dm.Proof:
 class TestFiles:
     def test_a_file_states_the_problem_as_an_auditor_knows_it(self, proof: dm.Proof, tmp_path: Path) -> None:
         asked = proof.document["problem"]
-        assert [int(size.partition("p")[0], 16) << int(size.partition("p")[2]) for size in asked["sizes"]] == [5, 3, 2]
-        assert asked["tables"] == [{"0": "set 1", "1": "values"}, {"1": "values", "2": "values"}, {"0": "values"}]
+        assert [
+            int(size.partition("p")[0], 16) << int(size.partition("p")[2]) for size in asked["sizes"]
+        ] == [5, 3, 2]
+        assert asked["tables"] == [
+            {"0": "set 1", "1": "values"},
+            {"1": "values", "2": "values"},
+            {"0": "values"},
+        ]
         assert len(asked["queries"]["set 1"]) == 5
         proof.save(tmp_path / "proof.json")
         assert dm.verify(tmp_path / "proof.json").document == proof.document
@@ -460,7 +486,9 @@ class TestFiles:
         checker, path = tmp_path / "checker", tmp_path / "proof.json"
         shutil.copytree(Path(check.__file__).parent, checker, ignore=shutil.ignore_patterns("__pycache__"))
         product = dm.prove(fast.solve(dm.FitnessForUse(W.kron(W.prefix(2), W.prefix(3)))))
-        split_noise = dm.prove(fast.solve(dm.TotalVariance(SPLIT["two query sets"], geometry="split"), tol=0.5))
+        split_noise = dm.prove(
+            fast.solve(dm.TotalVariance(SPLIT["two query sets"], geometry="split"), tol=0.5)
+        )
         for each in (proof, product, split_noise):
             each.save(path)
             command = [sys.executable, "-I", "-S", str(checker), str(path)]
@@ -525,8 +553,6 @@ class TestFiles:
         large = W.union({"a": 700, "b": 2}, {"1": {"a": W.prefix(700)}, "2": ["b"]})
         answer = fast.solve(dm.FitnessForUse(W.prefix(2)))
         with pytest.raises(dm.InvalidInputError, match="2 tables on 700 kinds of records"):
-            from dualmech.proofs.prove import provable
-
             provable(dm.FitnessForUse(large, geometry="blocks"))
         split_large = W.query_tables({"a": 700, "b": 2}, {"a": W.prefix(700)}, ways=1)
         with pytest.raises(dm.InvalidInputError, match="702 queries split by attribute"):

@@ -80,7 +80,8 @@ class Classes:
         return found
 
     def _part(self, own: dict[int, Group], chosen: dict[int, int]) -> tuple[Part, Fraction]:
-        row, exponent, square = (1,), 0, Fraction(1)
+        row: Row = (1,)
+        exponent, square = 0, Fraction(1)
         for axis in sorted({*own, *self.wide} - {*chosen}):
             sums, shift = (own[axis].sums, own[axis].exponent) if axis in own else (self.sizes[axis], 0)
             if axis in self.wide:

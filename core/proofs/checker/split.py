@@ -94,7 +94,8 @@ def _looks(asked: Asked, axis: int, name: str, strategy: _Strategy | None) -> li
     else:
         found, count = strategy.looks(identity(size) if queries is None else queries), 1
     if asked.weighs:
-        return [(count * sum(each for each, _ in found), count * sum(each for _, each in found))]
+        first, second = zip(*found, strict=True)
+        return [(count * sum(first, Fraction(0)), count * sum(second, Fraction(0)))]
     worst: list[Pair] = []
     for pair in sorted(found, reverse=True):
         if not worst or pair[1] > worst[-1][1]:

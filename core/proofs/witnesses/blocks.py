@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
+from dualmech import linalg
 from dualmech.errors import CertificateError
 from dualmech.geometry.base import FitnessDual
 from dualmech.geometry.block_rows import Key
@@ -103,7 +104,7 @@ class Form:
         for axis in self.turning:
             symmetry = self.blocks.symmetries[axis]
             rows = symmetry.directions(waves[axis]).T if axis in waves else np.ones((1, len(symmetry.labels)))
-            basis, noise = np.kron(basis, rows), np.kron(noise, np.eye(len(rows)))
+            basis, noise = linalg.kronecker([basis, rows]), linalg.kronecker([noise, np.eye(len(rows))])
         shape = [1 if axis in dict(own) else len(self.classes.sizes[axis]) for axis in self._axes]
         pieces.setdefault(own, []).append((basis[:, self._order(shape)], self._unit(key) * noise))
 
