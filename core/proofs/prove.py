@@ -52,12 +52,15 @@ STRUCTURED: dict[str, Callable[[Any], None]] = {
 class Proof(Displayed):
     """A proof that an optimum lies between two numbers, checked in exact arithmetic.
 
+    It is of a problem, not of the geometry that this was solved on: `is_of` knows the problem on any other.
+
     Attributes
     ----------
     lower, upper : Fraction
         The proven interval.
     document : dict
-        What `save` writes: the problem, a strategy with its inverse, roots of weights with an isometry.
+        What `save` writes: the problem, and what shows both bounds; on a matrix a strategy with its inverse, and
+        roots of weights with an isometry.
 
     Examples
     --------
@@ -74,7 +77,7 @@ class Proof(Displayed):
     document: dict[str, Any]
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the proof as JSON; ``dualmech verify``, or ``core/proofs/check.py`` by itself, checks the file."""
+        """Write the proof as JSON; ``dualmech verify``, or the checker by itself, checks the file."""
         with files.atomic.atomic_write(path) as handle:
             handle.write((json.dumps(self.document, separators=(",", ":")) + "\n").encode("ascii"))
 
@@ -116,21 +119,31 @@ def prove(answer: Solution[Any, Any]) -> Proof:
     """Prove where the optimum lies, from the answer of any solver, in exact arithmetic.
 
     The noise becomes a strategy matrix with an inverse, the dual weights become their roots, with the polar factor of
-    the matrix whose trace norm bounds the optimum. All are whole numbers times powers of two, and what they show is
-    computed without any rounding (``dualmech.proofs.check`` has the two inequalities). So the interval holds whatever
-    was lost on the way here; it owes nothing to the certificate.
+    the matrix whose trace norm bounds the optimum; of blocks, factors and attributes each has its own. All are whole
+    numbers times powers of two, and what they show is computed without any rounding (the modules of
+    ``dualmech.proofs.checker`` begin with the inequalities). So the interval holds whatever was lost on the way here; it
+    owes nothing to the certificate.
 
     Parameters
     ----------
     answer : Solution
-        Of `FitnessForUse`, `PrivacyFirst` or `TotalVariance` on geometry ``dense``.
+        Of `FitnessForUse`, `PrivacyFirst` or `TotalVariance`, on any geometry; of tables under records added or
+        removed.
 
     Raises
     ------
     InvalidInputError
-        For another family or geometry, by name; for more cells and queries than whole numbers can follow.
+        For another family, or replaced records of tables, by name; for more than whole numbers can follow.
     CertificateError
         Where noise or weights are too ill-conditioned to show anything.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> proof = dm.prove(fast.solve(dm.FitnessForUse(dm.workloads.marginals([10] * 60, ways=1)), tol=1e-9))
+    >>> round(float(proof.lower), 6), proof.width < 1e-9
+    (50.004274, True)
     """
     if not isinstance(answer, Solution):
         raise InputTypeError(f"answer must be a Solution, got {type(answer).__name__}")

@@ -139,7 +139,7 @@ def lower(asked: Asked, given: Given) -> Fraction:
 
 
 def _trace(asked: Asked, axis: int, name: str, given: Given | None) -> Pair:
-    """Return ``β²`` and ``α²`` of a set of queries, over all weights that are not asked to be what they are."""
+    """Return ``β²`` and ``α²`` of a set of queries, over the weights; 0 where there are none."""
     queries, size = asked.matrix_of(axis, name), asked.sizes[axis]
     if given is None:
         expect(queries is None, f"attribute {axis} needs weights for its queries {name!r}")
@@ -161,7 +161,7 @@ def _trace(asked: Asked, axis: int, name: str, given: Given | None) -> Pair:
         )
     shares = sum(each * each for each in q)
     billed = Fraction(1) if asked.weighs else sum((each * each for each in p), Fraction(0))
-    expect(shares > 0 and billed > 0, "roots must not all be 0")
     divisor = isometry.norm_squared() * shares * billed
-    expect(divisor > 0, "isometry must not be all 0")
+    if not divisor:
+        return Fraction(0), Fraction(0)
     return (along / shares) ** 2 / divisor, (whole - along / shares) ** 2 / divisor
