@@ -10,10 +10,10 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.display import Displayed, brief
-from dualmech.errors import InvalidInputError, LittleSymmetryError
+from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index
 from dualmech.geometry.blocks import Blocks
-from dualmech.geometry.choice import LARGEST_DENSE
+from dualmech.geometry.choice import KINDS, LARGEST_DENSE
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.linalg import regularised_covariance
@@ -25,10 +25,6 @@ from dualmech.workloads.domain import count_text
 
 Dual = TypeVar("Dual")
 Made = TypeVar("Made")
-
-
-GEOMETRIES = {"table": ("blocks", "split"), "product": ("product",)}
-"""By the first word of a proof's kind, the geometries that it is of; others are of ``dense`` ones."""
 
 
 class Problem(Displayed, Generic[Dual, Made]):
@@ -72,10 +68,6 @@ class Problem(Displayed, Generic[Dual, Made]):
             f"no proof in whole numbers is known of a {type(self).__name__}; of FitnessForUse, PrivacyFirst and "
             "TotalVariance there is one"
         )
-
-    def as_stated(self, kind: str) -> Any:
-        """Return the same problem as proof files of some kind state it."""
-        return self
 
     def same_as(self, other: Any) -> bool:
         """Whether another problem asks the same."""
@@ -218,26 +210,20 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         )
         return {**stated, "allowed": getattr(self, "cost", 1.0)}
 
-    def as_stated(self, kind: str) -> Any:
-        """Return the same problem on a geometry of which proof files of some kind are, its own if that is one.
+    def on_geometry(self, geometry: str) -> Any:
+        """Return the same problem on another geometry, named as its parameter is; itself where it stands there.
 
-        Raises `InvalidInputError` where none of these holds it.
+        Raises `InvalidInputError` where that does not hold it.
         """
-        names = GEOMETRIES.get(kind.partition(" ")[0], ("dense",))
-        if self.geometry.name in names:
+        name = validate.choice(KINDS, geometry=geometry)
+        if self.geometry.name == name:
             return self
         numbers, moves = self.per_query(), self.neighbours
-        if names != ("dense",) and moves is not None and not isinstance(moves, Relation):
+        if name != "dense" and moves is not None and not isinstance(moves, Relation):
             moves = Relation.matching(moves) or moves
-        if names == ("product",) and np.ptp(numbers) == 0:
+        if name == "product" and np.ptp(numbers) == 0:
             numbers = numbers[0]
-        others = {
-            name: getattr(self, name) for name in self.arguments if name not in ("workload", self.numbers)
-        }
-        try:
-            return type(self)(self.workload, numbers, geometry=names[0], neighbours=moves, **others)  # type: ignore[call-arg]
-        except LittleSymmetryError:
-            return type(self)(self.workload, numbers, geometry=names[-1], **others)  # type: ignore[call-arg]
+        return self._on(self.workload, numbers, name, neighbours=moves)
 
     def with_bases(self, bases: Sequence[Any]) -> Any:
         """Return the same problem on a product whose dense factors stand on given bases, None for their own."""
@@ -266,7 +252,7 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         shown = "".join(f", {name}={brief(getattr(self, name))}" for name in options)
         return f"{type(self).__name__}({self.workload!r}, {self.geometry.name}{shown})"
 
-    def _on(self, workload: Workload, numbers: Any, geometry: Geometry | None, **options: Any) -> Any:
+    def _on(self, workload: Workload, numbers: Any, geometry: Any, **options: Any) -> Any:
         """Return the same problem of another workload, on its own geometry or as the options say."""
         for name in self.arguments:
             if name not in ("workload", self.numbers):

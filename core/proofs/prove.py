@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,6 +49,14 @@ STRUCTURED: dict[str, Callable[[Any], None]] = {
 """By kind of problem: what refuses one that is too large for its structure, which its geometry knows."""
 
 
+GEOMETRIES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("targets", "weights"), ("dense",)),
+    **dict.fromkeys(("table targets", "table weights"), ("blocks", "split")),
+    **dict.fromkeys(("product targets", "product weights"), ("product",)),
+}
+"""By kind of problem, the geometries that state it so."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Proof(Displayed):
     """A proof that an optimum lies between two numbers, checked in exact arithmetic.
@@ -91,11 +100,7 @@ class Proof(Displayed):
         stated = self.document["problem"]
         if stated.get("family") != type(problem).__name__:
             return False
-        try:
-            same = problem.as_stated(str(stated["kind"]))
-            return bool(stated == _written(same, same.in_numbers()))
-        except InvalidInputError:
-            return False
+        return bool(stated == _stated(problem, str(stated["kind"])))
 
     @property
     def width(self) -> float:
@@ -121,8 +126,8 @@ def prove(answer: Solution[Any, Any]) -> Proof:
     The noise becomes a strategy matrix with an inverse, the dual weights become their roots, with the polar factor of
     the matrix whose trace norm bounds the optimum; of blocks, factors and attributes each has its own. All are whole
     numbers times powers of two, and what they show is computed without any rounding (the modules of
-    ``dualmech.proofs.checker`` begin with the inequalities). So the interval holds whatever was lost on the way here; it
-    owes nothing to the certificate.
+    ``dualmech.proofs.checker`` begin with the inequalities). So the interval holds whatever was lost on the way here;
+    it owes nothing to the certificate.
 
     Parameters
     ----------
@@ -193,6 +198,18 @@ def verify(path: str | PathLike[str]) -> Proof:
     except Refused as error:
         raise CertificateError(f"{path}: {error}") from error
     return Proof(lower, upper, document)
+
+
+def _stated(problem: Any, kind: str) -> dict[str, Any] | None:
+    """Return what is asked as a file of a kind has it, on a geometry that states it so; None where none holds it."""
+    names = GEOMETRIES.get(kind)
+    if names is None or problem.geometry.name in names:
+        names = ("",)  # where it stands
+    for name in names:
+        with contextlib.suppress(InvalidInputError):
+            same = problem.on_geometry(name) if name else problem
+            return _written(same, same.in_numbers())
+    return None
 
 
 def _written(problem: Problem[Any, Any], stated: dict[str, Any]) -> dict[str, Any]:

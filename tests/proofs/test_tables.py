@@ -137,6 +137,8 @@ class TestAgreement:
         dense = dm.FitnessForUse(tables, neighbours="add-remove:3", geometry="dense")
         assert three.is_of(dense) and dm.prove(fast.solve(dense)).is_of(three_of(tables))
         assert not three.is_of(dm.FitnessForUse(tables))
+        assert not three.is_of(dm.FitnessForUse(tables, neighbours="replace"))
+        assert not three.is_of(dm.FitnessForUse(tables, neighbours=np.ones((6, 1))))
 
     def test_reference_layer_and_another_noise_of_the_values(self) -> None:
         tables = SPLIT["one query set"]
