@@ -26,6 +26,7 @@ from dualmech.crosscheck.command import explanation
 from dualmech.crosscheck.families import family_of
 from dualmech.crosscheck.judging import judge
 from dualmech.errors import DualmechError, UncertifiedWarning
+from dualmech.proofs.prove import prove
 from dualmech.solution import Solution
 from dualmech.storage.store import load, save
 
@@ -183,6 +184,19 @@ def a_feasible_point_stays(run: Run) -> None:
     assert again.feasible and np.isclose(again.objective, answer.objective, rtol=1e-8, atol=1e-12)
 
 
+def proven_or_refused_by_name(run: Run) -> None:
+    """An answer is proven in exact arithmetic, of this problem and of no other, or that is refused by name."""
+    answer = run.answer("fast")
+    try:
+        proof = prove(answer)
+    except DualmechError as error:
+        assert type(run.problem).__name__ in str(error) or "replaced" in str(error)
+        return
+    low, high = answer.certificate.interval
+    assert proof.lower <= high and low <= proof.upper and proof.width <= run.case.tol + 1e-9
+    assert proof.is_of(run.case.make()) and not proof.is_of(run.case.other())
+
+
 def options_are_refused_by_name(run: Run) -> None:
     """An option that there is not, or a tolerance that cannot be, is a typed error before any work."""
     for options in ({"tolerance": 1e-6}, {"tol": 0.0}, {"max_iterations": 0}, {"callback": 3}):
@@ -208,6 +222,7 @@ CHECKS: dict[str, Callable[[Run], None]] = {
         shares_and_what_binds,
         what_users_ask_of_an_answer,
         a_feasible_point_stays,
+        proven_or_refused_by_name,
         options_are_refused_by_name,
     )
 }
