@@ -178,12 +178,12 @@ def test_no_certificate_of_few_problems_is_wrong() -> None:
 
 
 def test_no_certificate_of_few_structured_problems_is_wrong() -> None:
-    assert sum(check(seed, structured) for seed in range(FEW)) > FEW / 2
+    assert sum(check(seed, structured) for seed in range(FEW // 2)) > FEW / 4
 
 
 @pytest.mark.slow
 def test_no_certificate_of_many_structured_problems_is_wrong() -> None:
-    assert sum(check(seed, structured) for seed in range(FEW, FEW + STRUCTURED)) > STRUCTURED / 2
+    assert sum(check(seed, structured) for seed in range(FEW // 2, STRUCTURED)) > STRUCTURED / 2
 
 
 @pytest.mark.slow

@@ -137,8 +137,8 @@ def shared_weights(classes: Classes, given: Given) -> list[list[Fraction]]:
             [weight * prod(len(group.members) for group in case) for case in own]
             for own, weight in zip(cases, classes.asked.numbers, strict=True)
         ]
-    flat = nonnegative(given, "weights", sum(map(len, cases)))
-    return [[flat.pop(0) for _ in own] for own in cases]
+    flat = iter(nonnegative(given, "weights", sum(map(len, cases))))
+    return [[next(flat) for _ in own] for own in cases]
 
 
 def by_block(classes: Classes, weights: list[list[Fraction]]) -> dict[Key, Rows]:

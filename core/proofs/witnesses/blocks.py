@@ -39,25 +39,20 @@ def refuse_large(problem: Any) -> None:
     if not blocks.symmetries:
         return limited(sum(2.0 ** len(axes) for axes in blocks.workload.axes), "marginal tables")
     kinds = [_kinds(symmetry) for symmetry in blocks.symmetries]
-    wide = [axis for axis, (orbits, _) in enumerate(kinds) if orbits > 1]
-    work = sum(
-        math.prod(_kinds(blocks.symmetries[axis])[0] for axis in wide if axis not in dict(key)) ** 3
-        for key in {
-            tuple((axis, 0) for axis, _ in key if not blocks.symmetries[axis].turning)
-            for key in _keys(blocks)
-        }
-    )
+    work = 0.0
+    for key in {_place(blocks, key)[0] for key in _keys(blocks)}:
+        work += math.prod(orbits for axis, (orbits, _) in enumerate(kinds) if axis not in dict(key)) ** 3.0
     for table, parts in zip(blocks.workload.tables, blocks.parts, strict=True):
-        own = math.prod(kinds[axis][0] ** 2 for axis in wide if axis not in table.axes)
+        own = math.prod(orbits**2.0 for axis, (orbits, _) in enumerate(kinds) if axis not in table.axes)
         for axis, each in zip(table.axes, parts, strict=True):
             orbits, components = kinds[axis]
             queries = len(each.orbits) if blocks.symmetries[axis].turning else len(each.means)
             own *= queries * (orbits**2 + components)
         work += own
-    for axis, asked in {(axis, asked) for table in blocks.workload.tables for axis, asked in table.queries}:
+    for axis, asked in {pair for table in blocks.workload.tables for pair in table.queries}:
         if asked is not None and kinds[axis][1] > 0:
-            work += asked.shape[0] * asked.shape[1] ** 2
-    limited(float(work), f"{len(blocks.workload.tables)} tables on {blocks.cells} kinds of records")
+            work += asked.shape[0] * asked.shape[1] ** 2.0
+    limited(work, f"{len(blocks.workload.tables)} tables on {blocks.cells} kinds of records")
 
 
 def witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
@@ -88,19 +83,9 @@ class Form:
         asked = Asked(written(stated))
         return cls(blocks, Classes(asked, written({"attributes": attributes})), tuple(turning), attributes)
 
-    def parts(self, key: Key) -> tuple[Key, dict[int, int]]:
-        """Return where a block lives as the checker says it, and the wave of each turned attribute."""
-        symmetries = self.blocks.symmetries
-        if not symmetries:
-            return key, {}
-        own = tuple(
-            (axis, int(symmetries[axis].classes[each])) for axis, each in key if axis not in self.turning
-        )
-        return own, {axis: each for axis, each in key if axis in self.turning}
-
     def add(self, pieces: dict[Key, list[tuple[Array, Array]]], key: Key, basis: Array, noise: Array) -> None:
         """Add the noise on a block to what it is a part of, as a basis of sums over orbits and a covariance there."""
-        own, waves = self.parts(key)
+        own, waves = _place(self.blocks, key)
         for axis in self.turning:
             symmetry = self.blocks.symmetries[axis]
             rows = symmetry.directions(waves[axis]).T if axis in waves else np.ones((1, len(symmetry.labels)))
@@ -164,6 +149,18 @@ class Form:
 def _kinds(symmetry: Any) -> tuple[int, int]:
     """Return how many classes the checker has of an attribute's values, and how many components."""
     return (len(symmetry.labels), 0) if symmetry.turning else (len(symmetry.sizes), len(symmetry.classes))
+
+
+def _place(blocks: Any, key: Key) -> tuple[Key, dict[int, int]]:
+    """Return where a block lives as the checker says it, and the wave of each turned attribute."""
+    own, waves = [], {}
+    for axis, each in key:
+        symmetry = blocks.symmetries[axis] if blocks.symmetries else None
+        if symmetry is not None and symmetry.turning:
+            waves[axis] = each
+        else:
+            own.append((axis, 0 if symmetry is None else int(symmetry.classes[each])))
+    return tuple(own), waves
 
 
 def _keys(blocks: Any) -> tuple[Key, ...]:
