@@ -150,18 +150,19 @@ def _trace(asked: Asked, axis: int, name: str, given: Given | None) -> Pair:
     q = vector(given, "roots", size)
     p = [Fraction(1)] * count if asked.weighs else vector(own, "roots", count)
     isometry = matrix(own, "isometry", queries.shape)
-    whole = along = Fraction(0)
-    for root, row, matching in zip(p, queries.numbers(), isometry.numbers(), strict=True):
-        first = [entry * each for entry, each in zip(row, q, strict=True)]
-        whole += root * sum(one * two for one, two in zip(first, matching, strict=True))
-        along += (
-            root
-            * sum(one * two for one, two in zip(first, q, strict=True))
-            * sum(one * two for one, two in zip(matching, q, strict=True))
-        )
-    shares = sum(each * each for each in q)
-    billed = Fraction(1) if asked.weighs else sum((each * each for each in p), Fraction(0))
+    weighed = [
+        [root * entry * each for entry, each in zip(row, q, strict=True)]
+        for root, row in zip(p, queries.numbers(), strict=True)
+    ]
+    pairs = list(zip(weighed, isometry.numbers(), strict=True))
+    whole = sum(_dot(one, two) for one, two in pairs)
+    along = sum(_dot(one, q) * _dot(two, q) for one, two in pairs)
+    shares, billed = _dot(q, q), Fraction(1) if asked.weighs else _dot(p, p)
     divisor = isometry.norm_squared() * shares * billed
     if not divisor:
         return Fraction(0), Fraction(0)
     return (along / shares) ** 2 / divisor, (whole - along / shares) ** 2 / divisor
+
+
+def _dot(one: list[Fraction], two: list[Fraction]) -> Fraction:
+    return sum((a * b for a, b in zip(one, two, strict=True)), Fraction(0))
