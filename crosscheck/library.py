@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dualmech import fast, files, workloads
+from dualmech.crosscheck import sdpa
 from dualmech.crosscheck.judging import covariance_of_strategy
 from dualmech.crosscheck.papers.fitness import instances
 from dualmech.crosscheck.papers.solving import without_warnings
@@ -28,6 +29,7 @@ from dualmech.workloads.base import Workload
 INDEX = "index.json"
 ANSWERS = (".csv", ".npy", ".npz", ".mtx")
 TOLERANCE, SEED = 1e-9, 0
+MOST_VARIABLES = 1000  # of a semidefinite program that is written
 
 Stated = Callable[[], Any]
 
@@ -93,8 +95,9 @@ def problems() -> dict[str, Stated]:
 def build(folder: str | PathLike[str], names: list[str] | None = None) -> Iterator[Proven]:
     """Solve, prove and write the problems of the library, those that are there already excepted; yield each.
 
-    Of problem NAME there are ``NAME.npz``, its workload, targets or weights, and neighbours as plain arrays, and
-    ``NAME.json``, the proof. ``index.json`` lists all.
+    Of problem NAME there are ``NAME.npz``, its workload, targets or weights, and neighbours as plain arrays,
+    ``NAME.json``, the proof, and where it has at most 1000 variables ``NAME.dat-s``, its semidefinite program.
+    ``index.json`` lists all.
     Raises `InvalidInputError` for a name that is unknown, `FileFormatError` where the folder cannot be written.
     """
     known, place = problems(), Path(folder)
@@ -108,7 +111,8 @@ def build(folder: str | PathLike[str], names: list[str] | None = None) -> Iterat
     listed = {each.name: each for each in read(folder)} if (place / INDEX).exists() else {}
     for name in names or known:
         problem = known[name]()
-        proof = _kept(place / f"{name}.json", problem) or _made(place, name, problem)
+        _state(place, name, problem)
+        proof = _kept(place / f"{name}.json", problem) or _made(place / f"{name}.json", problem)
         listed[name] = Proven(
             name,
             type(problem).__name__,
@@ -134,7 +138,10 @@ def read(folder: str | PathLike[str]) -> list[Proven]:
 
 
 def arrays(folder: str | PathLike[str], name: str) -> dict[str, Array]:
-    """Return the arrays ``workload`` (m, d), ``targets`` or ``weights`` (m,), and ``neighbours`` (d, s) if any."""
+    """Return the arrays ``workload`` (m, d), ``targets`` or ``weights`` (m,), and ``neighbours`` (d, s) if any.
+
+    Beside a semidefinite program there is the ``basis`` B (k, d) as well, on which its Σ is: the noise is on B x.
+    """
     found: dict[str, Array] = archives.read_archive(Path(folder) / f"{name}.npz")
     return found
 
@@ -174,16 +181,23 @@ def _kept(path: Path, problem: Any) -> Proof | None:
     return proof if proof.is_of(problem) else None
 
 
-def _made(folder: Path, name: str, problem: Any) -> Proof:
-    with without_warnings():
-        proof = prove(fast.solve(problem, tol=TOLERANCE))
+def _state(folder: Path, name: str, problem: Any) -> None:
+    """Write what is asked, as plain arrays and as a program: the same bytes each time."""
     stated = problem.in_numbers()
     data = {"workload": stated["workload"], stated["kind"]: stated["numbers"]}
     if stated["neighbours"] is not None:
         data["neighbours"] = stated["neighbours"]
+    if sdpa.variables(problem) <= MOST_VARIABLES:
+        data["basis"] = problem.geometry.basis
+        sdpa.write(sdpa.sparse_program(problem), folder / f"{name}.dat-s")
     with files.atomic_write(folder / f"{name}.npz") as handle:
         np.savez(handle, **data)
-    proof.save(folder / f"{name}.json")
+
+
+def _made(path: Path, problem: Any) -> Proof:
+    with without_warnings():
+        proof = prove(fast.solve(problem, tol=TOLERANCE))
+    proof.save(path)
     return proof
 
 
