@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -146,6 +146,16 @@ def arrays(folder: str | PathLike[str], name: str) -> dict[str, Array]:
     return found
 
 
+@cache
+def interval(name: str, tol: float = TOLERANCE) -> tuple[float, float]:
+    """Return the numbers between which the optimum of a problem lies, proven in exact arithmetic.
+
+    They are about `tol` apart, relative, where rounding allows it.
+    """
+    proof = _proven(problems()[name](), tol)
+    return float(proof.lower), float(proof.upper)
+
+
 def leaderboard(folder: str | PathLike[str], answers: str | PathLike[str]) -> Iterator[Entry]:
     """Judge a folder of strategies, ``NAME.csv``, ``.npy``, ``.npz`` or ``.mtx``, against the proven optima.
 
@@ -165,10 +175,15 @@ def leaderboard(folder: str | PathLike[str], answers: str | PathLike[str]) -> It
 
 def achieved(problem: Any, strategy: Array) -> float:
     """Return the objective of unit noise on a strategy, scaled to meet what is asked."""
-    point = problem.feasible(covariance_of_strategy(problem, strategy))
+    return achieved_by_noise(problem, covariance_of_strategy(problem, strategy))
+
+
+def achieved_by_noise(problem: Any, covariance: Array) -> float:
+    """Return the objective of noise on B x, B the problem's basis, scaled to meet what is asked."""
+    point = problem.feasible(covariance)
     forms = problem.geometry.forms(point)
     if forms is None:
-        raise InvalidInputError("strategy must give noise wherever neighbours differ")
+        raise InvalidInputError("strategy must give noise wherever neighbours differ, as a covariance must")
     return float(forms.total(problem.weights)[0] if isinstance(problem, TotalVariance) else forms.cost)
 
 
@@ -195,10 +210,14 @@ def _state(folder: Path, name: str, problem: Any) -> None:
 
 
 def _made(path: Path, problem: Any) -> Proof:
-    with without_warnings():
-        proof = prove(fast.solve(problem, tol=TOLERANCE))
+    proof = _proven(problem, TOLERANCE)
     proof.save(path)
     return proof
+
+
+def _proven(problem: Any, tol: float) -> Proof:
+    with without_warnings():
+        return prove(fast.solve(problem, tol=tol))
 
 
 def _plain(build: Callable[..., Workload], *sizes: Any, **options: Any) -> tuple[Workload, float]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from dualmech import fast, linalg
+from dualmech import linalg
 from dualmech.certificate import FEASIBLE
 from dualmech.crosscheck import library
 from dualmech.crosscheck.agreement import Agreement
@@ -22,7 +22,6 @@ from dualmech.crosscheck.papers.solving import certified_outcome, without_warnin
 from dualmech.errors import BackendError
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
-from dualmech.proofs.prove import prove
 from dualmech.validate import Array
 
 MOST_CELLS, QUICK_CELLS = 16, 4
@@ -131,15 +130,7 @@ def small(cells: int, ordinary: bool = True) -> tuple[str, ...]:
     stated = {name: state() for name, state in library.problems().items()}
     names = [name for name, problem in stated.items() if problem.workload.shape[1] <= cells]
     low, high = OWN_SIZES
-    return tuple(name for name in names if (low <= interval(name)[0] <= high) is ordinary)
-
-
-@cache
-def interval(name: str) -> tuple[float, float]:
-    """Return the numbers between which the optimum of a problem of the library lies, proven in exact arithmetic."""
-    with without_warnings():
-        proof = prove(fast.solve(library.problems()[name](), tol=TOLERANCE))
-    return float(proof.lower), float(proof.upper)
+    return tuple(name for name in names if (low <= library.interval(name, TOLERANCE)[0] <= high) is ordinary)
 
 
 def claims(name: str, version: str, tight: bool, cells: int, ordinary: bool = True) -> Backend:
@@ -168,7 +159,12 @@ def claim(problem_name: str, backend: str, options: Mapping[str, float]) -> Clai
     seconds = time.perf_counter() - began
     value = np.nan if program.value is None else float(program.value)
     return Claim(
-        problem_name, status, value, *interval(problem_name), excess(problem, program, value), seconds
+        problem_name,
+        status,
+        value,
+        *library.interval(problem_name, TOLERANCE),
+        excess(problem, program, value),
+        seconds,
     )
 
 
