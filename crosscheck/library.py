@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from functools import cache, partial
 from os import PathLike
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dualmech import fast, files, workloads
+from dualmech import fast, files, validate, workloads
 from dualmech.crosscheck import sdpa
 from dualmech.crosscheck.judging import covariance_of_strategy
 from dualmech.crosscheck.papers.fitness import instances
@@ -29,6 +30,7 @@ from dualmech.workloads.base import Workload
 INDEX = "index.json"
 ANSWERS = (".csv", ".npy", ".npz", ".mtx")
 TOLERANCE, SEED = 1e-9, 0
+WIDEST = Fraction(1 + 2 * TOLERANCE)  # upper end over lower end of a proof that is kept
 MOST_VARIABLES = 1000  # of a semidefinite program that is written
 
 Stated = Callable[[], Any]
@@ -134,7 +136,13 @@ def read(folder: str | PathLike[str]) -> list[Proven]:
     """
     path = Path(folder) / INDEX
     with reading.errors_naming(path), reading.decoding_errors(path, "library"):
-        return [Proven(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
+        listed = [Proven(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
+        for each in listed:
+            validate.text(name=each.name)
+            low, high = validate.positive_number(lower=each.lower), validate.positive_number(upper=each.upper)
+            if low > high:
+                raise InvalidInputError(f"lower must be at most upper, got {low!r} and {high!r}")
+    return listed
 
 
 def arrays(folder: str | PathLike[str], name: str) -> dict[str, Array]:
@@ -165,8 +173,10 @@ def leaderboard(folder: str | PathLike[str], answers: str | PathLike[str]) -> It
     given = Path(answers)
     known = problems()
     for each in read(folder):
+        if each.name not in known:
+            continue
         paths = [path for path in (given / f"{each.name}{suffix}" for suffix in ANSWERS) if path.exists()]
-        if paths and each.name in known:
+        if paths:
             problem = known[each.name]()
             with reading.errors_naming(paths[0]):
                 objective = achieved(problem, files.read_matrix(paths[0], "strategy"))
@@ -188,12 +198,13 @@ def achieved_by_noise(problem: Any, covariance: Array) -> float:
 
 
 def _kept(path: Path, problem: Any) -> Proof | None:
-    """Return a proof that is there already and is of this problem, else None."""
+    """Return a proof that is there already, of this problem and as narrow as is promised, else None."""
     try:
         proof = verify(path)
     except (FileFormatError, CertificateError):
         return None
-    return proof if proof.is_of(problem) else None
+    narrow = proof.lower > 0 and proof.upper <= proof.lower * WIDEST
+    return proof if narrow and proof.is_of(problem) else None
 
 
 def _state(folder: Path, name: str, problem: Any) -> None:

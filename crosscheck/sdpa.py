@@ -181,7 +181,7 @@ def read(path: str | PathLike[str]) -> SparseProgram:
             if line[:1] in ('"', "*"):
                 remarks.append(line[1:].strip())
             elif line.strip():
-                head.append(line.translate(PUNCTUATION).split())
+                head.append(_words(line))
             if len(head) == 4:
                 break
         if len(head) < 4:
@@ -261,7 +261,7 @@ def _product(one: Iterable[Fraction], other: Iterable[Fraction]) -> Fraction:
 
 
 def _entry(line: str, number: int, path: Any, count: int, blocks: tuple[int, ...]) -> Entry:
-    words = line.translate(PUNCTUATION).split()
+    words = _words(line)
     where = f"line {number}: "
     _expect(len(words) == 5, path, f"{where}must be a matrix, a block, a row, a column and a number")
     matrix, block, row, column = (int(word) for word in words[:4])
@@ -276,6 +276,13 @@ def _entry(line: str, number: int, path: Any, count: int, blocks: tuple[int, ...
     _expect(blocks[block - 1] > 0 or row == column, path, f"{where}must be on the diagonal")
     _expect(abs(value) < inf, path, f"{where}the number must be finite")
     return matrix, block, row, column, value
+
+
+def _words(line: str) -> list[str]:
+    """Return what stands in a line; refused what Python takes for a number and no other reader does."""
+    if not line.isascii() or "_" in line:
+        raise ValueError(f"{line[:40].rstrip()!r} is no line of numbers")
+    return line.translate(PUNCTUATION).split()
 
 
 def _number(value: float) -> str:

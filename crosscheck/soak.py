@@ -100,7 +100,7 @@ def _contradicted(answers: list[Solution]) -> str:
         try:
             answer.problem.in_numbers()
         except InvalidInputError:
-            return ""
+            continue
         try:
             proof = prove(answer)
         except CertificateError:
