@@ -60,8 +60,10 @@ def _matrix(rng: Rng, queries: int, cells: int) -> tuple[str, Array]:
     """Return a matrix of some kind, at some scale; what is all zero is not excluded."""
     kind = _one_of(rng, KINDS)
     matrix = KINDS[kind](rng, queries, cells)
-    flaw = _one_of(rng, FLAWS) if rng.random() < 0.5 else "plain"
-    return f"{kind}, {flaw}", FLAWS[flaw](rng, matrix)
+    flaws = [_one_of(rng, FLAWS) for _ in range(int(rng.choice([0, 1, 2, 3], p=FLAWED)))]
+    for flaw in flaws:
+        matrix = FLAWS[flaw](rng, matrix)
+    return ", ".join([kind, *flaws]), matrix
 
 
 def _low_rank(rng: Rng, queries: int, cells: int) -> Array:
@@ -80,18 +82,26 @@ KINDS: dict[str, Callable[[Rng, int, int], Array]] = {
     "sparse": lambda rng, m, d: rng.standard_normal((m, d)) * (rng.random((m, d)) < 0.3),
 }
 
+FLAWED = (0.5, 0.3, 0.15, 0.05)  # how often a matrix has none, one, two or three flaws
+
 FLAWS: dict[str, Callable[[Rng, Array], Array]] = {
-    "plain": lambda rng, a: a,
-    "scaled": lambda rng, a: a * 10.0 ** rng.integers(-6, 7),
-    "rows of all sizes": lambda rng, a: a * 10.0 ** rng.uniform(-4, 4, (len(a), 1)),
-    "columns of all sizes": lambda rng, a: a * 10.0 ** rng.uniform(-4, 4, a.shape[1]),
+    "scaled": lambda rng, a: a * 10.0 ** rng.integers(-10, 11),
+    "rows of all sizes": lambda rng, a: a * 10.0 ** rng.uniform(-5, 5, (len(a), 1)),
+    "columns of all sizes": lambda rng, a: a * 10.0 ** rng.uniform(-5, 5, a.shape[1]),
+    "one large entry": lambda rng, a: a + 10.0 ** rng.integers(3, 9) * _unit(rng, a.shape),
     "a row twice": lambda rng, a: np.vstack([a, a[:1]]),
     "a row nearly twice": lambda rng, a: np.vstack(
-        [a, a[:1] + 10.0 ** rng.integers(-10, -3) * rng.standard_normal((1, a.shape[1]))]
+        [a, a[:1] + 10.0 ** rng.integers(-15, -3) * rng.standard_normal((1, a.shape[1]))]
     ),
     "a column twice": lambda rng, a: np.hstack([a, a[:, :1]]),
     "zero row and column": lambda rng, a: np.pad(a, ((0, 1), (1, 0))),
 }
+
+
+def _unit(rng: Rng, shape: tuple[int, ...]) -> Array:
+    entry = np.zeros(shape)
+    entry.flat[int(rng.integers(entry.size))] = 1.0
+    return entry
 
 
 def _workload(rng: Rng, cells: int = MOST_CELLS) -> tuple[str, Workload]:
@@ -139,7 +149,7 @@ def _structured(rng: Rng) -> tuple[str, Workload, tuple[str, ...]]:
         return (
             f"marginals {sizes}:{ways}",
             workloads.marginals(domain, ways=ways),
-            ("blocks", "dense", "split"),
+            ("blocks", "dense", "split", "split"),
         )
     if kind == 1:
         return f"circle {first + 1}", workloads.circular_ranges(first + 1), ("blocks", "dense")
@@ -154,7 +164,7 @@ def _structured(rng: Rng) -> tuple[str, Workload, tuple[str, ...]]:
         queries = {"a0": workloads.prefix(first)}
         ways = int(rng.integers(1, len(sizes) + 1))
         found = workloads.query_tables(domain, queries, ways=ways)
-        return f"query tables {sizes}:{ways}", found, ("blocks", "dense", "split")
+        return f"query tables {sizes}:{ways}", found, ("blocks", "dense", "split", "split")
     return f"parities {len(sizes) + 1}", workloads.parity(len(sizes) + 1, int(rng.integers(1, 3))), ("dense",)
 
 
@@ -170,7 +180,7 @@ def _on_geometry(rng: Rng, family: str) -> Asked:
         words, numbers = _numbers(rng, workload.shape[0] if geometry == "dense" else 1)
         numbers = numbers if geometry == "dense" or np.ndim(numbers) == 0 else float(numbers[0])
     relation, moves = _neighbours(rng, workload.shape[1])
-    if geometry != "dense" and not isinstance(moves, str):
+    if geometry == "product" or (geometry != "dense" and not isinstance(moves, str)):
         relation, moves = "", None
     if geometry == "dense" and "replace" in relation and workload.shape[1] > MOST_REPLACED:
         relation, moves = "", None

@@ -37,6 +37,11 @@ def changes_between(matrix: Matrix, neighbours: Matrix) -> Iterator[tuple[int, A
         yield start, np.abs(linalg.to_dense(matrix @ columns)), 8 * matrix.shape[1] * linalg.EPS * reach
 
 
+def without_rounding(rows: Array) -> Array:
+    """Return orthonormal rows with zero for entries that are rounding alone: a difference of two is no move."""
+    return np.where(np.abs(rows) > max(8, rows.shape[1]) * linalg.EPS, rows, 0.0)
+
+
 def moves_between(basis: Array, neighbours: Matrix | None) -> tuple[Array, Array | None]:
     """Return ``B U``, with zero for entries that are rounding alone, and what each may be off; exact where U is I."""
     if neighbours is None:
