@@ -131,4 +131,6 @@ def main(first: int, count: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:3])))
+    if len(sys.argv) != 3 or not all(each.isdecimal() for each in sys.argv[1:]):
+        sys.exit("usage: python -m dualmech.crosscheck.soak FIRST COUNT")
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -100,8 +100,8 @@ def problems(names: Sequence[str] | None = None, *, most_cells: int = MOST_CELLS
     if names is not None:
         wanted = validate.sequence(names=names)
         for name in wanted:
-            if name not in stated:
-                meant = did_you_mean(str(name), stated)
+            if validate.text(names=name) not in stated:
+                meant = did_you_mean(name, stated)
                 raise InvalidInputError(f"names must be of the library, got {name!r}{meant}")
         return [KnownProblem(name, stated[name]()) for name in wanted]
     limit = validate.size(most_cells=most_cells)

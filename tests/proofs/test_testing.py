@@ -13,7 +13,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck import library, testing
+from dualmech.crosscheck import hostile, library, sdpa, testing
 
 NAMES = ["fitness-prefix-4", "variance-prefix-4", "fitness-rank-deficient", "variance-prefix-8-household"]
 
@@ -89,6 +89,30 @@ def test_bad_arguments_are_refused_by_name() -> None:
         testing.check_value(known, 2.0, within=-1.0)
     with pytest.raises(dm.DualmechError, match="known"):
         testing.check_value("fitness-prefix-4", 2.0)  # type: ignore[arg-type]
+
+
+def test_hostile_arguments_are_refused_by_name() -> None:
+    (known,) = testing.problems(["fitness-prefix-4"])
+    program = sdpa.sparse_program(known.problem)
+    allowed = {"known": known, "within": 9.0}
+    for function, arguments in (
+        (testing.problems, {"names": NAMES}),
+        (testing.problems, {"most_cells": 2}),
+        (testing.check_value, allowed | {"value": 2.0}),
+        (testing.check_strategy, allowed | {"strategy": np.eye(4)}),
+        (testing.check_covariance, allowed | {"covariance": np.eye(4)}),
+        (sdpa.sparse_program, {"problem": known.problem}),
+        (sdpa.covariance, {"problem": known.problem, "x": np.zeros(len(program.objective))}),
+    ):
+        call = hostile.Call(function.__name__, function, arguments)
+        for argument in arguments:
+            for label, make in hostile.VALUES.items():
+                fault = hostile.fault_of(call, {argument: make()})
+                assert not fault or fault.startswith("AssertionError: fitness-prefix-4: "), (
+                    call.place,
+                    argument,
+                    label,
+                )
 
 
 def test_all_small_problems_are_there_and_none_is_proven_before_it_is_asked() -> None:
