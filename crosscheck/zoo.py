@@ -28,6 +28,7 @@ Rng = np.random.Generator
 
 MOST_QUERIES, MOST_CELLS, MOST_TYPES = 8, 6, 5
 MOST_STRUCTURED = 16  # cells of a workload with structure
+SPLIT = (), ("split", "split")  # of one attribute there is nothing to split
 MOST_REPLACED = 8  # cells of which records are replaced on a matrix: pairs grow as their square
 
 
@@ -123,7 +124,7 @@ def _numbers(rng: Rng, count: int) -> tuple[str, Any]:
 def _neighbours(rng: Rng, cells: int) -> tuple[str, Any]:
     """Return whom privacy keeps apart: a rule, or a matrix of differences."""
     kind = int(rng.integers(8))
-    if kind < 4:
+    if kind < 4 or cells < 2:
         return "", None
     if kind < 7:
         rule = ("replace", "add-remove:2", "replace:2")[kind - 4]
@@ -149,7 +150,7 @@ def _structured(rng: Rng) -> tuple[str, Workload, tuple[str, ...]]:
         return (
             f"marginals {sizes}:{ways}",
             workloads.marginals(domain, ways=ways),
-            ("blocks", "dense", "split", "split"),
+            ("blocks", "dense"),
         )
     if kind == 1:
         return f"circle {first + 1}", workloads.circular_ranges(first + 1), ("blocks", "dense")
@@ -164,7 +165,7 @@ def _structured(rng: Rng) -> tuple[str, Workload, tuple[str, ...]]:
         queries = {"a0": workloads.prefix(first)}
         ways = int(rng.integers(1, len(sizes) + 1))
         found = workloads.query_tables(domain, queries, ways=ways)
-        return f"query tables {sizes}:{ways}", found, ("blocks", "dense", "split", "split")
+        return f"query tables {sizes}:{ways}", found, ("blocks", "dense", *SPLIT[len(sizes) > 1])
     return f"parities {len(sizes) + 1}", workloads.parity(len(sizes) + 1, int(rng.integers(1, 3))), ("dense",)
 
 
@@ -180,7 +181,7 @@ def _on_geometry(rng: Rng, family: str) -> Asked:
         words, numbers = _numbers(rng, workload.shape[0] if geometry == "dense" else 1)
         numbers = numbers if geometry == "dense" or np.ndim(numbers) == 0 else float(numbers[0])
     relation, moves = _neighbours(rng, workload.shape[1])
-    if geometry == "product" or (geometry != "dense" and not isinstance(moves, str)):
+    if geometry in ("product", "split") or (geometry != "dense" and not isinstance(moves, str)):
         relation, moves = "", None
     if geometry == "dense" and "replace" in relation and workload.shape[1] > MOST_REPLACED:
         relation, moves = "", None
