@@ -21,6 +21,7 @@ from dualmech.geometry.moves import (
     moves_between,
     product,
     unmoved_directions,
+    without_rounding,
 )
 from dualmech.immutable import freeze
 from dualmech.validate import Array, Matrix
@@ -267,7 +268,7 @@ def _factor(
 ) -> tuple[Array, Array, int]:
     cells = dense.shape[1]
     if basis is None:
-        spanning = linalg.row_basis(dense)
+        spanning = without_rounding(linalg.row_basis(dense))
         return spanning, dense if linalg.is_identity(spanning) else dense @ spanning.T, 0
     given = np.array(validate.finite(2, basis=basis))
     validate.moderate(basis=given)
