@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
+from fractions import Fraction
+from functools import cache, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dualmech import fast, files, workloads
+from dualmech import fast, files, validate, workloads
+from dualmech.crosscheck import sdpa
 from dualmech.crosscheck.judging import covariance_of_strategy
 from dualmech.crosscheck.papers.fitness import instances
 from dualmech.crosscheck.papers.solving import without_warnings
@@ -28,6 +30,8 @@ from dualmech.workloads.base import Workload
 INDEX = "index.json"
 ANSWERS = (".csv", ".npy", ".npz", ".mtx")
 TOLERANCE, SEED = 1e-9, 0
+WIDEST = Fraction(1 + 2 * TOLERANCE)  # upper end over lower end of a proof that is kept
+MOST_VARIABLES = 1000  # of a semidefinite program that is written
 
 Stated = Callable[[], Any]
 
@@ -93,8 +97,9 @@ def problems() -> dict[str, Stated]:
 def build(folder: str | PathLike[str], names: list[str] | None = None) -> Iterator[Proven]:
     """Solve, prove and write the problems of the library, those that are there already excepted; yield each.
 
-    Of problem NAME there are ``NAME.npz``, its workload, targets or weights, and neighbours as plain arrays, and
-    ``NAME.json``, the proof. ``index.json`` lists all.
+    Of problem NAME there are ``NAME.npz``, its workload, targets or weights, and neighbours as plain arrays,
+    ``NAME.json``, the proof, and where it has at most 1000 variables ``NAME.dat-s``, its semidefinite program.
+    ``index.json`` lists all.
     Raises `InvalidInputError` for a name that is unknown, `FileFormatError` where the folder cannot be written.
     """
     known, place = problems(), Path(folder)
@@ -108,7 +113,8 @@ def build(folder: str | PathLike[str], names: list[str] | None = None) -> Iterat
     listed = {each.name: each for each in read(folder)} if (place / INDEX).exists() else {}
     for name in names or known:
         problem = known[name]()
-        proof = _kept(place / f"{name}.json", problem) or _made(place, name, problem)
+        _state(place, name, problem)
+        proof = _kept(place / f"{name}.json", problem) or _made(place / f"{name}.json", problem)
         listed[name] = Proven(
             name,
             type(problem).__name__,
@@ -130,13 +136,32 @@ def read(folder: str | PathLike[str]) -> list[Proven]:
     """
     path = Path(folder) / INDEX
     with reading.errors_naming(path), reading.decoding_errors(path, "library"):
-        return [Proven(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
+        listed = [Proven(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
+        for each in listed:
+            validate.text(name=each.name)
+            low, high = validate.positive_number(lower=each.lower), validate.positive_number(upper=each.upper)
+            if low > high:
+                raise InvalidInputError(f"lower must be at most upper, got {low!r} and {high!r}")
+    return listed
 
 
 def arrays(folder: str | PathLike[str], name: str) -> dict[str, Array]:
-    """Return the arrays ``workload`` (m, d), ``targets`` or ``weights`` (m,), and ``neighbours`` (d, s) if any."""
+    """Return the arrays ``workload`` (m, d), ``targets`` or ``weights`` (m,), and ``neighbours`` (d, s) if any.
+
+    Beside a semidefinite program there is the ``basis`` B (k, d) as well, on which its Σ is: the noise is on B x.
+    """
     found: dict[str, Array] = archives.read_archive(Path(folder) / f"{name}.npz")
     return found
+
+
+@cache
+def interval(name: str, tol: float = TOLERANCE) -> tuple[float, float]:
+    """Return the numbers between which the optimum of a problem lies, proven in exact arithmetic.
+
+    They are about `tol` apart, relative, where rounding allows it.
+    """
+    proof = _proven(problems()[name](), tol)
+    return float(proof.lower), float(proof.upper)
 
 
 def leaderboard(folder: str | PathLike[str], answers: str | PathLike[str]) -> Iterator[Entry]:
@@ -148,8 +173,10 @@ def leaderboard(folder: str | PathLike[str], answers: str | PathLike[str]) -> It
     given = Path(answers)
     known = problems()
     for each in read(folder):
+        if each.name not in known:
+            continue
         paths = [path for path in (given / f"{each.name}{suffix}" for suffix in ANSWERS) if path.exists()]
-        if paths and each.name in known:
+        if paths:
             problem = known[each.name]()
             with reading.errors_naming(paths[0]):
                 objective = achieved(problem, files.read_matrix(paths[0], "strategy"))
@@ -158,33 +185,50 @@ def leaderboard(folder: str | PathLike[str], answers: str | PathLike[str]) -> It
 
 def achieved(problem: Any, strategy: Array) -> float:
     """Return the objective of unit noise on a strategy, scaled to meet what is asked."""
-    point = problem.feasible(covariance_of_strategy(problem, strategy))
+    return achieved_by_noise(problem, covariance_of_strategy(problem, strategy))
+
+
+def achieved_by_noise(problem: Any, covariance: Array) -> float:
+    """Return the objective of noise on B x, B the problem's basis, scaled to meet what is asked."""
+    point = problem.feasible(covariance)
     forms = problem.geometry.forms(point)
     if forms is None:
-        raise InvalidInputError("strategy must give noise wherever neighbours differ")
+        raise InvalidInputError("strategy must give noise wherever neighbours differ, as a covariance must")
     return float(forms.total(problem.weights)[0] if isinstance(problem, TotalVariance) else forms.cost)
 
 
 def _kept(path: Path, problem: Any) -> Proof | None:
-    """Return a proof that is there already and is of this problem, else None."""
+    """Return a proof that is there already, of this problem and as narrow as is promised, else None."""
     try:
         proof = verify(path)
     except (FileFormatError, CertificateError):
         return None
-    return proof if proof.is_of(problem) else None
+    narrow = proof.lower > 0 and proof.upper <= proof.lower * WIDEST
+    return proof if narrow and proof.is_of(problem) else None
 
 
-def _made(folder: Path, name: str, problem: Any) -> Proof:
-    with without_warnings():
-        proof = prove(fast.solve(problem, tol=TOLERANCE))
+def _state(folder: Path, name: str, problem: Any) -> None:
+    """Write what is asked, as plain arrays and as a program: the same bytes each time."""
     stated = problem.in_numbers()
     data = {"workload": stated["workload"], stated["kind"]: stated["numbers"]}
     if stated["neighbours"] is not None:
         data["neighbours"] = stated["neighbours"]
+    if sdpa.variables(problem) <= MOST_VARIABLES:
+        data["basis"] = problem.geometry.basis
+        sdpa.write(sdpa.sparse_program(problem), folder / f"{name}.dat-s")
     with files.atomic_write(folder / f"{name}.npz") as handle:
         np.savez(handle, **data)
-    proof.save(folder / f"{name}.json")
+
+
+def _made(path: Path, problem: Any) -> Proof:
+    proof = _proven(problem, TOLERANCE)
+    proof.save(path)
     return proof
+
+
+def _proven(problem: Any, tol: float) -> Proof:
+    with without_warnings():
+        return prove(fast.solve(problem, tol=tol))
 
 
 def _plain(build: Callable[..., Workload], *sizes: Any, **options: Any) -> tuple[Workload, float]:

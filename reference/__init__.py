@@ -144,10 +144,10 @@ def solve(problem: Problem[Dual, Made], *, verbose: bool = False, **options: Any
         sizes, and ``sum`` is the quickest: on prefix 64 SCS needs a fifteenth of its time for ``schur``.
     tol : float, optional
         Gap to prove, relative to the lower bound: by default 1e-5 with CLARABEL, 1e-3 with SCS, 1e-4 with
-        others. CLARABEL's and SCS's own tolerances follow from it.
+        others. The tolerances of CLARABEL, SCS, SDPA, CVXOPT and COPT follow from it.
     time_limit : float, optional
-        Seconds for all parts and attempts, CVXPY's compiling included (CLARABEL and SCS, which look at the clock
-        between two iterations).
+        Seconds for all parts and attempts, CVXPY's compiling included (CLARABEL, SCS and COPT, which look at the
+        clock between two iterations).
     orbits : iterable of (d,) arrays, or Orbits, optional
         Symmetries, as for `formulate`: `FitnessForUse` and `PrivacyFirst` alone.
     verbose : bool, default False

@@ -109,6 +109,9 @@ class Geometry(Protocol):
     def statement(self) -> dict[str, Any]:
         """Return what fixes this geometry on any machine, beside the workload and its name."""
 
+    def in_numbers(self, workload: Workload, kind: str, numbers: Any) -> dict[str, Any]:
+        """Return what is asked in numbers alone, as proof files have it; `kind` is ``targets`` or ``weights``."""
+
     def stored(self, point: Any) -> Any:
         """Return a point as a file holds it, so that it means the same on any machine; `restored` takes it back."""
 

@@ -38,6 +38,7 @@ from dualmech.geometry.block_rows import (
     key_of,
     symmetries_of,
 )
+from dualmech.geometry.statements import tables_in_numbers
 from dualmech.immutable import freeze
 from dualmech.linalg import EPS
 from dualmech.neighbours import Relation
@@ -196,6 +197,10 @@ class Blocks:
     def statement(self) -> dict[str, Any]:
         """Return the neighbours, where they are others than by default."""
         return {} if self.neighbours is None else {"neighbours": str(self.neighbours)}
+
+    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, Any]:
+        """Return what the tables ask; refused for replaced records."""
+        return tables_in_numbers(self.workload, kind, numbers, self.neighbours)
 
     def stored(self, point: BlockPoint) -> BasedPoint:
         """Return noise with the basis of each block, as a file holds it."""

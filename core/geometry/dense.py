@@ -21,6 +21,7 @@ from dualmech.geometry.moves import (
     moves_between,
     product,
     unmoved_directions,
+    without_rounding,
 )
 from dualmech.immutable import freeze
 from dualmech.validate import Array, Matrix
@@ -92,6 +93,15 @@ class Dense:
         """Return the basis and the neighbours."""
         return {"basis": self.basis, "neighbours": self.neighbours}
 
+    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, Any]:
+        """Return the matrices of a workload and of the neighbours, and the number of each query."""
+        return {"kind": kind, "numbers": numbers} | self.matrices(workload)
+
+    def matrices(self, workload: Workload) -> dict[str, Any]:
+        """Return the matrices of a workload and of the neighbours as proof files have them."""
+        moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)
+        return {"workload": workload.dense(), "neighbours": moves}
+
     def stored(self, point: Any) -> Any:
         """Return a point as a file holds it: as it is."""
         return point
@@ -99,11 +109,6 @@ class Dense:
     def restored(self, point: Any) -> Any:
         """Return a point from what a file holds."""
         return point
-
-    def in_numbers(self) -> dict[str, Any]:
-        """Return the workload and the neighbours in numbers alone, as proof files have them."""
-        moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)
-        return {"workload": self.workload.dense(), "neighbours": moves}
 
     @property
     def rank(self) -> int:
@@ -263,7 +268,7 @@ def _factor(
 ) -> tuple[Array, Array, int]:
     cells = dense.shape[1]
     if basis is None:
-        spanning = linalg.row_basis(dense)
+        spanning = without_rounding(linalg.row_basis(dense))
         return spanning, dense if linalg.is_identity(spanning) else dense @ spanning.T, 0
     given = np.array(validate.finite(2, basis=basis))
     validate.moderate(basis=given)

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
+from dualmech.immutable import freeze
 from dualmech.neighbours import NeighboursLike, Relation
 from dualmech.validate import Array, Matrix
 
@@ -20,7 +21,7 @@ def as_neighbour_matrix(neighbours: NeighboursLike, cells: int) -> Matrix | None
     """Return differences of neighbouring data sets, one per column, also from words; None stands for the identity."""
     relation = Relation.of(neighbours) if isinstance(neighbours, str) else neighbours
     if isinstance(relation, Relation):
-        return relation.matrix(cells)
+        return freeze(relation.matrix(cells))
     if neighbours is None:
         return None
     checked = validate.matrix(neighbours=neighbours)
@@ -29,7 +30,7 @@ def as_neighbour_matrix(neighbours: NeighboursLike, cells: int) -> Matrix | None
         raise InvalidInputError(f"neighbours must have {cells} rows, one per cell, got {checked.shape[0]}")
     if linalg.is_identity(checked):
         return None
-    return sp.csc_array(checked) if sp.issparse(checked) else checked
+    return freeze(sp.csc_array(checked)) if sp.issparse(checked) else checked
 
 
 def changes_between(matrix: Matrix, neighbours: Matrix) -> Iterator[tuple[int, Array, Array]]:
@@ -38,6 +39,11 @@ def changes_between(matrix: Matrix, neighbours: Matrix) -> Iterator[tuple[int, A
         columns = neighbours[:, start : start + CHUNK]
         reach = linalg.to_dense(abs(matrix) @ abs(columns))
         yield start, np.abs(linalg.to_dense(matrix @ columns)), 8 * matrix.shape[1] * linalg.EPS * reach
+
+
+def without_rounding(rows: Array) -> Array:
+    """Return orthonormal rows with zero for entries that are rounding alone: a difference of two is no move."""
+    return np.where(np.abs(rows) > max(8, rows.shape[1]) * linalg.EPS, rows, 0.0)
 
 
 def moves_between(basis: Array, neighbours: Matrix | None) -> tuple[Array, Array | None]:

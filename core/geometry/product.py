@@ -196,6 +196,16 @@ class Product:
         """Return the basis of each factor, None for one that has none."""
         return {"bases": tuple(factor.statement().get("basis") for factor in self.factors)}
 
+    def in_numbers(self, workload: Workload, kind: str, numbers: Sequence[Any]) -> dict[str, Any]:
+        """Return what each factor asks."""
+        given = zip(self.factors, self.workload.factors, numbers, strict=True)
+        return {
+            "kind": f"product {kind}",
+            "factors": [
+                {**factor.in_numbers(own, kind, each), "allowed": 1.0} for factor, own, each in given
+            ],
+        }
+
     def stored(self, point: Sequence[Any]) -> tuple[Any, ...]:
         """Return a point as a file holds it: each factor's own."""
         return tuple(factor.stored(own) for factor, own in zip(self.factors, point, strict=True))

@@ -15,6 +15,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import FitnessDual, Index, Judged, shares, valid_weights
 from dualmech.geometry.naming import Ranked, ranked
 from dualmech.geometry.split_parts import SplitBound, SplitNoise
+from dualmech.geometry.statements import tables_in_numbers
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -218,6 +219,10 @@ class Split:
     def statement(self) -> dict[str, Any]:
         """Return nothing: the workload says all."""
         return {}
+
+    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, Any]:
+        """Return what the tables ask."""
+        return tables_in_numbers(self.workload, kind, numbers, None)
 
     def stored(self, point: Any) -> Any:
         """Return a point as a file holds it: as it is."""

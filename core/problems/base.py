@@ -13,7 +13,7 @@ from dualmech.display import Displayed, brief
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index
 from dualmech.geometry.blocks import Blocks
-from dualmech.geometry.choice import LARGEST_DENSE
+from dualmech.geometry.choice import KINDS, LARGEST_DENSE
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.linalg import regularised_covariance
@@ -201,14 +201,26 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         return found
 
     def in_numbers(self) -> dict[str, Any]:
-        """Return what is asked in numbers alone, as proof files have it; refused but on a dense geometry."""
-        if not isinstance(self.geometry, Dense):
-            raise InvalidInputError(
-                f"a proof in whole numbers needs geometry 'dense', got {self.geometry.name!r}: state the problem with "
-                "geometry='dense', and solve it there"
-            )
-        numbers = {"numbers": getattr(self, self.numbers), "allowed": getattr(self, "cost", 1.0)}
-        return {"kind": self.numbers} | self.geometry.in_numbers() | numbers
+        """Return what is asked in numbers alone, as proof files have it; refused where the geometry has no proof."""
+        stated: dict[str, Any] = self.geometry.in_numbers(
+            self.workload, self.numbers, getattr(self, self.numbers)
+        )
+        return {**stated, "allowed": getattr(self, "cost", 1.0)}
+
+    def on_geometry(self, geometry: str) -> Any:
+        """Return the same problem on another geometry, named as its parameter is; itself where it stands there.
+
+        Raises `InvalidInputError` where that does not hold it.
+        """
+        name = validate.choice(KINDS, geometry=geometry)
+        if self.geometry.name == name:
+            return self
+        numbers, moves = self.per_query(), self.neighbours
+        if name != "dense" and moves is not None and not isinstance(moves, Relation):
+            moves = Relation.matching(moves) or moves
+        if name == "product" and np.ptp(numbers) == 0:
+            numbers = numbers[0]
+        return self._on(self.workload, numbers, name, neighbours=moves)
 
     def with_bases(self, bases: Sequence[Any]) -> Any:
         """Return the same problem on a product whose dense factors stand on given bases, None for their own."""
@@ -237,7 +249,7 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         shown = "".join(f", {name}={brief(getattr(self, name))}" for name in options)
         return f"{type(self).__name__}({self.workload!r}, {self.geometry.name}{shown})"
 
-    def _on(self, workload: Workload, numbers: Any, geometry: Geometry | None, **options: Any) -> Any:
+    def _on(self, workload: Workload, numbers: Any, geometry: Any, **options: Any) -> Any:
         """Return the same problem of another workload, on its own geometry or as the options say."""
         for name in self.arguments:
             if name not in ("workload", self.numbers):

@@ -161,10 +161,9 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
 
     def in_numbers(self) -> dict[str, Any]:
         """Return what is asked in numbers alone, as proof files have it."""
-        stated = self.geometry.in_numbers()
         release = self.release if len(self.release) else None
-        asked = {"workload": self.workload.dense(), "targets": self.targets, "release": release}
-        return {"kind": "reuse"} | stated | asked
+        asked = {"targets": self.targets, "release": release}
+        return {"kind": "reuse"} | self.geometry.matrices(self.workload) | asked
 
     @property
     def release_coordinates(self) -> Array:

@@ -140,7 +140,7 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
 
     def in_numbers(self) -> dict[str, Any]:
         """Return what is asked in numbers alone, as proof files have it."""
-        stated = self.geometry.in_numbers()
+        stated = self.geometry.matrices(self.workload)
         numbers = {name: getattr(self, name) for name in ("targets", "t1", "t2", "total_weight")}
         return {"kind": "soft maxima"} | stated | numbers
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+import sys
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
 from os import PathLike
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from dualmech import files
 from dualmech.display import Displayed
-from dualmech.errors import CertificateError, InputTypeError
+from dualmech.errors import CertificateError, InputTypeError, InvalidInputError
 from dualmech.problems.base import Problem
 from dualmech.proofs.checker import check
 from dualmech.proofs.checker.exact import Refused, above, below
@@ -24,39 +25,66 @@ from dualmech.proofs.witnesses import (
     estimate,
     local,
     noise,
+    product,
     projection,
     reuse,
     softmax,
+    tables,
     weighting,
 )
 from dualmech.solution import Solution
 
-Witness = Callable[[Any, Any, Any, dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]]
 
-WITNESSES: dict[str, tuple[Callable[[dict[str, Any]], None], Witness]] = {
-    "targets": (noise.refuse_large, noise.witness),
-    "weights": (noise.refuse_large, noise.witness),
-    "soft maxima": (noise.refuse_large, softmax.witness),
-    "weighting": (weighting.refuse_large, weighting.witness),
-    "common": (common.refuse_large, common.witness),
-    "reuse": (reuse.refuse_large, reuse.witness),
-    "local": (local.refuse_large, local.witness),
-    "projection": (projection.refuse_large, projection.witness),
-    "estimate": (estimate.refuse_large, estimate.witness),
+class Witness(Protocol):
+    """What a module of `dualmech.proofs.witnesses` does for a kind of problem."""
+
+    def refuse_large(self, problem: Any, stated: dict[str, Any]) -> None:
+        """Refuse what takes too many multiplications of whole numbers, before any of them."""
+
+    def witness(
+        self, problem: Any, primal: Any, dual: Any, stated: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the numbers that show the upper and those that show the lower bound."""
+
+
+WITNESSES: dict[str, Witness] = {
+    "targets": noise,
+    "weights": noise,
+    "soft maxima": softmax,
+    "weighting": weighting,
+    "common": common,
+    "reuse": reuse,
+    "local": local,
+    "projection": projection,
+    "estimate": estimate,
+    "table targets": tables,
+    "table weights": tables,
+    "product targets": product,
+    "product weights": product,
 }
-"""By kind of problem: what refuses one that is too large, and what finds the numbers that show both bounds."""
+"""By kind of problem."""
+
+GEOMETRIES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("targets", "weights"), ("dense",)),
+    **dict.fromkeys(("table targets", "table weights"), ("blocks", "split")),
+    **dict.fromkeys(("product targets", "product weights"), ("product",)),
+}
+"""By kind of problem, the geometries that state it so."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Proof(Displayed):
     """A proof that an optimum lies between two numbers, checked in exact arithmetic.
 
+    It is of a problem, not of the geometry that this was solved on: `is_of` knows the problem on any other.
+
     Attributes
     ----------
     lower, upper : Fraction
         The proven interval.
     document : dict
-        What `save` writes: the problem, a strategy with its inverse, roots of weights with an isometry.
+        What `save` writes: the problem, and what shows both bounds; on a matrix a strategy with its inverse, and
+        roots of weights with an isometry.
 
     Examples
     --------
@@ -73,7 +101,7 @@ class Proof(Displayed):
     document: dict[str, Any]
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the proof as JSON; ``dualmech verify``, or ``core/proofs/check.py`` by itself, checks the file."""
+        """Write the proof as JSON; ``dualmech verify``, or the checker by itself, checks the file."""
         with files.atomic.atomic_write(path) as handle:
             handle.write((json.dumps(self.document, separators=(",", ":")) + "\n").encode("ascii"))
 
@@ -81,49 +109,70 @@ class Proof(Displayed):
         return {"lower": below(self.lower), "upper": above(self.upper), "width": self.width}
 
     def is_of(self, problem: Any) -> bool:
-        """Whether it proves the optimum of this very problem, every number of it the same."""
+        """Whether it proves the optimum of this very problem, every number of it the same, on whatever geometry."""
         if not isinstance(problem, Problem):
             raise InputTypeError(f"problem must be a problem, got {type(problem).__name__}")
-        return bool(self.document["problem"] == statement(problem))
+        stated = self.document["problem"]
+        if stated.get("family") != type(problem).__name__:
+            return False
+        return bool(stated == _stated(problem, str(stated["kind"])))
 
     @property
     def width(self) -> float:
         """Width of the interval over its lower end; infinite where that is 0, unless both are."""
         if self.lower == self.upper:
             return 0.0
-        return float(self.upper / self.lower - 1) if self.lower > 0 else inf
+        share = self.upper / self.lower - 1 if self.lower > 0 else 0
+        return float(share) if 0 < share < sys.float_info.max else inf
 
     def __repr__(self) -> str:
         return f"Proof({below(self.lower)} <= optimum <= {above(self.upper)})"
+
+
+def provable(problem: Problem[Any, Any]) -> dict[str, Any]:
+    """Return what a problem asks in numbers alone; refused where no proof is known, or it is too large for one."""
+    stated = problem.in_numbers()
+    WITNESSES[stated["kind"]].refuse_large(problem, stated)
+    return stated
 
 
 def prove(answer: Solution[Any, Any]) -> Proof:
     """Prove where the optimum lies, from the answer of any solver, in exact arithmetic.
 
     The noise becomes a strategy matrix with an inverse, the dual weights become their roots, with the polar factor of
-    the matrix whose trace norm bounds the optimum. All are whole numbers times powers of two, and what they show is
-    computed without any rounding (``dualmech.proofs.check`` has the two inequalities). So the interval holds whatever
-    was lost on the way here; it owes nothing to the certificate.
+    the matrix whose trace norm bounds the optimum; of blocks, factors and attributes each has its own. All are whole
+    numbers times powers of two, and what they show is computed without any rounding (the modules of
+    ``dualmech.proofs.checker`` begin with the inequalities). So the interval holds whatever was lost on the way here;
+    it owes nothing to the certificate.
 
     Parameters
     ----------
     answer : Solution
-        Of `FitnessForUse`, `PrivacyFirst` or `TotalVariance` on geometry ``dense``.
+        Of any of the library's problems, on any geometry; of tables under records added or removed.
 
     Raises
     ------
     InvalidInputError
-        For another family or geometry, by name; for more cells and queries than whole numbers can follow.
+        For what has no proof, such as replaced records of tables, by name; for more than whole numbers can follow.
     CertificateError
         Where noise or weights are too ill-conditioned to show anything.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> proof = dm.prove(fast.solve(dm.FitnessForUse(dm.workloads.marginals([10] * 60, ways=1)), tol=1e-9))
+    >>> round(float(proof.lower), 6), proof.width < 1e-9
+    (50.004274, True)
     """
     if not isinstance(answer, Solution):
         raise InputTypeError(f"answer must be a Solution, got {type(answer).__name__}")
     problem = answer.problem
     stated = provable(problem)
-    _, witness = WITNESSES[stated["kind"]]
     with np.errstate(all="ignore"):
-        upper_part, lower_part = witness(problem, answer.primal, answer.dual, stated)
+        upper_part, lower_part = WITNESSES[stated["kind"]].witness(
+            problem, answer.primal, answer.dual, stated
+        )
     document = {
         "schema": check.SCHEMA,
         "problem": statement(problem),
@@ -137,14 +186,6 @@ def prove(answer: Solution[Any, Any]) -> Proof:
     claimed = float_below(lower), float_above(upper)
     document["claim"] = {"lower": written(claimed[0]), "upper": written(claimed[1])}
     return Proof(Fraction(claimed[0]), Fraction(claimed[1]), document)
-
-
-def provable(problem: Problem[Any, Any]) -> dict[str, Any]:
-    """Return what is asked in numbers alone; refuse what has no proof by name, and what is too large, before work."""
-    stated = problem.in_numbers()
-    refuse_large, _ = WITNESSES[stated["kind"]]
-    refuse_large(stated)
-    return stated
 
 
 def verify(path: str | PathLike[str]) -> Proof:
@@ -178,3 +219,14 @@ def verify(path: str | PathLike[str]) -> Proof:
 def statement(problem: Problem[Any, Any]) -> dict[str, Any]:
     """Return what is asked as a proof file has it."""
     return {"family": type(problem).__name__, **written(problem.in_numbers())}
+
+
+def _stated(problem: Any, kind: str) -> dict[str, Any] | None:
+    """Return what is asked as a file of a kind has it, on a geometry that states it so; None where none holds it."""
+    names = GEOMETRIES.get(kind)
+    if names is None or problem.geometry.name in names:
+        names = ("",)  # where it stands
+    for name in names:
+        with contextlib.suppress(InvalidInputError):
+            return statement(problem.on_geometry(name) if name else problem)
+    return None

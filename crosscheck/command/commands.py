@@ -70,7 +70,7 @@ def solve(
     prove: Annotated[
         str | None,
         typer.Option(
-            help="Write a proof in whole numbers to this .json file; of fitness and variance, on a matrix. See verify."
+            help="Write a proof in whole numbers to this .json file; of fitness and variance. See verify."
         ),
     ] = None,
 ) -> None:
@@ -88,9 +88,11 @@ def solve(
         from dualmech.proofs.prove import provable
 
         warnings.simplefilter("ignore", UncertifiedWarning)
-        on_matrix = refine or prove is not None or method in dm.fast.MATRIX_METHODS
+        on_matrix = refine or method in dm.fast.MATRIX_METHODS
         posed = request.state("dense" if on_matrix and request.geometry == "auto" else None)
         if prove is not None:
+            if request.geometry == "auto" and getattr(getattr(posed, "neighbours", None), "replace", False):
+                posed = request.state("dense")  # of replaced records there are proofs on a matrix alone
             provable(posed)  # refuses what has no such proof, before any work
         answer, stages = (_refine if refine else partial(_solve, method))(posed, layer, backend, tol, line)
         if output is not None:

@@ -45,7 +45,7 @@ def verify(
             typer.echo(f"dualmech: REFUSED: {error}", err=True)
             raise typer.Exit(3) from error
         line.say("reading")
-        other = workload is not None and not checked.is_of(request_of(context).state("dense"))
+        other = workload is not None and not checked.is_of(request_of(context).state())
     report.proof_line(report.console(), checked)
     if other:
         typer.echo(

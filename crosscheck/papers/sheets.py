@@ -15,7 +15,7 @@ from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dualmech.crosscheck.papers import common, eigen, fitness, local, scale
+from dualmech.crosscheck.papers import backends, common, eigen, fitness, local, scale
 from dualmech.errors import InvalidInputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
     from dualmech.crosscheck.agreement import Agreement
 
-PAPERS = {"fitness": fitness, "eigen": eigen, "common": common, "local": local, "scale": scale}
+PAPERS = {
+    "fitness": fitness,
+    "eigen": eigen,
+    "common": common,
+    "local": local,
+    "scale": scale,
+    "backends": backends,
+}
 
 EVERYTHING = "all"  # what stands behind a paper's slash for all of its tables and figures
 

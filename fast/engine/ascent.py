@@ -36,6 +36,10 @@ TRIAL_STEPS = 3  # steps of the fixed point before its pace is first judged
 MOST_FIXED_POINT_STEPS = 40
 """Steps that the fixed point may be expected to need while Newton's method is possible."""
 
+
+SPARE = (0.1, 0.6, 10.0, 1e3)
+"""Shares of the tolerance by which costs may rise to take back noise that nothing limits, each tried if need be."""
+
 WARM_FLOOR = 1e-3  # least weight of a warm start, relative to a uniform one
 
 
@@ -96,8 +100,25 @@ def _run(task: Task, limits: loop.Limits, method: str, weights: Array) -> Soluti
         partial(_step, program, method, loop.MARGIN * tol),
         limits,
     )
-    primal = problem.feasible(task.reduction.covariance(outcome.primal.spectrum.covariance()))
-    return outcome.solution(problem, primal, task.dual(outcome.dual.spectrum.weights), limits)
+    found, dual = outcome.primal.spectrum, task.dual(outcome.dual.spectrum.weights)
+
+    def judged(point: Any) -> Solution:
+        return outcome.solution(problem, problem.feasible(task.reduction.covariance(point)), dual, limits)
+
+    answer = judged(found.covariance())
+    for share in SPARE:
+        if answer.status is Status.CERTIFIED or not np.isfinite(found.objective):
+            break
+        # Noise that nothing limits can be what drowns the rest in rounding.
+        answer = min(answer, judged(found.calmed(share * tol)), key=_unproven)
+        if answer.certificate.feasible:
+            break
+    return answer
+
+
+def _unproven(answer: Solution) -> float:
+    """Return how wide the interval is that the judge grants, rounding included."""
+    return float(answer.gap + answer.certificate.resolution) if answer.certificate.feasible else np.inf
 
 
 def _second_try(program: Evaluable, answer: Solution) -> bool:

@@ -79,6 +79,9 @@ class Evaluated(Protocol):
     def covariance(self) -> Any:
         """Return the primal point, unscaled."""
 
+    def calmed(self, share: float) -> Any:
+        """Return it without noise that nothing limits, at costs that are higher by a share."""
+
 
 class Evaluable(Protocol):
     """A dual function that can be evaluated at strictly positive weights."""

@@ -154,6 +154,22 @@ class Spectrum:
         half = self.root / np.sqrt(self.mean)
         return half @ half.T
 
+    def calmed(self, share: float) -> Array:
+        """Return Σ (k, k), unscaled, without noise that nothing limits: its costs are higher by `share` at most.
+
+        Where queries ask next to nothing, optimal noise is almost without end, and drowns the rest of Σ in rounding.
+        With τ a share of the largest cost, ``(Σ⁻¹ + τ (D D')⁻¹)⁻¹ ⪯ Σ`` costs at most τ more, since ``d' (D D')⁻¹ d``
+        is at most 1 for the columns d of D.
+        """
+        weights = self.weights[: self.neighbours]
+        moves = (self.factors[: self.neighbours] / np.sqrt(weights)[:, None]).T
+        axes, lengths, _ = linalg.svd(moves)
+        inverse_root = np.sqrt(self.mean)[:, None] * axes * lengths
+        _, values, turned = linalg.svd(inverse_root)
+        level = share * float(self.gains[: self.neighbours].max())
+        half = self.root @ (axes * lengths) @ turned.T / np.sqrt(values**2 + level)
+        return np.asarray(half @ half.T)
+
     def curvature_diagonal(self) -> Array:
         """Return the diagonal of `curvature` for every weight."""
         squares = self.factors**2

@@ -193,6 +193,10 @@ class OrbitSpectrum:
         levels = np.zeros(0) if self.diagonal is None else self.diagonal.covariance()
         return levels, tuple(each.covariance() for each in self.spectra)
 
+    def calmed(self, share: float) -> tuple[Array, tuple[Array, ...]]:
+        """Return the same without noise that nothing limits: see `Spectrum.calmed`."""
+        return self.covariance()[0], tuple(each.calmed(share) for each in self.spectra)
+
     def curvature_diagonal(self) -> Array:
         """Return the diagonal of `curvature`, or what it is at most where a part has several weights of a group."""
         total = np.zeros(len(self.weights)) if self.diagonal is None else self.diagonal.curvature_diagonal()

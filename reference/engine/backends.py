@@ -6,8 +6,9 @@ import time
 import traceback
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import Any
 
 import cvxpy as cp
@@ -25,11 +26,37 @@ TOLERANCES = {"CLARABEL": 1e-5, "SCS": 1e-3}
 
 OTHER_TOLERANCE = 1e-4  # gap to prove with a backend that has no line of its own above
 
-TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs"}
+TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs", "COPT": "TimeLimit"}
 """What a backend calls its limit on seconds."""
 
-DISTRIBUTIONS = {"COPT": "coptpy", "SDPA": "sdpa-python"}
-"""Packages that are not named as the backend that they bring."""
+DISTRIBUTIONS = {"COPT": ("coptpy",), "SDPA": ("sdpa-python", "sdpa-multiprecision")}
+"""Packages that are not named as the backend that they bring; any of them may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How a backend is told to be accurate."""
+
+    options: tuple[str, ...]  # its tolerances on gaps and residuals, of its own scaled program
+    own: float  # the loosest of them where none is asked of it through CVXPY
+    share: float  # of the gap that the judge is to prove
+    least: float = 0.0  # below which it refuses them, or gives up
+
+
+ACCURACY = {
+    "CLARABEL": Accuracy(("tol_gap_abs", "tol_gap_rel", "tol_feas"), own=1e-8, share=1e-2),
+    "SCS": Accuracy(("eps_abs", "eps_rel"), own=1e-5, share=3e-2),
+    "SDPA": Accuracy(("epsilonStar", "epsilonDash"), own=1e-7, share=1e-2),
+    "CVXOPT": Accuracy(("abstol", "reltol", "feastol"), own=1e-6, share=1e-2, least=1e-8),
+    "COPT": Accuracy(("RelGap", "AbsGap", "FeasTol", "DualTol"), own=1e-6, share=1e-2, least=1e-9),
+}
+"""A backend measures residuals of its own scaled program, the judge what is left after the repair to exact
+feasibility; the shares leave room for the difference, as measured on the workloads in the tests."""
+
+SDPA_OWN_CHECKS = (
+    "Python recalculation of primal",
+    "k >= N - 1 for N",
+)  # it warns where they do not work out
 
 SHORTEST = 1e-9  # seconds that a backend is given where none are left: 0 would not limit it
 
@@ -88,23 +115,22 @@ def tolerance(backend: str) -> float:
 
 
 def accuracy(backend: str, tol: float) -> dict[str, float]:
-    """Return the options that make a backend accurate enough for a certified gap of `tol`.
+    """Return the options that make a backend accurate enough for a certified gap of `tol`; none for one not known."""
+    known = ACCURACY.get(backend)
+    return {} if known is None else at_tolerance(backend, known.share * tol)
 
-    A backend measures residuals of its own scaled program, the judge what is left after the repair to exact
-    feasibility; the factors leave room for the difference, as measured on the workloads in the tests.
-    """
-    if backend == "CLARABEL":
-        return dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-2 * tol)
-    if backend == "SCS":
-        return dict.fromkeys(("eps_abs", "eps_rel"), 3e-2 * tol)
-    return {}
+
+def at_tolerance(backend: str, tolerance: float) -> dict[str, float]:
+    """Return the options that set all tolerances of a known backend, no lower than it takes."""
+    known = ACCURACY[backend]
+    return dict.fromkeys(known.options, max(tolerance, known.least))
 
 
 def run(
     program: cp.Problem,
     backend: str,
     *,
-    tol: float,
+    tol: float | None = None,
     deadline: Deadline = NEVER,
     options: Mapping[str, Any] | None = None,
 ) -> BackendRun:
@@ -115,7 +141,7 @@ def run(
 
     - `program`: what to solve;
     - `backend`: a name that `backend_name` returned;
-    - `tol`: gap that the judge is to prove;
+    - `tol`: gap that the judge is to prove; by default the backend is as accurate as it is by itself;
     - `deadline`: when to end, for the backends that have a limit on seconds; what CVXPY takes to compile counts;
     - `options`: the backend's own options; they overrule those that `tol` chose.
     """
@@ -123,9 +149,12 @@ def run(
     # CVXPY evaluates the objective where the backend ended, be it outside the domain of a logarithm.
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         # An inaccurate ending becomes the solution's status, and the judge says how inaccurate it is.
-        warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+        for said in ("Solution may be inaccurate", *SDPA_OWN_CHECKS):
+            warnings.filterwarnings("ignore", message=said)
         try:
-            settings = {**accuracy(backend, tol), **_limit(program, backend, deadline), **(options or {})}
+            _forget_options(backend)
+            asked = {} if tol is None else accuracy(backend, tol)
+            settings = {**asked, **_limit(program, backend, deadline), **(options or {})}
             program.solve(solver=backend, verbose=False, warm_start=True, **settings)
         except BackendError:
             raise
@@ -148,6 +177,12 @@ def _limit(program: cp.Problem, backend: str, deadline: Deadline) -> dict[str, f
     return {TIME_LIMITS[backend]: max(deadline.left or 0.0, SHORTEST)}
 
 
+def _forget_options(backend: str) -> None:
+    """Take back what an earlier run set: CVXOPT's options are a module's own, and CVXPY leaves them after a failure."""
+    if backend == "CVXOPT":
+        import_module("cvxopt.solvers").options.clear()
+
+
 def check_time_limit(backend: str) -> None:
     """Raise `BackendError` for a backend that has no limit on seconds."""
     if backend not in TIME_LIMITS:
@@ -161,11 +196,19 @@ def _cones(name: str) -> set[str]:
     return {cone.__name__.removeprefix("Svec") for cone in SOLVER_MAP_CONIC[name].SUPPORTED_CONSTRAINTS}
 
 
+def packages(name: str) -> tuple[str, ...]:
+    """Return the packages of which each brings a backend, the usual one first."""
+    return DISTRIBUTIONS.get(name, (name.lower(),))
+
+
 def _version(name: str) -> str:
-    try:
-        return metadata.version(DISTRIBUTIONS.get(name, name.lower()))
-    except metadata.PackageNotFoundError:
-        return "unknown"
+    """Return the version of what brings a backend, with the package's name where that is not the usual one."""
+    usual, *others = packages(name)
+    for package in (usual, *others):
+        with suppress(metadata.PackageNotFoundError):
+            version = metadata.version(package)
+            return version if package == usual else f"{version} ({package})"
+    return "unknown"
 
 
 def _was_interrupted(error: Exception) -> bool:

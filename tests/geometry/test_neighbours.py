@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualmech import neighbours
+import dualmech as dm
+from dualmech import fast, neighbours
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array
 
@@ -184,3 +186,16 @@ def test_a_rule_is_known_by_its_matrix(d: int, members: int, replace: bool, seed
     other[tuple(np.random.default_rng(seed).integers(0, other.shape))] += 0.5
     assert neighbours.Relation.matching(other) is None
     assert neighbours.Relation.matching(np.hstack([matrix.toarray(), np.ones((d, 1))])) is None
+
+
+@pytest.mark.parametrize("cells", range(2, 12))
+@pytest.mark.parametrize("family", [dm.FitnessForUse, dm.TotalVariance])
+def test_a_total_beside_a_split_is_not_moved_by_replacement(cells: int, family: Any) -> None:
+    """Rounding in the rows of the basis was taken for what neighbours move, so that nothing was released exactly."""
+    for part in range(1, cells):
+        signs = np.where(np.arange(cells) < part, 1.0, -1.0)
+        problem = family(dm.Workload([np.ones(cells), signs]), neighbours="replace", geometry="dense")
+        assert len(problem.geometry.unmoved) == 1
+        answer = fast.solve(problem)
+        assert answer.status is dm.Status.CERTIFIED
+        assert answer.objective == pytest.approx(4.0)

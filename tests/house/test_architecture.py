@@ -20,6 +20,7 @@ import pytest
 
 import dualmech
 from dualmech import crosscheck
+from dualmech.reference import backends
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {
@@ -195,6 +196,9 @@ class TestPackaging:
         texts = [path.read_text(encoding="utf-8") for path in (*SOURCES, *(ROOT / "tests").rglob("*.py"))]
         for extra, required in PROJECT["optional-dependencies"].items():
             for name in required if extra != "dev" else ():  # where tools are as well
+                if extra == "backends":  # which CVXPY imports
+                    assert any(name in backends.packages(own) for own in backends.ACCURACY), name
+                    continue
                 imports = re.compile(rf"""(import |from |importorskip\("){name.replace("-", "_")}\b""")
                 assert any(imports.search(text) for text in texts), f"{extra}: nothing imports {name}"
 

@@ -319,6 +319,7 @@ def of_problem(case: ConformanceCase) -> list[Call]:
         "slack": 1e-3,
         "tol": 1e-3,
         "cost": 1.0,
+        "geometry": "dense",
         "mechanism": dm.LinearGaussianMechanism(np.eye(4), np.eye(4)),
     }
     methods = [each for each in hostile.public_methods(label, problem) if asked(each[0])]

@@ -136,9 +136,65 @@ def estimate(rng: np.random.Generator) -> Any:
     return dm.NonnegativeEstimate(dm.Workload(matrix), answers, total)
 
 
+def queries(rng: np.random.Generator, size: int) -> Any:
+    """Return what a table may ask of an attribute: its values, a few queries of any kind, or all translates of some."""
+    kind = rng.integers(7)
+    if kind == 0:
+        return dm.workloads.prefix(size)
+    if kind == 1 and size > 1:
+        return dm.workloads.differences(size)
+    if kind == 2:
+        return dm.workloads.circular_ranges(size)
+    if kind in (3, 4):
+        rows = rng.standard_normal((rng.integers(1, 4), size))
+        rows = np.rint(rows) if kind == 3 else rows
+        return dm.Workload(rows * 10.0 ** rng.uniform(-6, 6, (len(rows), 1)))
+    return None
+
+
+def tables(rng: np.random.Generator, alike: bool) -> Any:
+    """Return tables over a few attributes, each asking what it likes, or all alike of an attribute."""
+    sizes = [int(each) for each in rng.integers(1, 6, rng.integers(1, 4))]
+    names = [f"a{axis}" for axis in range(len(sizes))]
+    own = {name: queries(rng, size) for name, size in zip(names, sizes, strict=True)}
+    found = []
+    for _ in range(rng.integers(1, 5)):
+        chosen = [name for name in names if rng.random() < 0.6]
+        if not alike:
+            own |= {name: queries(rng, sizes[names.index(name)]) for name in chosen if rng.random() < 0.4}
+        found.append({name: own[name] for name in chosen})
+    domain = dict(zip(names, sizes, strict=True))
+    if not alike:
+        return dm.workloads.union(domain, {str(index): table for index, table in enumerate(found)})
+    sets = {tuple(table) for table in found}
+    asked = {name: each for name, each in own.items() if each is not None}
+    return dm.workloads.query_tables(domain, asked, sets=sorted(sets))
+
+
+def structured(rng: np.random.Generator) -> Any:
+    """Return a problem on blocks, split by attribute or of factors."""
+    geometry = str(rng.choice(["blocks", "split", "product"]))
+    options: dict[str, Any] = {"geometry": geometry}
+    if geometry == "product":
+        pieces = [dm.Workload(workload(rng)) for _ in range(rng.integers(1, 3))]
+        asked = dm.workloads.kron(*pieces, dm.workloads.marginals([3, 2], ways=1))
+        numbers: Any = dm.ByFactor(*(10.0 ** rng.uniform(-3, 3, len(each)) for each in pieces), [1.0, 2.0])
+    else:
+        asked = tables(rng, geometry == "split")
+        numbers = 10.0 ** rng.uniform(-3, 3, len(asked.table_names))
+        if geometry == "blocks" and rng.random() < 0.3:
+            options["neighbours"] = "add-remove:3"
+    family = rng.integers(3)
+    if family == 0:
+        return dm.FitnessForUse(asked, numbers, **options)
+    if family == 1:
+        return dm.PrivacyFirst(asked, numbers, 10.0 ** rng.uniform(-3, 3), **options)
+    return dm.TotalVariance(asked, numbers, **options)
+
+
 FAMILIES = {
     each.__name__: each
-    for each in (fitness, soft_maxima, weighting, common, reuse, local, projection, estimate)
+    for each in (fitness, soft_maxima, weighting, common, reuse, local, projection, estimate, structured)
 }
 
 
@@ -166,17 +222,16 @@ def check(family: str, seed: int) -> bool:
     return False
 
 
-def blurred(dual: Any, rng: np.random.Generator) -> Any:
-    """Return dual weights each of which is changed by some factor."""
-    arrays = {each.name: getattr(dual, each.name) for each in dataclasses.fields(dual)}
-    return dataclasses.replace(
-        dual,
-        **{
-            name: each * np.exp(rng.standard_normal(each.shape))
-            for name, each in arrays.items()
-            if isinstance(each, np.ndarray)
-        },
-    )
+def blurred(weights: Any, rng: np.random.Generator) -> Any:
+    """Return weights each of which is changed by some factor, whatever their form."""
+    if weights is None:
+        return None
+    if isinstance(weights, tuple):
+        return tuple(blurred(each, rng) for each in weights)
+    if dataclasses.is_dataclass(weights) and not isinstance(weights, type):
+        own = {each.name: blurred(getattr(weights, each.name), rng) for each in dataclasses.fields(weights)}
+        return dataclasses.replace(weights, **own)
+    return np.asarray(weights) * np.exp(rng.standard_normal(np.shape(weights)))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -171,9 +171,6 @@ class TestProofs:
             dm.prove(fast.solve(dm.CommonMechanism([one, other])))
         with pytest.raises(dm.InvalidInputError, match="of 20 at most, got 21"):
             dm.prove(fast.solve(dm.LocalStrategy(dm.workloads.identity(21), 1.0), tol=0.5))
-        tables = dm.workloads.marginals([3, 3], ways=1)
-        with pytest.raises(dm.InvalidInputError, match="geometry='dense'"):
-            dm.prove(fast.solve(dm.FitnessForUse(tables)))
         with pytest.raises(dm.InputTypeError, match="answer must be a Solution"):
             dm.prove(3)  # type: ignore[arg-type]
 
@@ -327,11 +324,23 @@ class TestCommand:
         refused = run("verify", str(path))
         assert refused.exit_code == 3 and "the lower bound claimed" in refused.output
 
-    def test_tables_are_proven_on_their_matrix(self, tmp_path: Path) -> None:
-        path = str(tmp_path / "proof.json")
-        solved = run("solve", "marginals:2x3:1,2", "--problem", "variance", "--prove", path)
-        assert solved.exit_code == 0
-        assert run("verify", path, "marginals:2x3:1,2", "--problem", "variance").exit_code == 0
+    @pytest.mark.parametrize("geometry", ["auto", "dense"])
+    def test_tables_are_proven_on_any_geometry(self, geometry: str, tmp_path: Path) -> None:
+        path, asked = str(tmp_path / "proof.json"), ("marginals:2x3:1,2", "--problem", "variance")
+        assert run("solve", *asked, "--geometry", geometry, "--prove", path).exit_code == 0
+        kind = {"auto": "table weights", "dense": "weights"}[geometry]
+        assert dm.verify(path).document["problem"]["kind"] == kind
+        assert run("verify", path, *asked).exit_code == 0
+        assert run("verify", path, "marginals:2x3:1", "--problem", "variance").exit_code == 3
+        assert run("verify", path, "prefix:6", "--problem", "variance").exit_code == 3
+
+    def test_replaced_records_are_proven_on_a_matrix(self, tmp_path: Path) -> None:
+        path, asked = str(tmp_path / "proof.json"), ("marginals:2x3:1,2", "--neighbours", "replace")
+        assert run("solve", *asked, "--prove", path).exit_code == 0
+        assert run("verify", path, *asked).exit_code == 0
+        assert run("verify", path, asked[0]).exit_code == 3
+        refused = run("solve", *asked, "--geometry", "blocks", "--prove", path)
+        assert "not of replaced ones" in str(refused.exception)
 
     def test_what_cannot_be_proven_is_refused_before_any_work(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,18 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from . import common, estimate, local, noise, projection, reuse, softmax, weighting
+from . import (
+    common,
+    estimate,
+    local,
+    noise,
+    product,
+    projection,
+    reuse,
+    softmax,
+    tables,
+    weighting,
+)
 from .exact import Refused, above, below, expect, number, part
 
 SCHEMA = "dualmech.proof/2"
@@ -29,6 +40,10 @@ KINDS: dict[str, Callable[[Given, Given, Given], tuple[Fraction, Fraction]]] = {
     "local": local.bounds,
     "projection": projection.bounds,
     "estimate": estimate.bounds,
+    "table targets": tables.bounds,
+    "table weights": tables.bounds,
+    "product targets": product.bounds,
+    "product weights": product.bounds,
 }
 """What finds the lower and the upper bound of a kind of problem, from these parts of a file: problem, upper, lower."""
 
@@ -56,9 +71,16 @@ def read(path: str) -> Any:
     """Return what a file holds; `Refused` where it is no JSON."""
     try:
         with open(path, encoding="utf-8") as handle:
-            return json.load(handle)
+            return json.load(handle, object_pairs_hook=_distinct)
     except (ValueError, RecursionError) as error:
         raise Refused(f"it is no JSON: {error}") from error
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a part by name; `Refused` where one comes twice, which others might read otherwise."""
+    found = dict(pairs)
+    expect(len(found) == len(pairs), "no name may come twice in a part")
+    return found
 
 
 def main(path: str) -> int:

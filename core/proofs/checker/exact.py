@@ -11,6 +11,9 @@ from typing import Any
 NUMBER = re.compile(r"(-?)0x([0-9a-f]{1,1000})p([+-]?[0-9]{1,4})", re.ASCII)
 WIDE = Context(60, Emin=-999999, Emax=999999)  # sixty digits, where there is no fraction
 LEAST = -1000  # what e is raised to at least: with less it is no larger, and at least 0
+MOST = (
+    2**36
+)  # multiplications of words in a product of matrices, some minutes: a file that asks for more is refused
 Rows = list[list[int]]
 
 
@@ -36,6 +39,9 @@ class Matrix:
         sum overflows: a row of the product is then a sum of multiples of these, and is read off its digits.
         """
         longest = [max(map(int.bit_length, map(max, each.rows))) for each in (self.sizes(), other.sizes())]
+        words = (longest[0] // 64 + 1) * (longest[1] // 64 + 1)
+        work = len(self.rows) * len(other.rows) * other.shape[1] * words
+        expect(work <= MOST, f"a product takes {work:.1e} multiplications, more than {MOST:.1e}")
         width = (sum(longest) + len(other.rows).bit_length()) // 8 + 1  # bytes of a digit, its sign included
         half = 1 << (8 * width - 1)
         shift = int.from_bytes(half.to_bytes(width, "little") * other.shape[1], "little")

@@ -12,7 +12,7 @@ from dualmech.validate import Array
 Given = dict[str, Any]
 
 
-def refuse_large(stated: Given) -> None:
+def refuse_large(problem: Any, stated: Given) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     mechanisms = stated["mechanisms"]
     size = len(mechanisms[0]["covariance"])

@@ -7,7 +7,6 @@ from math import lcm
 from typing import Any
 
 import numpy as np
-import scipy.optimize
 
 from dualmech.errors import CertificateError
 from dualmech.proofs.checker.estimate import product
@@ -20,7 +19,7 @@ Numbers = list[Fraction]
 MOST_SOLVED = 64  # columns up to which a residual is made orthogonal to them in fractions
 
 
-def refuse_large(stated: Given) -> None:
+def refuse_large(problem: Any, stated: Given) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     queries, cells = stated["workload"].shape
     noise.limited(50 * queries * cells, f"{queries} queries on {cells} cells")
@@ -45,7 +44,7 @@ def _without_negative_slopes(workload: Array, residual: Array) -> list[int]:
     """
     columns = [[Fraction(each) for each in column] for column in workload.T.tolist()]
     ones = np.ones(workload.shape[1])
-    lift = [Fraction(float(each)) for each in scipy.optimize.lsq_linear(workload.T, ones).x]
+    lift = [Fraction(float(each)) for each in np.linalg.lstsq(workload.T, ones, rcond=None)[0]]
     found, still = [Fraction(each) for each in residual.tolist()], set[int]()
     for _ in range(len(columns) + 1):
         lifted = _lifted(columns, found, lift)

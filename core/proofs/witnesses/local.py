@@ -26,7 +26,7 @@ ALONE = 1e-10
 CLOSE = Fraction(1, 2**80)  # what may be left of ``B Q - I``
 
 
-def refuse_large(stated: Given) -> None:
+def refuse_large(problem: Any, stated: Given) -> None:
     """Refuse more user types than all sets can be looked at of, and too many queries."""
     queries, types = stated["workload"].shape
     if types > MOST_TYPES:

@@ -30,7 +30,7 @@ INVERSE_BITS, CLOSE, MOST_STEPS = 106, Fraction(1, 2**50), 6
 Given = dict[str, Any]
 
 
-def refuse_large(stated: Given) -> None:
+def refuse_large(problem: Any, stated: Given) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     (queries, cells), moves = stated["workload"].shape, stated["neighbours"]
     pairs = cells if moves is None else moves.shape[1]
@@ -58,7 +58,7 @@ def witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given,
 
 def sides(problem: Any, primal: Any) -> Given:
     """Return a strategy whose unit noise is that of a covariance on B x, and its inverse."""
-    strategy = _strategy(problem, primal)
+    strategy = square_strategy(problem.basis, np.asarray(primal), problem.neighbours)
     guess = scipy.linalg.solve_triangular(strategy, np.eye(len(strategy)), check_finite=False)
     return {"strategy": strategy, "inverse": inverse(strategy, guess)}
 
@@ -84,12 +84,11 @@ def moved(rows: Array, neighbours: Any) -> Array:
     return rows if neighbours is None else linalg.to_dense(rows @ neighbours)
 
 
-def _strategy(problem: Any, primal: Any) -> Array:
+def square_strategy(basis: Array, covariance: Array, moves: Any) -> Array:
     """Return a square strategy A (d, d), upper triangular, whose unit noise is that of a covariance on B x.
 
     Where noise has no variance it gets a `FAINT` one; what B does not see is measured faintly beside it.
     """
-    basis, covariance = problem.basis, np.asarray(primal)
     spread = np.sqrt(np.diagonal(covariance))
     spread = np.maximum(spread, FAINT * spread.max())
     if not (np.all(np.isfinite(covariance)) and spread.min() > 0):
@@ -97,7 +96,6 @@ def _strategy(problem: Any, primal: Any) -> Array:
     values, vectors = np.linalg.eigh(covariance / np.outer(spread, spread))
     weights = np.sqrt(np.maximum(values, FAINT * values[-1]))
     measured = (vectors / weights).T @ (basis / spread[:, None])
-    moves = problem.neighbours
     unseen = scipy.linalg.null_space(basis).T
     cost, side = (
         np.sqrt(np.square(moved(rows, moves)).sum(axis=0).max(initial=0)) for rows in (measured, unseen)

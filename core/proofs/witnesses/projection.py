@@ -14,7 +14,7 @@ from dualmech.validate import Array
 Given = dict[str, Any]
 
 
-def refuse_large(stated: Given) -> None:
+def refuse_large(problem: Any, stated: Given) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     outputs, types = stated["matrix"].shape
     noise.limited(500 * outputs * types, f"{outputs} outputs and {types} user types")

@@ -11,10 +11,10 @@ from dualmech.proofs.witnesses import common, noise
 Given = dict[str, Any]
 
 
-def refuse_large(stated: Given) -> None:
+def refuse_large(problem: Any, stated: Given) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     rows = [stated["workload"], *([] if stated["release"] is None else [stated["release"]])]
-    noise.refuse_large(stated | {"workload": np.vstack(rows)})
+    noise.refuse_large(problem, stated | {"workload": np.vstack(rows)})
 
 
 def witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:

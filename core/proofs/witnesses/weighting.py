@@ -22,7 +22,7 @@ CLOSE, BITS = Fraction(1, 2**80), 200
 Given = dict[str, Any]
 
 
-def refuse_large(stated: Given) -> None:
+def refuse_large(problem: Any, stated: Given) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     (queries, cells), rows = stated["workload"].shape, len(stated["design"])
     least, moves = min(rows, cells), stated["neighbours"]

@@ -1,0 +1,63 @@
+"""What is asked in numbers alone, whatever the geometry that it stands on: the form in which proofs state problems."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dualmech import linalg
+from dualmech.errors import InvalidInputError
+from dualmech.neighbours import Relation
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+
+VALUES = "values"
+"""What a table is said to ask of an attribute where it asks each value alone."""
+
+
+class Sets:
+    """Sets of queries by name, each once: two that have the same numbers are one."""
+
+    def __init__(self) -> None:
+        self.matrices: dict[str, Array] = {}
+        self._names: dict[Any, str] = {}
+
+    def name(self, asked: Workload | None) -> str:
+        """Return the name of a set of queries, `VALUES` for the values themselves."""
+        if asked is None:
+            return VALUES
+        if id(asked) not in self._names:
+            matrix = asked.dense() + 0.0
+            key = matrix.shape, matrix.tobytes()
+            if matrix.shape[0] == matrix.shape[1] and linalg.is_identity(matrix):
+                self._names[key] = VALUES
+            elif key not in self._names:
+                self._names[key] = f"set {len(self.matrices) + 1}"
+                self.matrices[self._names[key]] = matrix
+            self._names[id(asked)] = self._names[key]
+        return self._names[id(asked)]
+
+
+def tables_in_numbers(workload: Any, kind: str, numbers: Any, relation: Relation | None) -> dict[str, Any]:
+    """Return what tables ask: sizes of attributes, sets of queries by name, what each table asks of which attribute.
+
+    Raises `InvalidInputError` for records that are replaced.
+    """
+    if relation is not None and relation.replace:
+        raise InvalidInputError(
+            "a proof in whole numbers of tables is of records added or removed, not of replaced ones; state the "
+            "problem with geometry='dense' where it is small"
+        )
+    sets = Sets()
+    tables = [
+        {str(axis): sets.name(asked) for axis, asked in table.queries} for table in workload.product_tables
+    ]
+    return {
+        "kind": f"table {kind}",
+        "sizes": [*workload.domain.shape],
+        "queries": sets.matrices,
+        "tables": tables,
+        "records": 1 if relation is None else relation.members,
+        "numbers": np.asarray(numbers),
+    }

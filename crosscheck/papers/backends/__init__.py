@@ -1,0 +1,3 @@
+"""General solvers before proven optima: how often what they call optimal is below what is possible."""
+
+SHEETS = ("claims", "scales")

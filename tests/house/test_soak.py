@@ -1,0 +1,96 @@
+"""Random problems of every family through both layers, each from its seed: certified intervals meet, every time.
+
+A seed that fails is run again by ``python -m dualmech.crosscheck.soak SEED 1``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech.crosscheck import soak, zoo
+from dualmech.solution import Solution
+
+SEEDS, SHARE, BATCH = 10_000, 100, 10
+"""Seeds that are run in all; by default one in a hundred, so many at a time."""
+
+
+def faults(seeds: range) -> list[str]:
+    found = (soak.outcome(seed) for seed in seeds)
+    return [f"{each.seed}: {each.label}: {each.fault}" for each in found if each.fault]
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS // SHARE, BATCH))
+def test_some_seeds(first: int) -> None:
+    assert not faults(range(first, first + BATCH))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(SEEDS // SHARE, SEEDS, SHARE))
+def test_all_seeds(first: int) -> None:
+    assert not faults(range(first, first + SHARE))
+
+
+def test_every_family_and_geometry_is_drawn() -> None:
+    labels = [zoo.asked(seed).label for seed in range(1000)]
+    for family in zoo.FAMILIES:
+        assert any(label.startswith(family) for label in labels), family
+    for family in ("fitness", "privacy first", "variance"):
+        for geometry in ("dense", "blocks", "product", "split"):
+            assert any(label.startswith(f"{family} on {geometry}") for label in labels), (family, geometry)
+    for words in ("replace", "add-remove:2", "household", "own moves", *zoo.KINDS, *zoo.FLAWS):
+        assert any(words in label for label in labels), words
+    assert np.isclose(sum(zoo.SHARES), 1)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_seed_is_the_same_problem_each_time(seed: int) -> None:
+    one, other = zoo.asked(seed), zoo.asked(seed)
+    assert one.label == other.label and one.state().same_as(other.state())
+
+
+def made(state: Callable[[], Any]) -> Callable[[int], zoo.Asked]:
+    return lambda seed: zoo.Asked("made", state)
+
+
+def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A foreign error, a warning, bounds that cross, and a certificate against the proof."""
+    small = dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0)
+    honest = soak._solved
+
+    def raises(*_: Any) -> Solution:
+        raise ZeroDivisionError("by nothing")
+
+    def warns(layer: str, problem: Any) -> Solution:
+        assert np.float64(1) / np.float64(0) > 0
+        return honest(layer, problem)
+
+    def twice(layer: str, problem: Any) -> Solution:
+        return honest(layer, problem if layer == "fast" else dm.FitnessForUse(problem.workload, 0.5))
+
+    for solved, words in ((raises, "ZeroDivisionError"), (warns, "RuntimeWarning"), (twice, "do not meet")):
+        monkeypatch.setattr(zoo, "asked", made(lambda: small))
+        monkeypatch.setattr(soak, "_solved", solved)
+        assert words in soak.outcome(0).fault
+    monkeypatch.setattr(soak, "_solved", honest)
+    assert not soak.outcome(0).fault
+
+
+def test_what_is_refused_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zoo, "asked", made(lambda: dm.FitnessForUse(dm.Workload([[0.0]]))))
+    found = soak.outcome(0)
+    assert not found.fault and found.words == ("refused: InvalidInputError",)
+
+
+def test_the_command_counts(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert soak.main(0, 3) == 0 and "3 seeds from 0: 0 faults" in capsys.readouterr().out
+
+    def broken() -> None:
+        raise LookupError("nothing there")
+
+    monkeypatch.setattr(zoo, "asked", made(broken))
+    assert soak.main(7, 1) == 1 and "7: made" in capsys.readouterr().out

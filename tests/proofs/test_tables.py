@@ -1,0 +1,605 @@
+"""Proofs of tables and of products: exact weak duality, matrices where they are small, and optima that are known."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.linalg import kronecker
+from dualmech.proofs.checker import blocks, check
+from dualmech.proofs.checker.classes import Classes
+from dualmech.proofs.checker.domain import Asked
+from dualmech.proofs.checker.exact import Refused
+from dualmech.proofs.prove import provable
+from dualmech.proofs.texts import written
+from dualmech.proofs.witnesses import noise
+
+W = dm.workloads
+CLASSES = dm.Workload([[1, 1, 0, 0, 0], [0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [1, -1, 0, 0, 0]])
+
+WORKLOADS: dict[str, Any] = {
+    "marginals": W.marginals([3, 4, 2], ways=(1, 2)),
+    "an attribute of one value": W.marginals([3, 1, 2], ways=(0, 2)),
+    "the total alone": W.marginals([3, 2], ways=0),
+    "prefixes and marginals": W.union(
+        {"hour": 5, "a": 3, "b": 2}, {"1": {"hour": W.prefix(5), "a": None}, "2": ["a", "b"], "3": ["hour"]}
+    ),
+    "two prefixes": W.union({"a": 4, "b": 3}, {"1": {"a": W.prefix(4), "b": W.prefix(3)}, "2": ["a"]}),
+    "classes of values": W.union(
+        {"a": 5, "b": 4}, {"1": {"a": CLASSES, "b": None}, "2": {"b": W.differences(4)}, "3": ["a"]}
+    ),
+    "a circle": W.circular_ranges(6, [1, 2, 3]),
+    "a circle and marginals": W.union(
+        {"hour": 5, "a": 3, "b": 4},
+        {"1": {"hour": W.circular_ranges(5, [2]), "a": None}, "2": {"b": W.prefix(4)}, "3": ["a", "b"]},
+    ),
+    "differences alone": W.union({"a": 4, "b": 2}, {"1": {"a": W.differences(4), "b": None}}),
+    "real numbers": W.union(
+        {"a": 3, "b": 3}, {"1": {"a": dm.Workload([[0.1, 0.1, -0.3], [0.2, 0.7, 0.1]])}, "2": ["a", "b"]}
+    ),
+    "rows twice": W.union(
+        {"a": 4, "b": 2}, {"1": {"a": dm.Workload(np.ones((3, 4)))}, "2": ["b"], "3": ["b"]}
+    ),
+}
+
+QUERIES = {"a": W.prefix(4), "b": W.all_range(3)}
+SPLIT: dict[str, Any] = {
+    "one query set": W.query_tables({"a": 4, "b": 3}, {"a": W.prefix(4)}, ways=(1, 2)),
+    "two query sets": W.query_tables({"a": 4, "b": 3, "c": 2}, QUERIES, ways=(0, 1, 2)),
+    "marginals": W.query_tables([3, 4, 2], {}, ways=(1, 2)),
+    "one query": W.query_tables({"a": 3, "b": 2}, {"a": dm.Workload([[1, 2, -1]])}, ways=2),
+}
+
+FAMILIES: dict[str, Callable[..., Any]] = {
+    "fitness": lambda workload, **options: dm.FitnessForUse(workload, 2.0, **options),
+    "privacy first": lambda workload, **options: dm.PrivacyFirst(workload, 2.0, 0.3, **options),
+    "variance": lambda workload, **options: dm.TotalVariance(workload, 3.0, **options),
+}
+
+
+def agree(one: dm.Proof, two: dm.Proof) -> bool:
+    return one.lower <= two.upper and two.lower <= one.upper
+
+
+class TestAgreement:
+    @pytest.mark.parametrize("family", FAMILIES)
+    @pytest.mark.parametrize("name", WORKLOADS)
+    def test_blocks_prove_what_the_matrix_does(self, name: str, family: str) -> None:
+        answers = [
+            fast.solve(FAMILIES[family](WORKLOADS[name], geometry=geometry), tol=1e-9)
+            for geometry in ("blocks", "dense")
+        ]
+        proof, dense = map(dm.prove, answers)
+        assert agree(proof, dense)
+        low, high = answers[0].certificate.interval
+        assert proof.lower <= high and low <= proof.upper
+        assert proof.width <= answers[0].gap + 1e-9
+        for each in answers:
+            assert proof.is_of(each.problem) and dense.is_of(each.problem)
+        assert not proof.is_of(
+            FAMILIES[family](WORKLOADS["marginals" if name != "marginals" else "a circle"])
+        )
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    @pytest.mark.parametrize("name", SPLIT)
+    def test_split_noise_proves_what_its_judge_does(self, name: str, family: str) -> None:
+        problem = FAMILIES[family](SPLIT[name], geometry="split")
+        answer = fast.solve(problem, tol=0.5)
+        proof, exact = dm.prove(answer), dm.prove(fast.solve(FAMILIES[family](SPLIT[name]), tol=1e-9))
+        assert agree(proof, exact) and proof.is_of(problem) and exact.is_of(problem)
+        low, high = answer.certificate.interval
+        assert float(proof.lower) == pytest.approx(low, rel=1e-9)
+        assert float(proof.upper) == pytest.approx(high, rel=1e-9)
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_products_multiply(self, family: str) -> None:
+        both = W.kron(W.prefix(3), W.marginals([2, 3], ways=1), W.prefix(3))
+        problem = FAMILIES[family](both, geometry="product")
+        answer = fast.solve(problem, tol=1e-9)
+        proof, dense = (
+            dm.prove(answer),
+            dm.prove(fast.solve(FAMILIES[family](both, geometry="dense"), tol=1e-9)),
+        )
+        assert agree(proof, dense) and proof.width <= answer.gap + 1e-9
+        assert proof.is_of(problem) and proof.is_of(FAMILIES[family](both, geometry="dense"))
+
+    def test_numbers_by_factor_and_weights_of_nothing(self) -> None:
+        both = W.kron(W.prefix(3), W.identity(2))
+        problem = dm.TotalVariance(both, dm.ByFactor([1.0, 0.0, 2.0], [3.0, 1.0]))
+        proof = dm.prove(fast.solve(problem, tol=1e-9))
+        dense = dm.TotalVariance(both, problem.per_query(), geometry="dense")
+        assert agree(proof, dm.prove(fast.solve(dense, tol=1e-9)))
+        assert proof.width < 1e-8 and proof.is_of(problem)
+
+    def test_several_records(self) -> None:
+        tables = W.marginals([3, 2], ways=(1, 2))
+        one, three = (
+            dm.prove(fast.solve(dm.FitnessForUse(tables, neighbours=each), tol=1e-9))
+            for each in (None, "add-remove:3")
+        )
+        assert 9 * one.lower <= three.upper and three.lower <= 9 * one.upper and three.width < 1e-8
+        dense = dm.FitnessForUse(tables, neighbours="add-remove:3", geometry="dense")
+        assert three.is_of(dense) and dm.prove(fast.solve(dense)).is_of(three_of(tables))
+        assert not three.is_of(dm.FitnessForUse(tables))
+        assert not three.is_of(dm.FitnessForUse(tables, neighbours="replace"))
+        assert not three.is_of(dm.FitnessForUse(tables, neighbours=np.ones((6, 1))))
+
+    def test_reference_layer_and_another_noise_of_the_values(self) -> None:
+        tables = SPLIT["one query set"]
+        answer = fast.solve(dm.FitnessForUse(tables, geometry="split"), tol=0.5)
+        shapes = (answer.primal.shapes[0], 2 * np.eye(3) + 0.5)
+        point = answer.problem.feasible(dm.SplitPoint(shapes, answer.primal.levels))
+        other = dataclasses.replace(
+            answer, primal=point, certificate=answer.problem.certify(point, answer.dual)
+        )
+        assert float(dm.prove(other).upper) == pytest.approx(other.certificate.objective, rel=1e-9)
+
+
+def three_of(tables: Any) -> dm.FitnessForUse:
+    return dm.FitnessForUse(tables, neighbours="add-remove:3")
+
+
+class TestKnownOptima:
+    @pytest.mark.parametrize(
+        ("sizes", "ways", "optimum"),
+        [
+            ([16, 16, 16], (1, 2), 5.178934727),
+            ([10] * 60, (1, 2), 1234.818652),
+            ([74, 7, 16, 7, 14, 6, 5, 2, 100, 40, 99, 42, 2], (1, 2, 3), 190.902449),
+        ],
+    )
+    def test_marginals_of_any_size(self, sizes: list[int], ways: tuple[int, ...], optimum: float) -> None:
+        proof = dm.prove(fast.solve(dm.FitnessForUse(W.marginals(sizes, ways=ways)), tol=1e-10))
+        assert float(proof.lower) == pytest.approx(optimum, abs=5e-7) and proof.width < 1e-9
+
+    def test_total_variance_of_marginals_has_a_closed_form(self) -> None:
+        proof = dm.prove(fast.solve(dm.TotalVariance(W.marginals([1000, 1000], ways=2))))
+        assert proof.lower <= 10**6 <= proof.upper and proof.width < 1e-12
+
+    def test_a_product_of_closed_forms(self) -> None:
+        proof = dm.prove(
+            fast.solve(dm.FitnessForUse(W.kron(W.prefix(2), W.prefix(2), W.prefix(2))), tol=1e-10)
+        )
+        assert proof.lower <= Fraction(64, 27) <= proof.upper
+
+
+@st.composite
+def problems(draw: Any, classes: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return tables in whole numbers, and classes of the values of attributes that see their queries alike."""
+    sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    labels = [draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)) for n in sizes]
+    labels = [[0] * len(own) if 0 not in own or not classes else own for own in labels]
+    sets = {}
+    for axis, own in enumerate(labels):
+        row = draw(st.lists(st.integers(-2, 2), min_size=len(own), max_size=len(own)))
+        orders = {
+            tuple(row[place] for place in order)
+            for order in itertools.permutations(range(len(own)))
+            if [own[place] for place in order] == own
+        }
+        sets[f"of {axis}"] = sorted(orders)
+    tables = []
+    for _ in range(draw(st.integers(1, 2))):
+        asked = draw(st.sets(st.integers(0, len(sizes) - 1)))
+        tables.append({str(axis): draw(st.sampled_from(["values", f"of {axis}"])) for axis in sorted(asked)})
+    kind = draw(st.sampled_from(["table targets", "table weights"]))
+    problem = {
+        "kind": kind,
+        "sizes": sizes,
+        "queries": sets,
+        "tables": tables,
+        "numbers": draw(st.lists(st.integers(1, 3), min_size=len(tables), max_size=len(tables))),
+        "records": draw(st.integers(1, 2)),
+        "allowed": 1,
+    }
+    named = {str(axis): {"classes": own} for axis, own in enumerate(labels) if max(own) > 0}
+    return problem, named
+
+
+def invertible(draw: Any, size: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return a product of elementary matrices, and its inverse: both are whole."""
+    strategy, inverse = np.eye(size), np.eye(size)
+    for _ in range(draw(st.integers(0, 3)) if size > 1 else 0):
+        i, j = draw(st.permutations(range(size)))[:2]
+        step = np.eye(size)
+        step[i, j] = draw(st.integers(-2, 2))
+        strategy, inverse = step @ strategy, inverse @ (2 * np.eye(size) - step)
+    return strategy, inverse
+
+
+def workload_of(problem: dict[str, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return all queries as a matrix, and the table of each."""
+    rows = []
+    for table in problem["tables"]:
+        factors = []
+        for axis, size in enumerate(problem["sizes"]):
+            name = table.get(str(axis))
+            factors.append(
+                np.ones((1, size))
+                if name is None
+                else np.eye(size)
+                if name == "values"
+                else np.array(problem["queries"][name], dtype=np.float64)
+            )
+        rows.append(kronecker(factors))
+    return np.vstack(rows), np.repeat(np.arange(len(rows)), [len(each) for each in rows])
+
+
+def achieved(problem: dict[str, Any], measured: np.ndarray[Any, Any]) -> float:
+    """Return what unit noise on all measured queries achieves, in floating point."""
+    workload, tables = workload_of(problem)
+    variances = np.square(workload @ np.linalg.inv(measured)).sum(axis=1)
+    numbers = np.array(problem["numbers"], dtype=np.float64)[tables]
+    total = (variances / numbers).max() if problem["kind"] == "table targets" else variances @ numbers
+    return float(np.square(measured).sum(axis=0).max() * total * problem["records"] ** 2)
+
+
+def proven(problem: dict[str, Any], p: Any, q: Any) -> float:
+    """Return what squared roots of weights prove, in floating point."""
+    workload, tables = workload_of(problem)
+    if problem["kind"] == "table weights":
+        p = np.array(problem["numbers"], dtype=np.float64)[tables]
+    norm = np.linalg.svd(np.sqrt(p)[:, None] * workload * np.sqrt(q), compute_uv=False).sum()
+    targets = p @ np.array(problem["numbers"])[tables] if problem["kind"] == "table targets" else 1.0
+    return float(norm**2 / targets / q.sum() * problem["records"] ** 2)
+
+
+class TestBlocks:
+    @given(st.data())
+    def test_any_noise_achieves_what_its_matrix_does_and_any_weights_prove_less(self, data: Any) -> None:
+        problem, attributes = data.draw(problems(True))
+        asked = Asked(written(problem))
+        classes = Classes(asked, written({"attributes": attributes}))
+        upper, lower, measured = self.file(data, problem, attributes, classes)
+        document = {"problem": problem, "upper": upper, "lower": lower, "schema": check.SCHEMA}
+        low, high = check.shown(written(document))
+        assert 0 <= low <= high
+        assert float(high) == pytest.approx(achieved(problem, measured), rel=1e-9)
+        p, q = self.weights(classes, lower, blocks.shared_weights(classes, written(lower)))
+        assert float(low) <= proven(problem, p, q) * (1 + 1e-9)
+
+    def file(self, data: Any, problem: Any, attributes: Any, classes: Classes) -> Any:
+        """Return noise on every block there is, weights, and the matrix that is measured."""
+        noise, isometries, rows = [], [], []
+        choices = [
+            [(), *(((axis, label),) for label, size in enumerate(sizes) if size > 1)]
+            for axis, sizes in enumerate(classes.sizes)
+        ]
+        weights = data.draw(
+            st.lists(
+                st.integers(0, 3),
+                min_size=(count := sum(len(classes.cases(table)) for table in classes.asked.tables)),
+                max_size=count,
+            )
+        )
+        roots = [data.draw(st.integers(-2, 3)) for _ in classes.orbits()]
+        assume(any(weights) and any(roots))
+        lower = {"form": "blocks", "attributes": attributes, "weights": weights, "roots": roots}
+        seen = blocks.by_block(classes, blocks.shared_weights(classes, written(lower)))
+        for key in (sum(each, ()) for each in itertools.product(*choices)):
+            cells, on = classes.cells(key), {str(axis): str(label) for axis, label in key}
+            if len(cells) == 1:
+                level = data.draw(st.sampled_from([1, 4, 0.25]))
+                noise.append({"on": on, "level": level})
+                strategy = np.array([[level**-0.5]])
+            else:
+                strategy, inverse = invertible(data.draw, len(cells))
+                noise.append({"on": on, "strategy": strategy, "inverse": inverse})
+                if key in seen:
+                    entries = st.lists(st.integers(-2, 2), min_size=len(cells), max_size=len(cells))
+                    isometries.append({"on": on, "isometry": [data.draw(entries) for _ in seen[key]]})
+            rows.append(self.measured(classes, key, strategy))
+        upper = {"form": "blocks", "attributes": attributes, "blocks": noise}
+        return upper, {**lower, "blocks": isometries}, np.vstack(rows)
+
+    def measured(self, classes: Classes, key: Any, strategy: Any) -> Any:
+        """Return ``A y ⊗ R_i ⊗ 1'`` as a matrix over all cells."""
+        factors, chosen = [], dict(key)
+        for axis, sizes in enumerate(classes.sizes):
+            labels = np.array(classes.labels_of(axis))
+            if axis in chosen:
+                place = np.flatnonzero(labels == chosen[axis])
+                rows = np.zeros((len(place) - 1, len(labels)))
+                rows[:, place] = scipy.linalg.helmert(len(place))
+            elif len(sizes) == 1:
+                rows = np.ones((1, len(labels)))
+            else:
+                rows = (labels == np.arange(len(sizes))[:, None]) / np.array(sizes)[:, None]
+            factors.append(rows)
+        shape = [len(each) for each in factors]
+        wide = [axis for axis in classes.wide if axis not in chosen]
+        whole = np.moveaxis(kronecker(factors).reshape(*shape, -1), wide, range(len(wide)))
+        return (strategy @ whole.reshape(len(strategy), -1)).reshape(-1, whole.shape[-1])
+
+    def weights(self, classes: Classes, lower: Any, shared: Any) -> Any:
+        """Return weights of queries and of cells, from those of groups and orbits."""
+        p = []
+        for table, own in zip(classes.asked.tables, shared, strict=True):
+            shape = [
+                classes.asked.sizes[axis] if name == "values" else len(classes.asked.sets[name].rows)
+                for axis, name in table.items()
+            ]
+            found = np.zeros(shape)
+            for case, weight in zip(classes.cases(table), own, strict=True):
+                members = [list(group.members) for group in case]
+                found[np.ix_(*members)] = float(weight) / np.prod([len(each) for each in members])
+            p.append(found.ravel())
+        labels = [classes.labels_of(axis) for axis in range(len(classes.sizes))]
+        q = [
+            lower["roots"][classes.orbits().index(tuple(cell[axis] for axis in classes.wide))] ** 2
+            / np.prod([classes.sizes[axis][label] for axis, label in enumerate(cell)])
+            for cell in itertools.product(*labels)
+        ]
+        return np.concatenate(p), np.array(q)
+
+    def test_classes_that_queries_tell_apart_prove_nothing(self) -> None:
+        proof = dm.prove(fast.solve(dm.FitnessForUse(WORKLOADS["two prefixes"], geometry="blocks")))
+        for axis in ("0", "1"):
+            document = copy.deepcopy(proof.document)
+            del document["lower"]["attributes"][axis]
+            document["lower"] |= {
+                "roots": document["lower"]["roots"][:3],
+                "weights": ["0x1p0"] * 24,
+            }
+            with pytest.raises(Refused, match=f"see the values of a class of attribute {axis} alike|must be"):
+                check.shown(document)
+
+    def test_rounding_that_hides_a_part_of_a_query_is_paid_for(self) -> None:
+        sums = dm.Workload([[0.1, 0.2, -0.3], [0.2, 0.1, -0.3]])
+        problem = dm.FitnessForUse(
+            W.union({"a": 3, "b": 2}, {"1": {"a": sums}, "2": {"b": None}}), geometry="blocks"
+        )
+        proof = dm.prove(fast.solve(problem, tol=1e-9))
+        assert proof.width < 1e-8
+
+
+class TestSplit:
+    @given(st.data())
+    def test_any_noise_achieves_what_its_matrix_does_and_any_weights_prove_less(self, data: Any) -> None:
+        problem, _ = data.draw(problems(False))
+        sizes, asked = problem["sizes"], Asked(written(problem))
+        sets = {axis: {name for a, name in asked.used() if a == axis} for axis in range(len(sizes))}
+        noise, roots, strategies, weights = {}, {}, [], []
+        for axis, size in enumerate(sizes):
+            plain = sets[axis] <= {"values"} and data.draw(st.booleans())
+            strategy, inverse = self.with_total(data, size)
+            strategies.append(np.vstack([np.ones(size), scipy.linalg.helmert(size)]) if plain else strategy)
+            if not plain:
+                noise[str(axis)] = {"strategy": strategy, "inverse": inverse}
+        for axis, size in enumerate(sizes):
+            if sets[axis] <= {"values"} and data.draw(st.booleans()):
+                weights.append((np.full(size, 1 / size), {"values": np.full(size, 1 / size)}))
+                continue
+            entries = lambda count: data.draw(st.lists(st.integers(-2, 2), min_size=count, max_size=count))  # noqa: E731
+            q, own, squares = entries(size), {}, {}
+            assume(any(q))
+            for name in sets[axis]:
+                count = size if name == "values" else len(problem["queries"][name])
+                p, isometry = entries(count), [entries(size) for _ in range(count)]
+                assume(any(p) and any(map(any, isometry)))
+                own[name] = {"roots": p, "isometry": isometry}
+                squares[name] = np.square(p) / np.square(p).sum()
+            roots[str(axis)] = {"roots": q, **own}
+            weights.append((np.square(q) / np.square(q).sum(), squares))
+        tables = data.draw(
+            st.lists(st.integers(0, 2), min_size=len(asked.tables), max_size=len(asked.tables))
+        )
+        assume(any(tables))
+        keys = [
+            key for count in range(len(sizes) + 1) for key in itertools.combinations(range(len(sizes)), count)
+        ]
+        levels = {key: data.draw(st.sampled_from([1, 4, 0.25])) for key in keys}
+        listed = [{"on": {str(axis): "0" for axis in key}, "level": own} for key, own in levels.items()]
+        upper = {"form": "split", "attributes": noise, "blocks": listed}
+        lower = {"form": "split", "attributes": roots, "weights": tables}
+        low, high = check.shown(
+            written({"schema": check.SCHEMA, "problem": problem, "upper": upper, "lower": lower})
+        )
+        assert 0 <= low <= high
+        measured = [
+            kronecker([own[1:] if axis in key else own[:1] for axis, own in enumerate(strategies)])
+            / level**0.5
+            for key, level in levels.items()
+        ]
+        worst = self.worst(strategies, levels) / np.square(np.vstack(measured)).sum(axis=0).max()
+        assert worst >= 1 - 1e-9
+        assert float(high) == pytest.approx(worst * achieved(problem, np.vstack(measured)), rel=1e-9)
+        p = np.concatenate(
+            [
+                mass * kronecker([weights[axis][1][name][:, None] for axis, name in table.items()]).ravel()
+                if table
+                else np.array([mass])
+                for mass, table in zip(tables, asked.tables, strict=True)
+            ]
+        )
+        q = kronecker([own[:, None] for own, _ in weights]).ravel()
+        assert float(low) <= proven(problem, p, q) * (1 + 1e-9)
+
+    def with_total(self, data: Any, size: int) -> Any:
+        """Return a strategy in whole numbers that measures the total first, and its inverse."""
+        strategy, inverse = invertible(data.draw, size - 1) if size > 1 else (np.zeros((0, 0)),) * 2
+        first, last = np.eye(size), np.eye(size)
+        first[0], last[0] = 1.0, -1.0
+        last[0, 0] = 1.0
+        return (
+            scipy.linalg.block_diag(1.0, strategy) @ first if size > 1 else first,
+            last @ scipy.linalg.block_diag(1.0, inverse) if size > 1 else last,
+        )
+
+    def worst(self, strategies: Any, levels: Any) -> float:
+        """Return what the value of each attribute that is the worst there costs."""
+        worst = [np.square(own[1:]).sum(axis=0).max() for own in strategies]
+        return float(sum(np.prod([worst[axis] for axis in key]) / own for key, own in levels.items()))
+
+    def test_a_strategy_that_does_not_measure_the_total_is_refused(self) -> None:
+        proof = dm.prove(fast.solve(dm.FitnessForUse(SPLIT["one query set"], geometry="split"), tol=0.5))
+        document = copy.deepcopy(proof.document)
+        document["upper"]["attributes"]["0"]["strategy"][0][0] = "0x3p0"
+        with pytest.raises(Refused, match="all ones"):
+            check.shown(document)
+
+
+def changed(proof: dm.Proof, *place: Any, value: Any) -> dict[str, Any]:
+    document = copy.deepcopy(proof.document)
+    inner: Any = document
+    for each in place[:-1]:
+        inner = inner[each]
+    inner[place[-1]] = value
+    return document
+
+
+@pytest.fixture(scope="module")
+def proof() -> dm.Proof:
+    return dm.prove(fast.solve(dm.FitnessForUse(WORKLOADS["prefixes and marginals"]), tol=1e-9))
+
+
+class TestFiles:
+    def test_a_file_states_the_problem_as_an_auditor_knows_it(self, proof: dm.Proof, tmp_path: Path) -> None:
+        asked = proof.document["problem"]
+        assert [
+            int(size.partition("p")[0], 16) << int(size.partition("p")[2]) for size in asked["sizes"]
+        ] == [5, 3, 2]
+        assert asked["tables"] == [
+            {"0": "set 1", "1": "values"},
+            {"1": "values", "2": "values"},
+            {"0": "values"},
+        ]
+        assert len(asked["queries"]["set 1"]) == 5
+        proof.save(tmp_path / "proof.json")
+        assert dm.verify(tmp_path / "proof.json").document == proof.document
+
+    def test_the_checker_needs_no_library(self, proof: dm.Proof, tmp_path: Path) -> None:
+        checker, path = tmp_path / "checker", tmp_path / "proof.json"
+        shutil.copytree(Path(check.__file__).parent, checker, ignore=shutil.ignore_patterns("__pycache__"))
+        product = dm.prove(fast.solve(dm.FitnessForUse(W.kron(W.prefix(2), W.prefix(3)))))
+        split_noise = dm.prove(
+            fast.solve(dm.TotalVariance(SPLIT["two query sets"], geometry="split"), tol=0.5)
+        )
+        for each in (proof, product, split_noise):
+            each.save(path)
+            command = [sys.executable, "-I", "-S", str(checker), str(path)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0 and done.stdout.startswith("proven: "), done.stderr
+
+    @pytest.mark.parametrize(
+        ("place", "value", "words"),
+        [
+            (("problem", "sizes", 0), "0x1p-1", "sizes must be positive and whole"),
+            (("problem", "sizes", 0), "0x1p1", "must have 2 columns, got 5"),
+            (("problem", "sizes"), [], "sizes must be a list"),
+            (("problem", "tables", 0), {"9": "values"}, "no number below 3"),
+            (("problem", "tables", 0), {"0": "others"}, "must ask 'values' or queries of the file"),
+            (("problem", "tables"), [], "tables must be a list"),
+            (("problem", "queries"), None, "it has no 'queries'"),
+            (("problem", "numbers"), ["0x1p0"], "numbers must be 3 numbers, got 1"),
+            (("problem", "numbers", 1), "0x0p0", "targets must be positive"),
+            (("problem", "records"), "0x0p0", "records must be positive"),
+            (("problem", "allowed"), "0x0p0", "allowed must be positive"),
+            (("problem", "kind"), "table costs", "kind must be one of"),
+            (("upper", "form"), "dense", "form must be one of blocks, split"),
+            (("upper", "attributes"), [], "attributes must be named"),
+            (("upper", "attributes", "0", "classes", 0), "0x1p-1", "classes must be whole numbers"),
+            (("upper", "attributes", "0", "classes", 0), "0x1p1", "none without a value"),
+            (("upper", "blocks"), [], "where there is no noise"),
+            (("upper", "blocks", 0, "on"), {"1": "1"}, "no number below 1"),
+            (("upper", "blocks", 0, "inverse", 0, 0), "0x1p9", r"\|A Z - I\| must be below 1"),
+            (("lower", "roots"), ["0x0p0"] * 5, "roots must not all be 0"),
+            (("lower", "weights"), ["0x1p0"], "weights must be"),
+            (("lower", "weights", 0), "-0x1p0", "weights must not be negative"),
+            (("lower", "blocks", 0, "isometry"), [["0x1p0"]], "isometry must have"),
+            (("claim", "lower"), "0x1p9", "the lower bound claimed, 512, is above what is shown"),
+        ],
+    )
+    def test_what_is_no_proof_is_refused_with_the_reason(
+        self, proof: dm.Proof, place: Any, value: Any, words: str, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "proof.json"
+        path.write_text(json.dumps(changed(proof, *place, value=value)))
+        with pytest.raises(dm.CertificateError, match=words):
+            dm.verify(path)
+
+    def test_no_change_of_a_number_makes_a_wrong_claim_pass(self, proof: dm.Proof) -> None:
+        refused, rng = 0, np.random.default_rng(0)
+        for part in ("upper", "lower"):
+            places = [*_places(proof.document[part], (part,))]
+            for index in rng.choice(len(places), 30, replace=False):
+                for value in ("0x1p0", "-0x3p-1", "0x0p0", "0x1p40"):
+                    try:
+                        low, high = check.check(changed(proof, *places[index], value=value))
+                    except Refused:
+                        refused += 1
+                        continue
+                    assert low <= proof.upper and proof.lower <= high
+        assert refused > 50
+
+    @pytest.mark.parametrize(
+        ("place", "value", "words"),
+        [
+            (("problem", "factors"), [], "factors must be a list of some parts"),
+            (
+                ("problem", "factors", 0, "kind"),
+                "weights",
+                "kind of a factor must be one of targets, table targets",
+            ),
+            (("problem", "factors", 0, "allowed"), "0x0p0", "must be positive"),
+            (("problem", "allowed"), "-0x1p0", "allowed must be positive"),
+            (
+                ("problem", "kind"),
+                "product weights",
+                "kind of a factor must be one of weights, table weights",
+            ),
+            (("upper", "factors"), [{}], "factors must be a list of 2 parts"),
+            (("lower", "factors", 1), {}, "form must be one of blocks, split"),
+            (("upper", "factors", 0, "inverse", 0, 0), "0x1p9", r"\|A Z - I\| must be below 1"),
+            (("upper", "factors", 0, "strategy", 0, 0), "0x1p1", "the upper bound claimed"),
+            (("lower", "factors", 0, "isometry", 0, 0), "0x1p9", "the lower bound claimed"),
+        ],
+    )
+    def test_what_is_no_proof_of_a_product_is_refused_with_the_reason(
+        self, place: Any, value: Any, words: str
+    ) -> None:
+        both = W.kron(W.prefix(2), W.marginals([2, 3], ways=1))
+        proof = dm.prove(fast.solve(dm.FitnessForUse(both), tol=1e-9))
+        with pytest.raises(Refused, match=words):
+            check.check(changed(proof, *place, value=value))
+
+    def test_what_has_no_proof_is_refused_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(noise, "LARGEST", 2**28)
+        replaced = dm.FitnessForUse(W.marginals([3, 2], ways=1), neighbours="replace")
+        with pytest.raises(dm.InvalidInputError, match="replaced"):
+            dm.prove(fast.solve(replaced))
+        large = W.union({"a": 700, "b": 2}, {"1": {"a": W.prefix(700)}, "2": ["b"]})
+        answer = fast.solve(dm.FitnessForUse(W.prefix(2)))
+        with pytest.raises(dm.InvalidInputError, match="2 tables on 700 kinds of records"):
+            provable(dm.FitnessForUse(large, geometry="blocks"))
+        split_large = W.query_tables({"a": 700, "b": 2}, {"a": W.prefix(700)}, ways=1)
+        with pytest.raises(dm.InvalidInputError, match="702 queries split by attribute"):
+            provable(dm.FitnessForUse(split_large, geometry="split"))
+        with pytest.raises(dm.InvalidInputError, match="700 queries on 700 cells"):
+            provable(dm.FitnessForUse(W.kron(W.prefix(700), W.prefix(2))))
+        assert not dm.prove(answer).is_of(dm.FitnessForUse(W.marginals([10] * 60, ways=1)))
+
+
+def _places(node: Any, path: tuple[Any, ...] = ()) -> Any:
+    if isinstance(node, dict | list):
+        for key, each in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from _places(each, (*path, key))
+    elif isinstance(node, str) and "0x" in node:
+        yield path
