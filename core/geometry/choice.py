@@ -34,7 +34,7 @@ SPLIT_FROM = 2048
 """Number of kinds of records above which ``auto`` splits the noise on query tables rather than solve their blocks."""
 
 STREAM_FROM = 1024
-"""Number of running sums above which ``auto`` needs no matrix of them; up to it Newton's method is quicker."""
+"""Number of running sums above which ``auto`` takes no matrix of them; up to it Newton's method has no equal."""
 
 DenseBuilder = Callable[[Workload, Array, Any], Dense]
 """Makes the dense geometry of a workload, its numbers, one per query, and neighbours."""
@@ -94,7 +94,7 @@ def choose(
     if _factored(workload, given, name, kind, relation):
         return _product(workload, given, name, dense)
     if kind == "stream" or _long_stream(workload, kind, basis, neighbours):
-        return _stream(workload, given, name)
+        return Stream.of(workload), numbers.by_query(workload, given, name, positive=True)
     if kind == "split":
         return _split(workload, given, name)
     tables = tabular(workload) if kind == "blocks" else workload.tabular() if kind == "auto" else None
@@ -112,15 +112,6 @@ def _long_stream(workload: Workload, kind: str, basis: Any, neighbours: Any) -> 
     """Whether to take running sums as such: so many, and nothing given that only a matrix can hold."""
     many = isinstance(workload, StreamWorkload) and workload.shape[0] > STREAM_FROM
     return kind == "auto" and many and basis is None and neighbours is None
-
-
-def _stream(workload: Workload, given: Any, name: str) -> tuple[Geometry, Any]:
-    if not isinstance(workload, StreamWorkload):
-        raise InvalidInputError(
-            "geometry 'stream' takes workloads made by dualmech.workloads.prefix and decayed_sums"
-        )
-    each = numbers.by_query(workload, given, name, positive=True)
-    return Stream(workload), each
 
 
 def _factored(
@@ -189,10 +180,8 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
         if not geometry.workload.same_as(asked):
             raise InvalidInputError("geometry must be of this workload, and of its queries that count")
         return geometry, each
-    if isinstance(geometry, Stream):
-        if not geometry.workload.same_as(workload):
-            raise InvalidInputError("geometry must be of this workload")
-        return _stream(workload, given, name)
+    if isinstance(geometry, Stream) and geometry.workload.same_as(workload):
+        return geometry, numbers.by_query(workload, given, name, positive=True)
     tables, asked = workload.tabular(), geometry.workload
     if tables is None or not any(asked.same_as(each) for each in (workload, tables, union_of([tables]))):
         raise InvalidInputError("geometry must be of this workload")

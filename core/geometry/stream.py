@@ -49,6 +49,15 @@ class Stream:
 
     name: ClassVar[str] = "stream"
 
+    @classmethod
+    def of(cls, workload: Workload) -> Stream:
+        """Return the geometry of running sums; refuse other workloads."""
+        if not isinstance(workload, StreamWorkload):
+            raise InvalidInputError(
+                "geometry 'stream' takes workloads made by dualmech.workloads.prefix and decayed_sums"
+            )
+        return cls(workload)
+
     @property
     def rank(self) -> int:
         """Size of the largest matrix that is decomposed: none is."""
@@ -118,7 +127,7 @@ class Stream:
             return 0.0, 0.0
         sums = np.maximum(query_weights / query_weights.max(), FLOOR)
         value, rounding = self.total_bound(neighbour_weights, sums)
-        return value / float(sums @ targets), rounding + (len(sums) + 2) * EPS
+        return float(value / (sums @ targets)), rounding + (len(sums) + 2) * EPS
 
     def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
         """Return ``‖diag(√w) W diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative; 0 where nothing is proven."""
@@ -126,7 +135,7 @@ class Stream:
             return 0.0, 0.0
         cells, unit = np.maximum(neighbour_weights / neighbour_weights.max(), FLOOR), weights.max()
         found, _, error = self._diagonals(cells, weights / unit, both=False)
-        return float(found.sum()) ** 2 * unit / float(cells.sum()), 2 * error
+        return float(found.sum() ** 2 * unit / cells.sum()), 2 * error
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
         """Return one number per sum: they are that already."""
@@ -154,6 +163,14 @@ class Stream:
     def statement(self) -> dict[str, Any]:
         """Return nothing: the workload says all."""
         return {}
+
+    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, Any]:
+        """Return the matrix of the sums, where it can be written out, and the number of each."""
+        return {"kind": kind, "numbers": numbers, "workload": workload.dense(), "neighbours": None}
+
+    def on_rows(self, point: StreamPoint) -> tuple[Array, Array]:
+        """Return rows that get noise, the cells, and its covariance; refused where a matrix would be too large."""
+        return np.eye(self.workload.shape[1]), self.covariance(point)
 
     def stored(self, point: Any) -> Any:
         """Return a point as a file holds it: as it is."""

@@ -117,7 +117,7 @@ class StreamWorkload(Workload):
         return StreamWorkload, (self.shape[0], self.decay)
 
     def __repr__(self) -> str:
-        kind = "running sums" if self.decay == 1 else f"sums with decay {self.decay:g}"
+        kind = "running sums" if self.decay == 1 else "decayed sums"
         return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, {kind})"
 
 

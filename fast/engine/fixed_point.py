@@ -40,10 +40,6 @@ class Acceleration:
 
     memory: int = MEMORY
     spare: float = 0.0  # by how much a mixture may lower the bound, relative
-    # Residuals count as much as their weights enter F; those of this or more count as this share of the mean besides, so
-    # that weights next to nothing settle as well
-    near: float = np.inf
-    level: float = 0.0
 
 
 def step(
@@ -55,7 +51,7 @@ def step(
     # What hardly moves anything may gain nothing at all in floating point.
     residual = np.log(np.maximum(spectrum.gains / spectrum.fidelity, linalg.EPS))
     trail = (*state.trail, (position, residual))[-acceleration.memory :]
-    proposed = _evaluate(program, spectrum, _anderson_step(trail, spectrum.weights, acceleration))
+    proposed = _evaluate(program, spectrum, _anderson_step(trail, spectrum.weights))
     if proposed is not None and proposed.lower_bound >= (1 - acceleration.spare) * spectrum.lower_bound:
         return FixedPointState(proposed, trail, proposed.decompositions)
     plain = _evaluate(program, spectrum, position + residual)
@@ -63,9 +59,7 @@ def step(
     return FixedPointState(spectrum if plain is None else plain, decompositions=spent)
 
 
-def _anderson_step(
-    trail: tuple[tuple[Array, Array], ...], weights: Array, acceleration: Acceleration
-) -> Array:
+def _anderson_step(trail: tuple[tuple[Array, Array], ...], weights: Array) -> Array:
     """Mix the trail so that the residual, weighted as it enters F, would be least (Anderson, type II)."""
     position, residual = trail[-1]
     target = position + POWER * residual
@@ -73,8 +67,7 @@ def _anderson_step(
         return target
     moves = np.diff([place for place, _ in trail], axis=0)
     changes = np.diff([left for _, left in trail], axis=0)
-    settling = acceleration.level * weights.mean() * (residual > acceleration.near)
-    importance = np.sqrt(weights + settling)
+    importance = np.sqrt(weights)
     mix = np.linalg.lstsq((changes * importance).T, residual * importance, rcond=1e-10)[0]
     return np.asarray(target - mix @ (moves + POWER * changes))
 

@@ -22,7 +22,7 @@ from dualmech.validate import Array
 
 SHARE = 1e-3  # share of the tolerance that the quadrature of a step may be off by
 
-ACCELERATION = fixed_point.Acceleration(memory=11, spare=1e-9, near=-0.01, level=0.1)
+ACCELERATION = fixed_point.Acceleration(memory=11, spare=1e-9)
 
 PATIENCE = 150  # evaluations without a smaller gap after which it counts as stalled: they are cheap
 
@@ -127,8 +127,8 @@ def _first(program: StreamProgram, start: Solution | None) -> Array:
     if start is None:
         return np.full(count if program.fixed else 2 * count, 1 / count)
     cells = np.asarray(getattr(start.dual, "neighbour_weights", None))
-    sums = np.asarray(getattr(start.dual, "query_weights", np.ones(count))) * program.numbers
+    sums = np.asarray(getattr(start.dual, "query_weights", np.ones(count)))
     if cells.shape != (count,) or sums.shape != (count,):
         raise InvalidInputError(f"start must be a solution over {count} running sums")
-    parts = [cells / cells.sum(), *([] if program.fixed else [sums / sums.sum()])]
-    return fixed_point.normalise(np.concatenate(parts), count)
+    parts = [cells, *([] if program.fixed else [sums * program.numbers])]
+    return fixed_point.normalise(np.concatenate([each / each.sum() for each in parts]), count)
