@@ -166,7 +166,10 @@ KINDS |= {
     "TableWorkload": Kind(parts_of("tables", "queries"), _tables_made),
     "ProductWorkload": Kind(parts_of("factors"), lambda factors: kron(*factors)),
     "CircularWorkload": Kind(parts_of("bases"), CircularWorkload),
-    "StreamWorkload": Kind(lambda sums: {"steps": sums.shape[0], "decay": sums.decay}, StreamWorkload),
+    "StreamWorkload": Kind(
+        lambda sums: {"steps": sums.shape[0], "decay": sums.decay},
+        lambda steps, decay: StreamWorkload(steps, decay),
+    ),
     "LinearGaussianMechanism": Kind(
         lambda mechanism: {
             "query_matrix": mechanism.query_matrix,
