@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
@@ -62,6 +63,11 @@ class Stream:
     def rank(self) -> int:
         """Size of the largest matrix that is decomposed: none is."""
         return 1
+
+    @property
+    def free_queries(self) -> npt.NDArray[np.intp]:
+        """Indices of the sums that no neighbour changes: none."""
+        return np.zeros(0, dtype=np.intp)
 
     @property
     def rounding(self) -> float:

@@ -151,12 +151,11 @@ def _sequence(gains: Array, halves: Array, shifts: Array) -> Array:
             for each in (alpha, beta, gamma):
                 each /= delta
             delta.fill(1.0)
-    start, y = np.empty((stretches, len(shifts))), np.ones(len(shifts))
+    y, end = np.empty((stretches, len(shifts))), np.ones(len(shifts))
     for stretch in range(stretches):
-        start[stretch] = y
-        y = (alpha[stretch] * y + beta[stretch]) / (gamma[stretch] * y + delta[stretch])
+        y[stretch] = end
+        end = (alpha[stretch] * end + beta[stretch]) / (gamma[stretch] * end + delta[stretch])
     found = np.empty((stretches, length, len(shifts)))
-    y = start
     for step in range(length):
         shifted = y + shifts
         y = shifted / (shifted + h[step])

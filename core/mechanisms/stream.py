@@ -83,7 +83,7 @@ class StreamMechanism(GaussianPrivacy):
     def variances(self, workload: Workload | None = None) -> Array:
         """Return the variance of each sum (d,), or those of another workload on the cells, by its matrix."""
         if workload is None or self.workload.same_as(workload):
-            return validate.read_only(self._forms.variances)
+            return self._forms.variances.copy()
         return self.dense().variances(workload)
 
     def point_on(self, geometry: Any) -> StreamPoint:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -88,10 +88,10 @@ def solve(
     """Solve fitness for use or total variance on running sums to a proven gap; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
     began, fixed = time.perf_counter(), isinstance(problem, TotalVariance)
-    numbers = problem.weights if fixed else problem.targets
+    numbers: Array = getattr(problem, problem.numbers)
     program = StreamProgram(numbers, problem.geometry.workload.decay, fixed, SHARE * min(limits.tol, 1e-3))
     with np.errstate(all="ignore"):
-        first = fixed_point.FixedPointState(program.at(_first(program, start)))
+        first = fixed_point.FixedPointState(cast(Any, program.at(_first(program, start))))
         outcome = loop.run(_Counted(first, 1), partial(_step, program), limits, patience=PATIENCE)
     best, proven = outcome.primal.spectrum.weights, outcome.dual.spectrum.weights
     count = len(numbers)

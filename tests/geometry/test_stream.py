@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast, reference
+from dualmech.crosscheck.command.main import app
 from dualmech.geometry.stream_forms import Bidiagonal, Poles, inverse_root_diagonal, poles_of
 
 FAMILIES = [dm.FitnessForUse, dm.TotalVariance]
@@ -116,7 +119,7 @@ class TestMany:
         answer = fast.solve(problem, tol=0.5)
         assert answer.certificate.certifies(0.5)
         mechanism = answer.mechanism
-        assert mechanism.variances().max() <= 1 + 1e-9
+        assert isinstance(mechanism, dm.StreamMechanism) and mechanism.variances().max() <= 1 + 1e-9
         assert mechanism.rho == pytest.approx(answer.objective / 2, rel=1e-6)
         with pytest.raises(dm.InvalidInputError, match="geometry='stream' needs no matrix"):
             mechanism.dense()
@@ -186,6 +189,27 @@ class TestMechanism:
             mechanism.point_on(other.geometry)
         with pytest.raises(dm.InputTypeError, match="workload must be made by"):
             dm.StreamMechanism(dm.workloads.identity(4), np.ones(4), np.ones(4))  # type: ignore[arg-type]
+
+
+class TestCommand:
+    def test_sums_are_solved_written_and_read(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "answer.npz")
+        for problem in ("fitness", "variance"):
+            done = run("solve", "decayed_sums:1500,0.99", "--problem", problem, "--output", path)
+            assert done.exit_code == 0 and "geometry: stream" in done.output and "decayed sums" in done.output
+            again = dm.load(path)
+            assert again.problem.geometry.name == "stream" and again.certificate.certifies(1e-6)
+        judged = run("judge", "decayed_sums:1500,0.99", "--problem", "variance", "--covariance", path)
+        assert judged.exit_code == 0
+
+    def test_a_proof_of_few(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "proof.json")
+        assert run("solve", "prefix:8", "--geometry", "stream", "--prove", path).exit_code == 0
+        assert run("verify", path, "prefix:8").exit_code == 0
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
 
 
 class TestWorkload:
