@@ -36,6 +36,7 @@ from .geometry.orbits import Orbits as Orbits
 from .geometry.product import ByFactor as ByFactor
 from .geometry.split import SplitPoint as SplitPoint
 from .geometry.split import SplitWeights as SplitWeights
+from .geometry.stream import StreamPoint as StreamPoint
 from .mechanisms import records as records
 from .mechanisms.answerability import Answerability as Answerability
 from .mechanisms.answerability import Equivalence as Equivalence
@@ -47,6 +48,7 @@ from .mechanisms.gaussian import LinearGaussianMechanism as LinearGaussianMechan
 from .mechanisms.local import LocalMechanism as LocalMechanism
 from .mechanisms.product import ProductMechanism as ProductMechanism
 from .mechanisms.split import SplitMechanism as SplitMechanism
+from .mechanisms.stream import StreamMechanism as StreamMechanism
 from .problems import designs as designs
 from .problems import strategies as strategies
 from .problems.common import CommonDual as CommonDual

@@ -10,7 +10,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry.orbits import check_orbits
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.variance import TotalVariance
-from dualmech.reference import blocks, fitness, products, split, variance
+from dualmech.reference import blocks, fitness, products, split, streams, variance
 from dualmech.reference.engine.attempts import Statement
 from dualmech.solution import Solution, transfer
 
@@ -23,6 +23,8 @@ UNSTATED = {
 def formulate(problem: Any, **options: Any) -> cp.Problem:
     """State the problem over its own arrays; see `dualmech.reference.formulate`."""
     check_orbits(problem.geometry, options.get("orbits"))
+    if problem.geometry.name == "stream":
+        return formulate(problem.on_geometry("dense"), **options)
     if (stated := statement(problem)) is None:
         raise InvalidInputError(UNSTATED[problem.geometry.name])
     return stated.formulate(problem, **options)
@@ -38,12 +40,12 @@ def solve(problem: Any, **options: Any) -> Solution:
     if (stated := statement(problem)) is not None:
         return stated.solve(problem, **options)
     options.pop("orbits", None)
-    return (products if name == "product" else split).solve(problem, solve, **options)
+    return {"product": products, "split": split, "stream": streams}[name].solve(problem, solve, **options)
 
 
 def statement(problem: Any) -> Statement | None:
     """Return the statement of a problem, None where it has no program of its own."""
-    if problem.geometry.name in UNSTATED:
+    if problem.geometry.name in (*UNSTATED, "stream"):
         return None
     if problem.geometry.name == "blocks":
         return blocks.STATEMENT

@@ -90,7 +90,7 @@ class Geometry(Protocol):
 
     @property
     def name(self) -> str:
-        """``dense``, ``blocks``, ``product`` or ``split``."""
+        """``dense``, ``blocks``, ``product``, ``split`` or ``stream``."""
 
     @property
     def workload(self) -> Workload:

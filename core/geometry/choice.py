@@ -15,6 +15,7 @@ from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.geometry.split import Split
+from dualmech.geometry.stream import Stream
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads import numbers
@@ -22,14 +23,18 @@ from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.products import ProductWorkload
 from dualmech.workloads.query_tables import TableWorkload
+from dualmech.workloads.streams import StreamWorkload
 from dualmech.workloads.unions import UnionWorkload, union_of
 
-KINDS = ("auto", "dense", "blocks", "product", "split")
+KINDS = ("auto", "dense", "blocks", "product", "split", "stream")
 
 LARGEST_DENSE = 2**12  # most cells on which ``auto`` takes a matrix where blocks cannot carry the neighbours
 
 SPLIT_FROM = 2048
 """Number of kinds of records above which ``auto`` splits the noise on query tables rather than solve their blocks."""
+
+STREAM_FROM = 1024
+"""Number of running sums above which ``auto`` takes no matrix of them; up to it Newton's method has no equal."""
 
 DenseBuilder = Callable[[Workload, Array, Any], Dense]
 """Makes the dense geometry of a workload, its numbers, one per query, and neighbours."""
@@ -82,12 +87,14 @@ def choose(
         kind = "dense"
     if relation == Relation():
         relation = neighbours = None
-    if relation is not None and kind in ("product", "split"):
+    if relation is not None and kind in ("product", "split", "stream"):
         raise InvalidInputError(
             f"geometry {kind!r} takes neighbours that differ by one record added or removed, got {relation}"
         )
     if _factored(workload, given, name, kind, relation):
         return _product(workload, given, name, dense)
+    if kind == "stream" or _long_stream(workload, kind, basis, neighbours):
+        return Stream.of(workload), numbers.by_query(workload, given, name, positive=True)
     if kind == "split":
         return _split(workload, given, name)
     tables = tabular(workload) if kind == "blocks" else workload.tabular() if kind == "auto" else None
@@ -99,6 +106,12 @@ def choose(
     assert dense is not None
     moves = neighbours if relation is None else relation.matrix(workload.shape[1])
     return dense(workload, each, moves), each
+
+
+def _long_stream(workload: Workload, kind: str, basis: Any, neighbours: Any) -> bool:
+    """Whether to take running sums as such: so many, and nothing given that only a matrix can hold."""
+    many = isinstance(workload, StreamWorkload) and workload.shape[0] > STREAM_FROM
+    return kind == "auto" and many and basis is None and neighbours is None
 
 
 def _factored(
@@ -167,6 +180,8 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
         if not geometry.workload.same_as(asked):
             raise InvalidInputError("geometry must be of this workload, and of its queries that count")
         return geometry, each
+    if isinstance(geometry, Stream) and geometry.workload.same_as(workload):
+        return geometry, numbers.by_query(workload, given, name, positive=True)
     tables, asked = workload.tabular(), geometry.workload
     if tables is None or not any(asked.same_as(each) for each in (workload, tables, union_of([tables]))):
         raise InvalidInputError("geometry must be of this workload")

@@ -97,6 +97,10 @@ class Dense:
         """Return the matrices of a workload and of the neighbours, and the number of each query."""
         return {"kind": kind, "numbers": numbers} | self.matrices(workload)
 
+    def on_rows(self, point: Array) -> tuple[Array, Array]:
+        """Return rows that get noise, the basis, and its covariance."""
+        return self.basis, np.asarray(point)
+
     def matrices(self, workload: Workload) -> dict[str, Any]:
         """Return the matrices of a workload and of the neighbours as proof files have them."""
         moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)

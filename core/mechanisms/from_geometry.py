@@ -6,10 +6,12 @@ from typing import Any
 
 from dualmech.geometry.product import Product
 from dualmech.geometry.split import Split, SplitPoint
+from dualmech.geometry.stream import Stream, StreamPoint
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
+from dualmech.mechanisms.stream import StreamMechanism
 
 
 def mechanism_of(geometry: Any, point: Any) -> Any:
@@ -26,9 +28,14 @@ def _split(geometry: Split, point: SplitPoint) -> SplitMechanism:
     return SplitMechanism(geometry.workload, point.shapes, point.levels)
 
 
+def _stream(geometry: Stream, point: StreamPoint) -> StreamMechanism:
+    return StreamMechanism(geometry.workload, point.neighbour_weights, point.query_weights, point.level)
+
+
 MECHANISMS: dict[str, Any] = {
     "dense": lambda geometry, point: LinearGaussianMechanism(geometry.basis, point, geometry.neighbours),
     "blocks": BlockMechanism,
     "product": _product,
     "split": _split,
+    "stream": _stream,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.choice import KINDS, LARGEST_DENSE
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
+from dualmech.geometry.stream import Stream
 from dualmech.linalg import regularised_covariance
 from dualmech.mechanisms.privacy import GaussianMechanism
 from dualmech.neighbours import Relation
@@ -276,6 +278,10 @@ def point_on(geometry: Geometry, answer: Any) -> Any:
             )
         return covariance
     point = geometry.point(given)
+    if isinstance(geometry, Stream):
+        for part in ("neighbour_weights", "query_weights"):
+            validate.positive(1, **{part: getattr(point, part)})
+        return replace(point, level=validate.positive_number(level=point.level))
     if isinstance(geometry, Product):
         return tuple(point_on(factor, own) for factor, own in zip(geometry.factors, point, strict=True))
     if len(point.levels):

@@ -54,10 +54,11 @@ class FitnessForUse(OnGeometry[FitnessDual]):
         By a rule, ``add-remove`` or ``replace``, either with ``:RECORDS`` a person, which blocks take as well; or U,
         the differences of neighbouring data sets up to sign (`dualmech.neighbours`), dense alone. By default one record
         added or removed.
-    geometry : {"auto", "dense", "blocks", "product", "split"} or Geometry
+    geometry : {"auto", "dense", "blocks", "product", "split", "stream"} or Geometry
         How noise is evaluated: on a matrix; on the few small blocks that the symmetry of tables leaves, at any number
-        of cells; factor by factor; or split by attribute, which proves an interval and is not always tight. ``auto``
-        takes the cheapest that is exact, and says which in ``problem.geometry.name``.
+        of cells; factor by factor; split by attribute, which proves an interval and is not always tight; or running
+        sums by tridiagonal matrices. ``auto`` takes the cheapest that is exact, and says which in
+        ``problem.geometry.name``.
 
     Notes
     -----

@@ -65,7 +65,7 @@ WITNESSES: dict[str, Witness] = {
 """By kind of problem."""
 
 GEOMETRIES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("targets", "weights"), ("dense",)),
+    **dict.fromkeys(("targets", "weights"), ("dense", "stream")),
     **dict.fromkeys(("table targets", "table weights"), ("blocks", "split")),
     **dict.fromkeys(("product targets", "product weights"), ("product",)),
 }

@@ -19,6 +19,7 @@ from dualmech.geometry.block_forms import BasedPoint
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.geometry.product import ByFactor
 from dualmech.geometry.split import SplitPoint, SplitWeights
+from dualmech.geometry.stream import StreamPoint
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.base import OnGeometry, Problem
 from dualmech.problems.common import CommonDual, CommonMechanism
@@ -47,6 +48,7 @@ from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.products import kron
 from dualmech.workloads.query_tables import TableWorkload
+from dualmech.workloads.streams import StreamWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
 Answer: TypeAlias = tuple[Any, Any, Any]  # a problem, a primal point and dual weights
@@ -164,6 +166,10 @@ KINDS |= {
     "TableWorkload": Kind(parts_of("tables", "queries"), _tables_made),
     "ProductWorkload": Kind(parts_of("factors"), lambda factors: kron(*factors)),
     "CircularWorkload": Kind(parts_of("bases"), CircularWorkload),
+    "StreamWorkload": Kind(
+        lambda sums: {"steps": sums.shape[0], "decay": sums.decay},
+        lambda steps, decay: StreamWorkload(steps, decay),
+    ),
     "LinearGaussianMechanism": Kind(
         lambda mechanism: {
             "query_matrix": mechanism.query_matrix,
@@ -176,6 +182,7 @@ KINDS |= {
     kind.__name__: of_fields(kind)
     for kind in (
         *(FitnessDual, VarianceDual, SoftmaxDual, WeightingDual, CommonDual, ReuseDual, LocalDual),
-        *(ProjectionDual, EstimateDual, Relaxation, LocalPoint, SplitPoint, SplitWeights, BasedPoint),
+        *(ProjectionDual, EstimateDual, Relaxation, LocalPoint, SplitPoint, SplitWeights),
+        *(BasedPoint, StreamPoint),
     )
 }

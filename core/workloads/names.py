@@ -111,6 +111,7 @@ BUILT_IN = {
     "total": BuiltIn(workloads.total, "total:D", (_integer,)),
     "identity_total": BuiltIn(workloads.identity_total, "identity_total:D", (_integer,)),
     "prefix": BuiltIn(workloads.prefix, "prefix:D", (_integer,)),
+    "decayed_sums": BuiltIn(workloads.decayed_sums, "decayed_sums:D,DECAY", (_integer, float)),
     "cdf": BuiltIn(workloads.cdf, "cdf:D", (_integer,)),
     "all_range": BuiltIn(workloads.all_range, "all_range:D", (_integer,)),
     "random_range": BuiltIn(

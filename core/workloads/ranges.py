@@ -19,14 +19,15 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.streams import StreamWorkload
 from dualmech.workloads.tabulations import MAX_ENTRIES, DomainLike, as_domain, chosen_axes
 
 Seed = np.random.Generator | int
 Index = npt.NDArray[np.integer]
 
 
-def prefix(d: int) -> Workload:
-    """Count cells 0 to j for every j: ``W_ji = 1`` where ``i <= j``, (d, d), dense (FFU, section 7.1.1).
+def prefix(d: int) -> StreamWorkload:
+    """Count cells 0 to j for every j: ``W_ji = 1`` where ``i <= j``, (d, d), its matrix on demand (FFU, section 7.1.1).
 
     Examples
     --------
@@ -36,13 +37,24 @@ def prefix(d: int) -> Workload:
            [1., 1., 0.],
            [1., 1., 1.]])
     """
-    cells = validate.size(d=d)
-    check_dense_size(cells, cells)
-    ends = np.arange(cells)
-    return _intervals(np.zeros_like(ends), ends, cells, "prefixes")
+    return StreamWorkload(validate.size(d=d))
 
 
-def cdf(d: int) -> Workload:
+def decayed_sums(d: int, decay: float) -> StreamWorkload:
+    """Sum all cells so far, each counting `decay` times what it did one cell before: ``W_ji = decay^(j-i)``, i <= j.
+
+    Raises `InvalidInputError` or `InputTypeError` for a decay that is not in (0, 1].
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.decayed_sums(3, 0.5).matrix[-1]
+    array([0.25, 0.5 , 1.  ])
+    """
+    return StreamWorkload(validate.size(d=d), decay)
+
+
+def cdf(d: int) -> StreamWorkload:
     """Count what an empirical distribution function needs: `prefix` by another name (EIG, section 5).
 
     All d queries count the first cell, and one the last.

@@ -51,7 +51,7 @@ def describe(problem: Any, out: Console, solution: Solution, terms: Terms) -> No
 def _on_geometry(
     problem: FitnessForUse | PrivacyFirst | TotalVariance, out: Console, solution: Solution, terms: Terms
 ) -> None:
-    if isinstance(problem.geometry, Dense):
+    if hasattr(problem.geometry, "free_queries"):  # it knows every query
         if isinstance(problem, TotalVariance):
             _total_variance(problem, out, solution, terms)
         else:

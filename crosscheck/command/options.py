@@ -130,6 +130,6 @@ Geometry = Annotated[
     str,
     typer.Option(
         "--geometry",
-        help="fitness, variance: how noise is evaluated, auto, dense, blocks, product or split.",
+        help="fitness, variance: how noise is evaluated, auto, dense, blocks, product, split or stream.",
     ),
 ]

@@ -34,15 +34,25 @@ class FixedPointState:
     decompositions: int = 1
 
 
-def step(program: Evaluable, state: FixedPointState) -> FixedPointState:
+@dataclass(frozen=True, slots=True)
+class Acceleration:
+    """How steps are mixed, and when a mixture is taken back."""
+
+    memory: int = MEMORY
+    spare: float = 0.0  # by how much a mixture may lower the bound, relative
+
+
+def step(
+    program: Evaluable, state: FixedPointState, acceleration: Acceleration = Acceleration()
+) -> FixedPointState:
     """Take one accelerated step, or the plain one where acceleration would lower the bound."""
     spectrum = state.spectrum
     position = np.log(spectrum.weights)
     # What hardly moves anything may gain nothing at all in floating point.
     residual = np.log(np.maximum(spectrum.gains / spectrum.fidelity, linalg.EPS))
-    trail = (*state.trail, (position, residual))[-MEMORY:]
+    trail = (*state.trail, (position, residual))[-acceleration.memory :]
     proposed = _evaluate(program, spectrum, _anderson_step(trail, spectrum.weights))
-    if proposed is not None and proposed.lower_bound >= spectrum.lower_bound:
+    if proposed is not None and proposed.lower_bound >= (1 - acceleration.spare) * spectrum.lower_bound:
         return FixedPointState(proposed, trail, proposed.decompositions)
     plain = _evaluate(program, spectrum, position + residual)
     spent = sum(each.decompositions for each in (proposed, plain) if each is not None)

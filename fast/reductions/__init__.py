@@ -6,7 +6,7 @@ from typing import Any
 
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
-from dualmech.fast.reductions import blocks, dense, product, split
+from dualmech.fast.reductions import blocks, dense, product, split, stream
 from dualmech.geometry.orbits import check_orbits
 from dualmech.solution import Solution
 
@@ -27,12 +27,19 @@ def _product(problem: Any, limits: loop.Limits, **options: Any) -> Solution:
     return product.solve(problem, limits, solve, **options)
 
 
-SOLVERS = {"dense": dense.solve, "blocks": blocks.solve, "product": _product, "split": split.solve}
+SOLVERS = {
+    "dense": dense.solve,
+    "blocks": blocks.solve,
+    "product": _product,
+    "split": split.solve,
+    "stream": stream.solve,
+}
 
 OPTIONS = {
     "dense": frozenset({"method", "options", "start", "orbits"}),
     "blocks": frozenset({"method", "start"}),
     "product": frozenset({"method"}),
     "split": frozenset(),
+    "stream": frozenset({"method", "start"}),
 }
 """By geometry, which options of a family's solver its problems can use."""

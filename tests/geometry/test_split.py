@@ -28,7 +28,7 @@ def random_workload(seed: int) -> dm.TableWorkload:
     rng = np.random.default_rng(seed)
     sizes = [int(size) for size in rng.integers(1, 5, int(rng.integers(1, 4)))]
     sizes[0] = max(sizes[0], 2)
-    queries = {}
+    queries: dict[str, dm.Workload] = {}
     for axis, size in enumerate(sizes):
         kind = rng.integers(0, 4)
         if kind == 1:

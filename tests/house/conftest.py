@@ -25,6 +25,7 @@ STANDING = {
     "union, replaced": (UNION, "blocks", "replace", 1e-4),
     "circle": (CIRCLE, "blocks", None, 1e-4),
     "product": (PRODUCT, "product", None, 1e-4),
+    "stream": (dm.workloads.decayed_sums(5, 0.9), "stream", None, 1e-4),
     "split": (QUERIES, "split", None, 0.1),
 }
 """Workload, geometry, neighbours and gap of each structure."""

@@ -94,6 +94,7 @@ class World:
         self.on_blocks = dm.fast.solve(dm.FitnessForUse(self.tables, geometry="blocks"), tol=1e-4)
         self.blocks = dm.BlockMechanism.of_tables(self.tables)
         self.split = dm.fast.solve(dm.FitnessForUse(self.asked, geometry="split"), tol=0.1).mechanism
+        self.stream = dm.StreamMechanism(prefix, np.ones(4), np.ones(4))
         self.folder = folder
         dm.save(self.cells, folder / "good.npz")
         dm.save(self.blocks, folder / "blocks.npz")
@@ -133,9 +134,11 @@ class World:
             "SignalToNoiseRule": dm.decisions.SignalToNoiseRule(self.chain, 0.5, 2.0),
             "Solution": self.solution,
             "SplitMechanism": self.split,
+            "StreamMechanism": self.stream,
+            "StreamWorkload": self.prefix,
             "TableWorkload": self.asked,
             "UnionWorkload": self.union,
-            "Workload": self.prefix,
+            "Workload": dm.workloads.identity(4),
         }
 
     def by_name(self) -> dict[str, Any]:
@@ -161,6 +164,7 @@ class World:
             **{"objective": 2.0, "lower_bound": 1.0, "violation": 0.0, "resolution": 0.0, "name": "x"},
             **{"source": [[0, 1], [1, 1]], "path": self.folder / "good.npz", "thing": self.cells, "index": 1},
             **{"rule": lambda stage, answers: np.full(len(answers), stage), "blocks": np.ones((3, 4))},
+            **{"steps": 4, "decay": 0.9},
             **{"table": ["age"], "permutations": [[0, 1, 2, 3]], "profile": np.ones(4)},
         }
 
@@ -231,6 +235,7 @@ class World:
                 },
                 **{"workload": self.asked, "shapes": [np.eye(4), np.eye(2)], "noise": np.ones(4)},
             },
+            "StreamMechanism": {"neighbour_weights": np.ones(4), "query_weights": np.ones(4)},
             "TableWorkload": {"x": np.ones(8), "axes": [0], "axis": 0, "tables": self.tables},
             "TableWorkload.__init__": {"queries": [self.prefix, None]},
             "UnionWorkload": chosen | {"table": "ages", "tables": union.tables},

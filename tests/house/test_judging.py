@@ -242,7 +242,7 @@ class TestInWords:
         answer = fast.solve(problem)
         for first, second, words in (
             (
-                problem.workload,
+                dm.workloads.identity(2),
                 np.eye(2),
                 "problem must be .* got Workload; judge takes a problem and an answer",
             ),
@@ -252,7 +252,7 @@ class TestInWords:
                 answer,
                 "primal must be .* got Solution; of a Solution give its primal or its mechanism",
             ),
-            (problem, problem.workload, "primal must be a point or a mechanism, got Workload"),
+            (problem, dm.workloads.identity(2), "primal must be a point or a mechanism, got Workload"),
             (problem, None, "covariance must be"),
         ):
             with pytest.raises(dm.InputTypeError, match=words):

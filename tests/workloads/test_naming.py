@@ -124,7 +124,8 @@ def test_malformed_parameters_show_the_usage(text: str) -> None:
         "affine:7:7",
         "census_tables:100",
         "age_pyramid:18",
-        "prefix:999999",
+        "prefix:9999999",
+        "decayed_sums:3,2",
         "random_signs:2,2,0,nan",
     ],
 )

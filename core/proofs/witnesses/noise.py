@@ -58,7 +58,8 @@ def witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given,
 
 def sides(problem: Any, primal: Any) -> Given:
     """Return a strategy whose unit noise is that of a covariance on B x, and its inverse."""
-    strategy = square_strategy(problem.basis, np.asarray(primal), problem.neighbours)
+    basis, covariance = problem.geometry.on_rows(primal)
+    strategy = square_strategy(basis, covariance, problem.neighbours)
     guess = scipy.linalg.solve_triangular(strategy, np.eye(len(strategy)), check_finite=False)
     return {"strategy": strategy, "inverse": inverse(strategy, guess)}
 

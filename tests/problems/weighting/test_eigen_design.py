@@ -326,7 +326,7 @@ class TestInput:
         with pytest.raises(dm.DualmechError, match=next(iter(option))):
             fast.eigen_weights(program, **option)
         with pytest.raises(
-            dm.InputTypeError, match="program must be a dualmech.QueryWeighting, got Workload"
+            dm.InputTypeError, match="program must be a dualmech.QueryWeighting, got StreamWorkload"
         ):
             fast.eigen_weights(self.workload)  # type: ignore[arg-type]
 

@@ -1,0 +1,203 @@
+"""Running sums, with or without decay: noise that two weights a cell describe, whatever their number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry import stream_forms
+from dualmech.geometry.base import Judged, shares, valid_weights
+from dualmech.geometry.dense import as_dual_weights
+from dualmech.geometry.dense_forms import DenseForms
+from dualmech.linalg import EPS
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+from dualmech.workloads.streams import StreamWorkload
+
+ACCURACY = 1e-13  # to which the judge takes an inverse square root, relative
+
+FLOOR = 1e-14
+"""Least weight that the judge takes, over the largest: any positive weights prove a bound, and 0 has no logarithm."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamPoint:
+    """Noise of covariance ``level · P # Q⁻¹`` on the cells, with ``P = diag(λ)`` and ``Q = W' diag(μ) W``.
+
+    The geometric mean of the two matrices; the optimum has this form, with the optimal weights. All are positive.
+    """
+
+    neighbour_weights: Array  # λ (d,)
+    query_weights: Array  # μ (d,)
+    level: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """Running sums: both sides of a certificate from diagonals of inverse square roots of tridiagonal matrices.
+
+    `dualmech.geometry.stream_forms` has the formulas, and what the sums of poles that stand for the square root are off
+    by. Rounding: every number of the recurrences is positive, an error of one is not enlarged by the next, and weights
+    that are off by a share change no cost and no variance by more, since the geometric mean is monotone.
+    """
+
+    workload: StreamWorkload
+
+    name: ClassVar[str] = "stream"
+
+    @classmethod
+    def of(cls, workload: Workload) -> Stream:
+        """Return the geometry of running sums; refuse other workloads."""
+        if not isinstance(workload, StreamWorkload):
+            raise InvalidInputError(
+                "geometry 'stream' takes workloads made by dualmech.workloads.prefix and decayed_sums"
+            )
+        return cls(workload)
+
+    @property
+    def rank(self) -> int:
+        """Size of the largest matrix that is decomposed: none is."""
+        return 1
+
+    @property
+    def free_queries(self) -> npt.NDArray[np.intp]:
+        """Indices of the sums that no neighbour changes: none."""
+        return np.zeros(0, dtype=np.intp)
+
+    @property
+    def rounding(self) -> float:
+        """Allowance for the rounding of any cost or variance, relative."""
+        return 32 * (self.workload.shape[0] + 8) * EPS
+
+    def point(self, primal: Any) -> StreamPoint:
+        """Return a primal point of the right shapes, its entries unseen."""
+        if not isinstance(primal, StreamPoint):
+            raise InputTypeError(f"primal must be a dualmech.StreamPoint, got {type(primal).__name__}")
+        count, found = self.workload.shape[0], []
+        for name in ("neighbour_weights", "query_weights"):
+            given = validate.numeric(1, **{name: getattr(primal, name)})
+            if len(given) != count:
+                raise InvalidInputError(f"{name} must be {count}, one per cell, got {len(given)}")
+            found.append(given)
+        return StreamPoint(found[0], found[1], float(validate.numeric(0, level=primal.level)))
+
+    def divide(self, point: StreamPoint, divisor: float) -> StreamPoint:
+        """Return noise over a positive number."""
+        with np.errstate(all="ignore"):
+            level = float(np.float64(point.level) / divisor)
+        return StreamPoint(point.neighbour_weights, point.query_weights, level)
+
+    def forms(self, point: StreamPoint) -> DenseForms | None:
+        """Evaluate both sides; None for weights or a level that are not positive."""
+        cells, sums = point.neighbour_weights, point.query_weights
+        weights = np.concatenate([cells, sums, [point.level]])
+        if not (np.all(np.isfinite(weights)) and np.all(weights > 0)):
+            return None
+        with np.errstate(all="ignore"):
+            cells_unit, sums_unit = cells.max(), sums.max()
+            left, right, error = self._diagonals(cells / cells_unit, sums / sums_unit)
+            # Of weights in other units by a and b the geometric mean is √(a / b) times as large.
+            level = point.level * np.sqrt(cells_unit / sums_unit)
+            costs, variances = left * cells_unit / cells / level, right * sums_unit / sums * level
+        if not (np.all(np.isfinite(costs)) and np.all(np.isfinite(variances))):
+            return None
+        return DenseForms(costs, variances, error * costs, error * variances)
+
+    def largest_ratio(self, point: StreamPoint, targets: Array) -> float:
+        """Return the largest ratio of a variance to its target; inf for noise that is no covariance."""
+        forms = self.forms(point)
+        return np.inf if forms is None else forms.excess(targets)[0]
+
+    def weights(self, dual: Any, queries: bool = True) -> tuple[Array, Array]:
+        """Return weights on cells and, if asked for, on sums (d,), their entries unseen."""
+        count = self.workload.shape[0]
+        if queries:
+            return as_dual_weights(dual, count, count)
+        given = getattr(dual, "neighbour_weights", dual)
+        checked = validate.numeric(1, **{"dual weights on neighbours": given})
+        if len(checked) != count:
+            raise InvalidInputError(f"dual must hold {count} weights, one per cell, got {len(checked)}")
+        return checked, np.zeros(0)
+
+    def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
+        """Return ``‖diag(√μ) W diag(√λ)‖_*² / (Σ λ_i Σ μ_j c_j)`` and its rounding, relative; 0 if nothing is proven.
+
+        Weights of less than `FLOOR` of the largest are raised to that: other weights, which prove a bound as well.
+        """
+        if not valid_weights(query_weights):
+            return 0.0, 0.0
+        sums = np.maximum(query_weights / query_weights.max(), FLOOR)
+        value, rounding = self.total_bound(neighbour_weights, sums)
+        return float(value / (sums @ targets)), rounding + (len(sums) + 2) * EPS
+
+    def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
+        """Return ``‖diag(√w) W diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative; 0 where nothing is proven."""
+        if not valid_weights(neighbour_weights):
+            return 0.0, 0.0
+        cells, unit = np.maximum(neighbour_weights / neighbour_weights.max(), FLOOR), weights.max()
+        found, _, error = self._diagonals(cells, weights / unit, both=False)
+        return float(found.sum() ** 2 * unit / cells.sum()), 2 * error
+
+    def per_query(self, workload: Workload, numbers: Array) -> Array:
+        """Return one number per sum: they are that already."""
+        return numbers
+
+    def item_words(self, index: int) -> str:
+        """Return what a sum is called."""
+        return f"query 'cells 0..{index}'" if index else "query 'cell 0'"
+
+    def neighbour_words(self, index: int) -> str:
+        """Return where neighbours differ."""
+        return f"neighbours in cell {index}"
+
+    def prices(self, query_weights: Array, targets: Array) -> Array:
+        """Return each sum's share of ``Σ μ_j c_j`` (d,)."""
+        return shares(query_weights * targets)
+
+    def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
+        """Return each sum's share of the trace norm (d,), the diagonal of ``T'^-½``."""
+        if not valid_weights(neighbour_weights):
+            return np.zeros(len(weights))
+        cells = np.maximum(neighbour_weights / neighbour_weights.max(), FLOOR)
+        return shares(self._diagonals(cells, weights / weights.max())[1])
+
+    def statement(self) -> dict[str, Any]:
+        """Return nothing: the workload says all."""
+        return {}
+
+    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, Any]:
+        """Return the matrix of the sums, where it can be written out, and the number of each."""
+        return {"kind": kind, "numbers": numbers, "workload": workload.dense(), "neighbours": None}
+
+    def on_rows(self, point: StreamPoint) -> tuple[Array, Array]:
+        """Return rows that get noise, the cells, and its covariance; refused where a matrix would be too large."""
+        return np.eye(self.workload.shape[1]), self.covariance(point)
+
+    def stored(self, point: Any) -> Any:
+        """Return a point as a file holds it: as it is."""
+        return point
+
+    def restored(self, point: Any) -> Any:
+        """Return a point from what a file holds."""
+        return point
+
+    def covariance(self, point: StreamPoint) -> Array:
+        """Return the noise's covariance on the cells (d, d), as a matrix; refused where the workload's would be."""
+        root = np.sqrt(point.query_weights)[:, None] * self.workload.matrix * np.sqrt(point.neighbour_weights)
+        _, sizes, right = np.linalg.svd(root)
+        half = (right.T / np.sqrt(sizes)) * np.sqrt(point.neighbour_weights)[:, None]
+        return np.asarray(point.level * half @ half.T)
+
+    def _diagonals(self, cells: Array, sums: Array, both: bool = True) -> tuple[Array, Array, float]:
+        """Return the diagonals of ``T^-½`` and, if asked for, of ``T'^-½``, and what they may be off by, relative."""
+        decay = self.workload.decay
+        matrix = stream_forms.Bidiagonal.of(cells, sums, decay)
+        poles = stream_forms.poles_of(matrix, cells, sums, decay, ACCURACY)
+        left = stream_forms.inverse_root_diagonal(matrix, poles)
+        right = stream_forms.inverse_root_diagonal(matrix.reversed, poles)[::-1] if both else left[:0]
+        return left, right, poles.error + self.rounding

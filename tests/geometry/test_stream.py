@@ -1,0 +1,242 @@
+"""Running sums: diagonals of inverse square roots, both layers and the dense judge, noise without a matrix."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+import dualmech as dm
+from dualmech import fast, reference
+from dualmech.crosscheck.command.main import app
+from dualmech.geometry.stream_forms import Bidiagonal, Poles, inverse_root_diagonal, poles_of
+
+FAMILIES = [dm.FitnessForUse, dm.TotalVariance]
+
+
+class TestPoles:
+    @given(st.floats(0, 30), st.floats(-15, 15), st.sampled_from([1e-3, 1e-6, 1e-13]))
+    def test_the_bound_on_the_error_holds_and_is_tight(self, spread: float, size: float, tol: float) -> None:
+        low, high = 10.0**size, 10.0 ** (size + spread)
+        poles = Poles.of(low, high, tol)
+        values = np.geomspace(low, high, 400)
+        found = (poles.factors / (values[:, None] + poles.places)).sum(axis=1) * np.sqrt(values)
+        error = np.abs(found - 1).max()
+        assert error <= poles.error <= max(tol, 1e-13)
+        if poles.error > 1e-9 and spread > 2:
+            assert error > 0.5 * poles.error
+
+    def test_places_are_accurate(self) -> None:
+        """They are those of Jacobi's function in many digits, although the modulus is next to 1."""
+        low, high = 1.0, 1e16
+        poles = Poles.of(low, high, 1e-8)
+        with mpmath.workdps(60):
+            modulus = 1 - mpmath.mpf(low) / mpmath.mpf(high)
+            period = mpmath.ellipk(modulus)
+            for index, place in enumerate(np.sort(poles.places)):
+                u = (index + mpmath.mpf(1) / 2) * period / len(poles.places)
+                root = mpmath.ellipfun("sc", u, m=modulus)
+                assert abs(place / float(low * root**2) - 1) < 1e-13
+
+
+class TestDiagonals:
+    @pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 257])
+    @pytest.mark.parametrize("decay", [1.0, 0.9, 1e-3])
+    def test_they_are_those_of_the_matrix(self, count: int, decay: float) -> None:
+        rng = np.random.default_rng(count)
+        cells, sums = rng.dirichlet(np.ones(count)), rng.dirichlet(np.ones(count))
+        matrix = Bidiagonal.of(cells, sums, decay)
+        poles = poles_of(matrix, cells, sums, decay, 1e-13)
+        rows = np.sqrt(sums)[:, None] * dm.workloads.decayed_sums(count, decay).matrix * np.sqrt(cells)
+        left, sizes, right = np.linalg.svd(rows)
+        for found, true in (
+            (inverse_root_diagonal(matrix, poles), sizes @ right**2),
+            (inverse_root_diagonal(matrix.reversed, poles)[::-1], left**2 @ sizes),
+        ):
+            np.testing.assert_allclose(found, true, rtol=1e-11)
+
+    def test_small_eigenvalues_keep_their_digits(self) -> None:
+        """Weights of 24 orders of magnitude: the entries against 120 digits."""
+        cells, sums = np.logspace(0, -12, 6), np.logspace(-12, 0, 6)
+        matrix = Bidiagonal.of(cells, sums, 1.0)
+        found = inverse_root_diagonal(matrix, poles_of(matrix, cells, sums, 1.0, 1e-13))
+        with mpmath.workdps(120):
+            rows = mpmath.matrix(6, 6)
+            for j in range(6):
+                for i in range(j + 1):
+                    rows[j, i] = mpmath.sqrt(mpmath.mpf(sums[j]) * mpmath.mpf(cells[i]))
+            values, vectors = mpmath.eigsy(rows.T * rows)
+            true = [
+                float(sum(vectors[i, k] ** 2 * mpmath.sqrt(values[k]) for k in range(6))) for i in range(6)
+            ]
+        np.testing.assert_allclose(found, true, rtol=1e-12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("decay", [1.0, 0.95])
+class TestAgreement:
+    @pytest.mark.parametrize("count", [1, 2, 33])
+    def test_with_the_dense_judge(self, family: Any, decay: float, count: int) -> None:
+        asked, numbers = dm.workloads.decayed_sums(count, decay), np.linspace(1, 3, count)
+        problems = [family(asked, numbers, geometry=name) for name in ("stream", "dense")]
+        assert problems[0].same_as(problems[1])
+        answers = [fast.solve(each, tol=1e-6) for each in problems]
+        (low, high), (least, most) = (each.certificate.interval for each in answers)
+        assert low <= most and least <= high
+        point = answers[0].primal
+        covariance = problems[0].geometry.covariance(point)
+        judged = problems[1].certify(covariance, answers[0].dual)
+        assert judged.objective == pytest.approx(answers[0].objective, rel=1e-8)
+        assert judged.lower_bound == pytest.approx(answers[0].lower_bound, rel=1e-8)
+
+    def test_with_the_reference_layer_and_an_exact_proof(self, family: Any, decay: float) -> None:
+        problem = family(dm.workloads.decayed_sums(6, decay), np.linspace(1, 3, 6), geometry="stream")
+        answer, other = fast.solve(problem, tol=1e-8), reference.solve(problem, tol=1e-4)
+        proof = dm.prove(answer)
+        assert proof.width <= answer.gap + 1e-9
+        for each in (answer, other):
+            low, high = each.certificate.interval
+            assert low <= proof.upper and proof.lower <= high
+        assert proof.is_of(family(problem.workload, np.linspace(1, 3, 6), geometry="dense"))
+
+    def test_random_numbers(self, family: Any, decay: float) -> None:
+        numbers = 10.0 ** np.random.default_rng(0).uniform(-1, 1, 64)
+        problem = family(dm.workloads.decayed_sums(64, decay), numbers, geometry="stream")
+        assert fast.solve(problem, tol=1e-5).certificate.certifies(1e-5)
+
+
+class TestMany:
+    def test_of_many_no_matrix_is_made(self) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(50_000), targets=1.0)
+        assert problem.geometry.name == "stream"
+        answer = fast.solve(problem, tol=0.5)
+        assert answer.certificate.certifies(0.5)
+        mechanism = answer.mechanism
+        assert isinstance(mechanism, dm.StreamMechanism) and mechanism.variances().max() <= 1 + 1e-9
+        assert mechanism.rho == pytest.approx(answer.objective / 2, rel=1e-6)
+        with pytest.raises(dm.InvalidInputError, match="geometry='stream' needs no matrix"):
+            mechanism.dense()
+        for options in ({"geometry": "dense"}, {"neighbours": "replace"}):
+            with pytest.raises(dm.InvalidInputError, match=r"too many"):
+                dm.FitnessForUse(problem.workload, **options)
+
+    def test_up_to_1024_a_matrix_is_taken(self) -> None:
+        for count, name in ((1024, "dense"), (1025, "stream")):
+            assert dm.TotalVariance(dm.workloads.prefix(count)).geometry.name == name
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(("count", "tol"), [(4096, 1e-9), (262_144, 1e-6)])
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_sizes_that_are_promised(self, family: Any, count: int, tol: float) -> None:
+        assert fast.solve(family(dm.workloads.prefix(count)), tol=tol).certificate.certifies(tol)
+
+    def test_a_solution_begins_where_another_ended(self) -> None:
+        first = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2000)), tol=1e-6)
+        again = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2000), 1.001), tol=1e-6, start=first)
+        assert again.iterations < first.iterations / 2
+        with pytest.raises(dm.InvalidInputError, match="start must be a solution over 2001 running sums"):
+            fast.solve(dm.FitnessForUse(dm.workloads.prefix(2001)), start=first)
+
+
+class TestMechanism:
+    def test_it_is_the_dense_one(self) -> None:
+        asked = dm.workloads.decayed_sums(12, 0.8)
+        rng = np.random.default_rng(1)
+        mechanism = dm.StreamMechanism(asked, rng.uniform(0.1, 1, 12), rng.uniform(0.1, 1, 12), 2.0)
+        dense = mechanism.dense()
+        np.testing.assert_allclose(mechanism.profile, dense.profile, rtol=1e-10)
+        np.testing.assert_allclose(mechanism.variances(), dense.variances(asked), rtol=1e-10)
+        np.testing.assert_allclose(
+            mechanism.variances(dm.workloads.total(12)), dense.variances(dm.workloads.total(12))
+        )
+        assert mechanism.scaled(3.0).rho == pytest.approx(mechanism.rho / 3)
+        strategy = mechanism.causal_strategy()
+        assert np.allclose(strategy, np.tril(strategy))
+
+    def test_drawn_noise_has_the_covariance(self) -> None:
+        asked = dm.workloads.decayed_sums(6, 0.8)
+        mechanism = dm.StreamMechanism(asked, np.linspace(1, 2, 6), np.linspace(3, 1, 6))
+        rng = np.random.default_rng(0)
+        drawn = np.array([mechanism.simulate(np.zeros(6), rng) for _ in range(4000)])
+        true = asked.matrix @ mechanism.dense().covariance() @ asked.matrix.T
+        assert np.abs(drawn.T @ drawn / len(drawn) / true - 1)[np.diag_indices(6)].max() < 0.1
+        assert np.abs(drawn.T @ drawn / len(drawn) - true).max() < 0.1 * true.max()
+
+    @pytest.mark.parametrize(
+        ("weights", "words"),
+        [
+            ((np.ones(3), np.ones(4)), "neighbour_weights must be 4"),
+            ((np.ones(4), -np.ones(4)), "query_weights"),
+            ((np.ones(4), np.full(4, np.nan)), "query_weights"),
+            ((np.ones(4), np.ones(4), 0.0), "level"),
+        ],
+    )
+    def test_what_is_no_noise(self, weights: tuple[Any, ...], words: str) -> None:
+        with pytest.raises(dm.InvalidInputError, match=words):
+            dm.StreamMechanism(dm.workloads.prefix(4), *weights)
+
+    def test_it_answers_its_own_sums_alone(self) -> None:
+        mechanism = dm.StreamMechanism(dm.workloads.prefix(4), np.ones(4), np.ones(4))
+        other = dm.FitnessForUse(dm.workloads.prefix(5), geometry="stream")
+        with pytest.raises(dm.InvalidInputError, match="its own running sums"):
+            mechanism.point_on(other.geometry)
+        with pytest.raises(dm.InputTypeError, match="workload must be made by"):
+            dm.StreamMechanism(dm.workloads.identity(4), np.ones(4), np.ones(4))  # type: ignore[arg-type]
+
+
+class TestCommand:
+    def test_sums_are_solved_written_and_read(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "answer.npz")
+        for problem in ("fitness", "variance"):
+            done = run("solve", "decayed_sums:1500,0.99", "--problem", problem, "--output", path)
+            assert done.exit_code == 0 and "geometry: stream" in done.output and "decayed sums" in done.output
+            again = dm.load(path)
+            assert again.problem.geometry.name == "stream" and again.certificate.certifies(1e-6)
+        judged = run("judge", "decayed_sums:1500,0.99", "--problem", "variance", "--covariance", path)
+        assert judged.exit_code == 0
+
+    def test_a_proof_of_few(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "proof.json")
+        assert run("solve", "prefix:8", "--geometry", "stream", "--prove", path).exit_code == 0
+        assert run("verify", path, "prefix:8").exit_code == 0
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+class TestWorkload:
+    @pytest.mark.parametrize("decay", [1.0, 0.5])
+    def test_everything_is_that_of_the_matrix(self, decay: float) -> None:
+        sums = dm.workloads.decayed_sums(7, decay)
+        plain = dm.Workload(sums.matrix)
+        x = np.arange(7.0)
+        np.testing.assert_allclose(sums.apply(x), plain.apply(x))
+        np.testing.assert_allclose(sums.row_norms(), plain.row_norms())
+        np.testing.assert_allclose(sums.column_squares(), plain.column_squares())
+        assert sums.same_as(plain) and plain.same_as(sums) and sums.same_as(pickle.loads(pickle.dumps(sums)))
+        assert not sums.same_as(dm.workloads.decayed_sums(7, 0.25))
+        np.testing.assert_array_equal(sums.select([2, 5]).dense(), plain.matrix[[2, 5]])
+        assert sums.names[:2] == ("cell 0", "cells 0..1") and len(sums.groups) == 7
+
+    @pytest.mark.parametrize("decay", [0.0, -1.0, 1.5, np.nan])
+    def test_decay_is_a_share(self, decay: float) -> None:
+        with pytest.raises(dm.InvalidInputError, match="decay"):
+            dm.workloads.decayed_sums(3, decay)
+
+    def test_too_many_steps(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="steps must be at most"):
+            dm.workloads.prefix(10**9)
+
+    def test_weights_of_no_sum(self) -> None:
+        with pytest.raises(dm.InvalidInputError, match="weights must be positive"):
+            dm.TotalVariance(dm.workloads.prefix(3), [1.0, 0.0, 1.0], geometry="stream")
+        with pytest.raises(dm.InvalidInputError, match="takes workloads made by"):
+            dm.TotalVariance(dm.workloads.identity(3), geometry="stream")
