@@ -107,12 +107,12 @@ def problems(names: Sequence[str] | None = None, *, most_cells: int = MOST_CELLS
     (array([[1., 0.],
            [1., 1.]]), array([1., 1.]), 1.333333333, 1.333333333)
     >>> len(testing.problems(["FitnessForUse"])), len(testing.problems(["local"], most_cells=4))
-    (0, 0)
+    (34, 10)
     """
     stated = library.problems()
     limit = validate.size(most_cells=most_cells)
     chosen = library.named([*collection.FAMILIES] if names is None else names)
-    explicit = frozenset(stated).intersection(names or ())
+    explicit = frozenset(() if names is None else names)
     found = (KnownProblem(name, stated[name]()) for name in chosen)
     return [known for known in found if known.name in explicit or library.shape(known.problem)[1] <= limit]
 
@@ -162,7 +162,11 @@ def check_answer(known: KnownProblem, answer: npt.ArrayLike, *, within: float = 
     __tracebackhide__ = True
     chosen = validate.instance(KnownProblem, known=known)
     given = validate.finite(None, answer=answer)
-    return _near(chosen, library.achieved(chosen.problem, given), within, "the answer achieves")
+    try:
+        found = library.achieved(chosen.problem, given)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"answer is none to {chosen.name}: {error}") from error
+    return _near(chosen, found, within, "the answer achieves")
 
 
 def check_covariance(known: KnownProblem, covariance: npt.ArrayLike, *, within: float = WITHIN) -> float:

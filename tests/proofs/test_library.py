@@ -74,11 +74,11 @@ def test_a_family_is_named_by_its_class_or_its_first_word() -> None:
 
 
 ANSWERS: dict[str, Any] = {
-    "softmax-prefix-2-10": lambda answer: np.linalg.inv(np.linalg.cholesky(answer.covariance)),
-    "reuse-prefix-8-after-halves": lambda answer: np.linalg.inv(np.linalg.cholesky(answer.covariance)),
+    "softmax-prefix-2-10": lambda answer: np.linalg.inv(np.linalg.cholesky(answer.primal)),
+    "reuse-prefix-8-after-halves": lambda answer: np.linalg.inv(np.linalg.cholesky(answer.primal)),
     "weighting-prefix-8-wavelet-pure": lambda answer: 3 * answer.primal[:, None],
     "common-random-3-seed-0": lambda answer: answer.primal,
-    "local-histogram-4-1-average": lambda answer: answer.primal.strategy,
+    "local-histogram-4-1-average": lambda answer: answer.primal,
     "projection-6x4-2-floors": lambda answer: answer.primal,
     "estimate-prefix-16-total": lambda answer: answer.primal[None],
 }
