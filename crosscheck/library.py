@@ -192,7 +192,7 @@ def achieved(problem: Any, answer: Array) -> float:
     given = np.asarray(answer)
     if is_noise(problem):
         given = covariance_of_strategy(problem, given)
-    elif np.ndim(getattr(rough, "primal", None)) == 1:
+    elif getattr(rough.primal, "ndim", 0) == 1:
         given = given.ravel()
     return _objective(problem, given, rough.dual)
 
@@ -221,8 +221,9 @@ def _state(folder: Path, name: str, problem: Any) -> None:
     """Write what is asked, as plain arrays and as a program: the same bytes each time."""
     if sdpa.variables(problem) <= MOST_VARIABLES:
         sdpa.write(sdpa.sparse_program(problem), folder / f"{name}.dat-s")
+    stated: dict[str, Any] = {**collected.of_problem(problem)}
     with files.atomic_write(folder / f"{name}.npz") as handle:
-        np.savez(handle, **collected.of_problem(problem))
+        np.savez(handle, **stated)
 
 
 def _objective(problem: Any, given: Array, dual: Any) -> float:

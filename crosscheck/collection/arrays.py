@@ -72,4 +72,4 @@ def _tables(stated: dict[str, Any]) -> Array:
     for row, table in zip(found, stated["tables"], strict=True):
         for attribute, asked in table.items():
             row[int(attribute)] = names.index(asked)
-    return found
+    return np.asarray(found)

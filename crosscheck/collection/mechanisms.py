@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech import workloads
 from dualmech.crosscheck.collection.matrices import Stated
@@ -13,7 +14,6 @@ from dualmech.crosscheck.papers.common import instances
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.reuse import ReuseFitness
-from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
 CELLS, SHARED = 8, 4  # of random mechanisms, and the queries that all of them answer
@@ -85,10 +85,11 @@ def _ages(first: int, end: int | None) -> CommonMechanism:
     return CommonMechanism(instances.census()[first:end])
 
 
-def _reuse(build: Callable[[], Workload], queries: Array) -> ReuseFitness:
+def _reuse(build: Callable[[], Workload], queries: npt.ArrayLike) -> ReuseFitness:
     """State a wish for variances 1 after a release of variances 1/2."""
     return ReuseFitness(build(), np.ones(len(build())), _noise(queries, 0.5))
 
 
-def _noise(queries: Array, variance: float) -> LinearGaussianMechanism:
-    return LinearGaussianMechanism(queries, variance * np.eye(len(queries)))
+def _noise(queries: npt.ArrayLike, variance: float) -> LinearGaussianMechanism:
+    rows = np.asarray(queries, dtype=float)
+    return LinearGaussianMechanism(rows, variance * np.eye(len(rows)))
