@@ -145,8 +145,10 @@ def test_the_command_builds_and_continues(tmp_path: Path) -> None:
     for _ in range(2):
         result = CliRunner().invoke(app, ["library", str(tmp_path / "here"), "--only", "fitness-prefix-2"])
         assert result.exit_code == 0 and "1 problems in" in " ".join(result.output.split())
-    written = json.loads((tmp_path / "here" / "index.json").read_text())
-    assert [each["name"] for each in written] == ["fitness-prefix-2"]
+    listed = json.loads((tmp_path / "here" / "index.json").read_text())
+    assert [each["name"] for each in listed] == ["fitness-prefix-2"]
+    result = CliRunner().invoke(app, ["library", str(tmp_path / "family"), "--only", "NonnegativeEstimate"])
+    assert result.exit_code == 0 and "10 problems in" in " ".join(result.output.split())
 
 
 def test_what_is_no_library_or_no_answer_is_refused(folder: Path, tmp_path: Path) -> None:
