@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.crosscheck import library
-from dualmech.errors import InvalidInputError, did_you_mean
+from dualmech.crosscheck import collection, library
+from dualmech.crosscheck.collection import arrays
+from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
+from dualmech.workloads.domain import count_text
 
 MOST_CELLS = 16  # of the problems unless more are asked for
 WITHIN = 1e-6  # how far above the optimum an answer may be, relative, unless told otherwise
@@ -30,7 +31,7 @@ class KnownProblem:
     ----------
     name : str
         As in the library; ``str`` of it, so that ``ids=str`` names tests.
-    problem : FitnessForUse or TotalVariance
+    problem : Problem
         The problem itself.
     """
 
@@ -39,29 +40,33 @@ class KnownProblem:
 
     @property
     def family(self) -> str:
-        """What is minimised: ``FitnessForUse`` the squared privacy cost, ``TotalVariance`` the weighted variances."""
+        """What is minimised: ``FitnessForUse`` the squared privacy cost, and so on."""
         return type(self.problem).__name__
 
     @property
+    def arrays(self) -> dict[str, Array]:
+        """All that is asked, as `library.arrays` has it of a folder."""
+        return arrays.of_problem(self.problem)
+
+    @property
     def workload(self) -> Array:
-        """W (m, d), a query a row."""
-        return np.asarray(self.problem.workload.dense())
+        """W (m, d), a query a row; refused where it is no matrix."""
+        return self._array("workload")
 
     @property
     def numbers(self) -> Array:
-        """Largest variances (m,) of fitness for use, weights of total variance."""
-        return np.asarray(self.problem.in_numbers()["numbers"])
+        """Largest variances (m,) of fitness for use, weights of total variance; of tables one for each."""
+        return self._array("targets", "weights")
 
     @property
     def neighbours(self) -> Array | None:
         """U (d, s), differences of neighbouring data sets; None for one record added or removed."""
-        given: Array | None = self.problem.in_numbers()["neighbours"]
-        return given
+        return self.arrays.get("neighbours")
 
     @property
     def basis(self) -> Array:
         """B (k, d): a covariance (k, k) is of the noise on B x."""
-        return np.asarray(self.problem.geometry.basis)
+        return self._array("basis")
 
     @property
     def lower(self) -> float:
@@ -73,17 +78,25 @@ class KnownProblem:
         """What some noise achieves, in exact arithmetic."""
         return library.interval(self.name)[1]
 
+    def _array(self, *names: str) -> Array:
+        held = self.arrays
+        for name in names:
+            if name in held:
+                return held[name]
+        raise InvalidInputError(f"{self.name} is stated by {', '.join(held)}; it has no {' or '.join(names)}")
+
     def __str__(self) -> str:
         return self.name
 
     def __repr__(self) -> str:
-        queries, cells = self.problem.workload.shape
-        return f"KnownProblem({self.name}, {queries} x {cells})"
+        queries, cells = library.shape(self.problem)
+        return f"KnownProblem({self.name}, {queries} x {count_text(cells, 6)})"
 
 
 def problems(names: Sequence[str] | None = None, *, most_cells: int = MOST_CELLS) -> list[KnownProblem]:
-    """Return problems of the library: those named, or all of at most so many cells.
+    """Return problems of the library: those named, and of families, or of all, those of at most so many cells.
 
+    A family is named by its class or by the first word of its problems' names.
     Raises `InvalidInputError` for a name that is unknown.
 
     Examples
@@ -93,20 +106,15 @@ def problems(names: Sequence[str] | None = None, *, most_cells: int = MOST_CELLS
     >>> known.workload, known.numbers, round(known.lower, 9), round(known.upper, 9)
     (array([[1., 0.],
            [1., 1.]]), array([1., 1.]), 1.333333333, 1.333333333)
-    >>> len(testing.problems()), len(testing.problems(most_cells=64))
-    (58, 76)
+    >>> len(testing.problems(["FitnessForUse"])), len(testing.problems(["local"], most_cells=4))
+    (34, 10)
     """
     stated = library.problems()
-    if names is not None:
-        wanted = validate.sequence(names=names)
-        for name in wanted:
-            if validate.text(names=name) not in stated:
-                meant = did_you_mean(name, stated)
-                raise InvalidInputError(f"names must be of the library, got {name!r}{meant}")
-        return [KnownProblem(name, stated[name]()) for name in wanted]
     limit = validate.size(most_cells=most_cells)
-    found = (KnownProblem(name, state()) for name, state in stated.items())
-    return [known for known in found if known.problem.workload.shape[1] <= limit]
+    chosen = library.named([*collection.FAMILIES] if names is None else names)
+    explicit = frozenset(() if names is None else names)
+    found = (KnownProblem(name, stated[name]()) for name in chosen)
+    return [known for known in found if known.name in explicit or library.shape(known.problem)[1] <= limit]
 
 
 def check_strategy(known: KnownProblem, strategy: npt.ArrayLike, *, within: float = WITHIN) -> float:
@@ -127,7 +135,38 @@ def check_strategy(known: KnownProblem, strategy: npt.ArrayLike, *, within: floa
     __tracebackhide__ = True
     chosen = validate.instance(KnownProblem, known=known)
     rows = validate.finite(2, strategy=strategy)
+    if not library.is_noise(chosen.problem):
+        raise InvalidInputError(
+            f"known must be answered by noise on a matrix, got a {chosen.family}, which check_answer takes"
+        )
     return _near(chosen, library.achieved(chosen.problem, rows), within, "the strategy achieves")
+
+
+def check_answer(known: KnownProblem, answer: npt.ArrayLike, *, within: float = WITHIN) -> float:
+    """Assert that an answer of any family that is one array is optimal within a tolerance, mended to be feasible.
+
+    Weights of the design queries (k,), a covariance on the basis that mechanisms have in common (r, r), a local
+    strategy Q (m, n) with any number of outputs, a projection (m, n), an estimate (d,); for noise a strategy. Q is
+    judged with the reconstruction that is best for the average user; that of the worst user may be better with another.
+    Returns what it achieves; raises as `check_strategy`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dualmech.crosscheck import testing
+    >>> (known,) = testing.problems(["local-histogram-4-1-average"])
+    >>> response = (np.e - 1) * np.eye(4) + 1
+    >>> round(testing.check_answer(known, response / response.sum(axis=0)) / known.upper, 6)
+    1.0
+    """
+    __tracebackhide__ = True
+    chosen = validate.instance(KnownProblem, known=known)
+    given = validate.finite(None, answer=answer)
+    try:
+        found = library.achieved(chosen.problem, given)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"answer is none to {chosen.name}: {error}") from error
+    return _near(chosen, found, within, "the answer achieves")
 
 
 def check_covariance(known: KnownProblem, covariance: npt.ArrayLike, *, within: float = WITHIN) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
@@ -14,7 +15,7 @@ Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="Where the library
 def library(
     folder: Folder,
     only: Annotated[
-        list[str] | None, typer.Option("--only", help="A problem's name; may be repeated.")
+        list[str] | None, typer.Option("--only", help="A problem's name, or a family's; may be repeated.")
     ] = None,
 ) -> None:
     """Write problems with their data, proven optima and proofs, to test a solver against; what is there is kept."""
@@ -22,7 +23,7 @@ def library(
         from dualmech.crosscheck import library as proven
         from dualmech.crosscheck.command import report
     out = report.console()
-    widest, count = 0.0, 0
+    widest, count, began = 0.0, 0, time.perf_counter()
     built = proven.build(folder, only)
     while True:
         with passing(f"{count} proven"):
@@ -31,7 +32,9 @@ def library(
             break
         count, widest = count + 1, max(widest, each.upper / each.lower - 1)
     out.print(
-        f"{count} problems in {folder}, each optimum proven within {widest:.1e} of itself.", soft_wrap=True
+        f"{count} problems in {folder}, each optimum proven within {widest:.1e} of itself, "
+        f"in {time.perf_counter() - began:.1f} s.",
+        soft_wrap=True,
     )
 
 
@@ -40,11 +43,11 @@ def leaderboard(
     answers: Annotated[
         str,
         typer.Argument(
-            metavar="ANSWERS", help="Folder of strategies, NAME.csv, .npy, .npz or .mtx, by problem."
+            metavar="ANSWERS", help="Folder of answers, NAME.csv, .npy, .npz or .mtx, by problem."
         ),
     ],
 ) -> None:
-    """Say how far strategies are from the proven optima of a library."""
+    """Say how far strategies, or other answers, are from the proven optima of a library."""
     with passing("judging"):
         from dualmech.crosscheck import library as proven
         from dualmech.crosscheck.command import report

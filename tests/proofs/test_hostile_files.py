@@ -77,7 +77,10 @@ def test_a_library_keeps_no_proof_that_says_little(claim: tuple[str, str], tmp_p
     assert dm.verify(tmp_path / f"{NAME}.json").width < 2e-9
 
 
-ENTRY = {"name": NAME, "family": "FitnessForUse", "queries": 2, "cells": 2, "lower": 1.0, "upper": 2.0}
+ENTRY = {
+    **{"name": NAME, "family": "FitnessForUse", "kind": "targets", "queries": 2, "cells": 2},
+    **{"lower": 1.0, "upper": 2.0},
+}
 
 INDEXES: dict[str, Callable[[], str]] = {
     "nested": lambda: "[" * MANY,

@@ -291,6 +291,12 @@ class TestExactNumbers:
             assert true <= mpmath.mpf(high.numerator) / high.denominator
         assert high - low <= Fraction(1, 10**50)
 
+    @pytest.mark.parametrize("near", [Fraction(0), Fraction(1, 10**80), Fraction(-1, 10**80)])
+    def test_logarithms_of_about_1_have_few_digits(self, near: Fraction) -> None:
+        low, high = exact.log_below(1 + near), exact.log_above(1 + near)
+        assert low <= near <= high <= low + Fraction(1, 10**50)
+        assert max(low.denominator, high.denominator).bit_length() < 10**3
+
     @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0, 20.0, 100.0])
     def test_what_lies_beside_e_to_the_epsilon(self, epsilon: float) -> None:
         from dualmech.proofs.checker.strategies import growth

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck import library
+from dualmech.crosscheck import collection, library
+from dualmech.crosscheck.collection import arrays
 from dualmech.crosscheck.command.main import app
+from dualmech.proofs.texts import written
 
 NAMES = ["fitness-prefix-4", "variance-prefix-4", "fitness-wide", "variance-prefix-8-replaced"]
 
@@ -24,10 +27,81 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+EVERY = [
+    *("privacy-prefix-8", "fitness-tables-shifts", "fitness-split-12x9", "softmax-prefix-2-10"),
+    *("variance-product-prefix-8-marginals-4x4", "weighting-prefix-8-wavelet-pure", "common-random-3-seed-0"),
+    *("reuse-prefix-8-after-halves", "local-prefix-4-1-worst", "local-parity-8-1-prior"),
+    *("projection-6x4-2-floors", "estimate-prefix-16-total"),
+]
+"""A few problems of every family, and of every kind of proof."""
+
+
 def test_names_are_many_and_say_the_family() -> None:
     known = library.problems()
-    assert len(known) > 70
-    assert {name.split("-")[0] for name in known} == {"fitness", "variance"}
+    assert len(known) > 290
+    assert {name.split("-")[0] for name in known} == set(collection.FAMILIES)
+    for name in EVERY:
+        assert type(known[name]()).__name__ == collection.FAMILIES[name.split("-")[0]]
+
+
+def test_every_family_is_proven_and_stated_in_plain_arrays(tmp_path: Path) -> None:
+    for each in library.build(tmp_path, EVERY):
+        problem, data = library.problems()[each.name](), library.arrays(tmp_path, each.name)
+        assert 0 < each.lower <= each.upper < each.lower * (1 + 2e-9), each.name
+        proof = dm.verify(tmp_path / f"{each.name}.json")
+        assert proof.is_of(problem) and each.kind == proof.document["problem"]["kind"]
+        stated = written(problem.in_numbers())
+        for name in ("workload", "design", "matrix", "answers", "prior", "release", "neighbours"):
+            if stated.get(name) is not None:
+                assert written(data[name]) == stated[name], each.name
+    assert [each.name for each in library.read(tmp_path)] == EVERY
+
+
+def test_tables_are_stated_by_numbers_alone() -> None:
+    found = arrays.of_problem(library.problems()["fitness-tables-shifts"]())
+    assert found["sizes"].tolist() == [24, 5, 2]
+    assert found["tables"].tolist() == [[1, 0, -1], [-1, 0, 0]]
+    assert np.array_equal(found["queries_1"], np.tri(24)) and found["targets"].tolist() == [1, 1]
+    product = arrays.of_problem(library.problems()["fitness-product-prefix-8-marginals-4x4"]())
+    assert np.array_equal(product["factor_1_workload"], np.tri(8))
+    assert product["factor_2_tables"].tolist() == [[0, -1], [-1, 0]]
+
+
+def test_a_family_is_named_by_its_class_or_its_first_word() -> None:
+    by_class, by_word = library.named(["NonnegativeEstimate"]), library.named(["estimate"])
+    assert by_class == by_word and len(by_word) == 10
+    assert library.named(["reuse", by_word[0], "reuse"]) == [*library.named(["reuse"]), by_word[0]]
+
+
+ANSWERS: dict[str, Any] = {
+    "softmax-prefix-2-10": lambda answer: np.linalg.inv(np.linalg.cholesky(answer.primal)),
+    "reuse-prefix-8-after-halves": lambda answer: np.linalg.inv(np.linalg.cholesky(answer.primal)),
+    "weighting-prefix-8-wavelet-pure": lambda answer: 3 * answer.primal[:, None],
+    "common-random-3-seed-0": lambda answer: answer.primal,
+    "local-histogram-4-1-average": lambda answer: answer.primal,
+    "projection-6x4-2-floors": lambda answer: answer.primal,
+    "estimate-prefix-16-total": lambda answer: answer.primal[None],
+}
+
+
+def test_answers_of_other_families_are_held_against_proven_optima(tmp_path: Path) -> None:
+    """Each family takes what it is about: a strategy, weights, a covariance, Q, a point."""
+    for _ in library.build(tmp_path / "library", [*ANSWERS]):
+        pass
+    for name, of in ANSWERS.items():
+        np.save(tmp_path / f"{name}.npy", of(fast.solve(library.problems()[name](), tol=1e-9)))
+    found = {each.name: each for each in library.leaderboard(tmp_path / "library", tmp_path)}
+    assert found.keys() == ANSWERS.keys()
+    for each in found.values():
+        assert -1e-9 < each.most_excess < 2e-9, each.name
+
+
+def test_noise_on_tables_is_no_one_matrix(tmp_path: Path) -> None:
+    for _ in library.build(tmp_path, ["fitness-tables-shifts"]):
+        pass
+    np.save(tmp_path / "fitness-tables-shifts.npy", np.eye(240))
+    with pytest.raises(dm.InvalidInputError, match="geometry 'dense', got 'blocks'"):
+        list(library.leaderboard(tmp_path, tmp_path))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -71,8 +145,10 @@ def test_the_command_builds_and_continues(tmp_path: Path) -> None:
     for _ in range(2):
         result = CliRunner().invoke(app, ["library", str(tmp_path / "here"), "--only", "fitness-prefix-2"])
         assert result.exit_code == 0 and "1 problems in" in " ".join(result.output.split())
-    written = json.loads((tmp_path / "here" / "index.json").read_text())
-    assert [each["name"] for each in written] == ["fitness-prefix-2"]
+    listed = json.loads((tmp_path / "here" / "index.json").read_text())
+    assert [each["name"] for each in listed] == ["fitness-prefix-2"]
+    result = CliRunner().invoke(app, ["library", str(tmp_path / "family"), "--only", "NonnegativeEstimate"])
+    assert result.exit_code == 0 and "10 problems in" in " ".join(result.output.split())
 
 
 def test_what_is_no_library_or_no_answer_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck import hostile, library, sdpa, testing
+from dualmech.crosscheck import collection, hostile, library, sdpa, testing
 
 NAMES = ["fitness-prefix-4", "variance-prefix-4", "fitness-rank-deficient", "variance-prefix-8-household"]
 
@@ -91,6 +91,21 @@ def test_bad_arguments_are_refused_by_name() -> None:
         testing.check_value("fitness-prefix-4", 2.0)  # type: ignore[arg-type]
 
 
+def test_what_a_family_has_not_is_refused_by_name() -> None:
+    known = {name: testing.problems([name])[0] for name in ("estimate-prefix-16", "fitness-tables-sixty")}
+    with pytest.raises(dm.InvalidInputError, match="NonnegativeEstimate, which check_answer takes"):
+        testing.check_strategy(known["estimate-prefix-16"], np.eye(16))
+    with pytest.raises(dm.InvalidInputError, match="geometry 'dense', got 'blocks'"):
+        testing.check_strategy(known["fitness-tables-sixty"], np.eye(16))
+    with pytest.raises(dm.InvalidInputError, match="it has no workload"):
+        _ = known["fitness-tables-sixty"].workload
+    with pytest.raises(dm.InvalidInputError, match="it has no basis"):
+        _ = known["estimate-prefix-16"].basis
+    with pytest.raises(AssertionError, match="the answer achieves"):
+        testing.check_answer(known["estimate-prefix-16"], np.ones(16))
+    assert testing.check_value(known["fitness-tables-sixty"], 1234.8186524) == 1234.8186524
+
+
 def test_hostile_arguments_are_refused_by_name() -> None:
     (known,) = testing.problems(["fitness-prefix-4"])
     program = sdpa.sparse_program(known.problem)
@@ -100,6 +115,7 @@ def test_hostile_arguments_are_refused_by_name() -> None:
         (testing.problems, {"most_cells": 2}),
         (testing.check_value, allowed | {"value": 2.0}),
         (testing.check_strategy, allowed | {"strategy": np.eye(4)}),
+        (testing.check_answer, allowed | {"answer": np.eye(4)}),
         (testing.check_covariance, allowed | {"covariance": np.eye(4)}),
         (sdpa.sparse_program, {"problem": known.problem}),
         (sdpa.covariance, {"problem": known.problem, "x": np.zeros(len(program.objective))}),
@@ -117,9 +133,10 @@ def test_hostile_arguments_are_refused_by_name() -> None:
 
 def test_all_small_problems_are_there_and_none_is_proven_before_it_is_asked() -> None:
     library.interval.cache_clear()
-    listed = testing.problems(most_cells=4)
+    listed = testing.problems(["FitnessForUse", "variance", "fitness-prefix-8"], most_cells=4)
     assert {each.family for each in listed} == {"FitnessForUse", "TotalVariance"}
-    assert all(each.workload.shape[1] <= 4 for each in listed)
+    assert all(each.workload.shape[1] <= 4 for each in listed if each.name != "fitness-prefix-8")
+    assert {each.family for each in testing.problems()} == {*collection.FAMILIES.values()}
     assert library.interval.cache_info().currsize == 0
 
 

@@ -174,12 +174,14 @@ def exp_above(value: Fraction) -> Fraction:
 
 def log_below(value: Fraction) -> Fraction:
     """Return a number that is at most the logarithm of a positive one."""
-    return Fraction(WIDE.next_minus(WIDE.ln(_decimal(value, ROUND_FLOOR))))
+    given = _decimal(value, ROUND_FLOOR)  # of 1 it is 0 itself: the next number has a million digits
+    return Fraction(0) if given == 1 else Fraction(WIDE.next_minus(WIDE.ln(given)))
 
 
 def log_above(value: Fraction) -> Fraction:
     """Return a number that is at least the logarithm of a positive one."""
-    return Fraction(WIDE.next_plus(WIDE.ln(_decimal(value, ROUND_CEILING))))
+    given = _decimal(value, ROUND_CEILING)
+    return Fraction(0) if given == 1 else Fraction(WIDE.next_plus(WIDE.ln(given)))
 
 
 def _decimal(value: Fraction, rounding: str) -> Decimal:

@@ -18,6 +18,7 @@ from dualmech import linalg
 from dualmech.certificate import FEASIBLE
 from dualmech.crosscheck import library
 from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.collection import matrices
 from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
 from dualmech.errors import BackendError
 from dualmech.problems.fitness import FitnessForUse
@@ -126,8 +127,8 @@ def backends() -> dict[str, str]:
 
 @cache
 def small(cells: int, ordinary: bool = True) -> tuple[str, ...]:
-    """Return the library's problems of at most so many cells, whose optima are of ordinary size or are not."""
-    stated = {name: state() for name, state in library.problems().items()}
+    """Return problems on a matrix of at most so many cells, whose optima are of ordinary size or are not."""
+    stated = {name: state() for name, state in matrices.problems().items()}
     names = [name for name, problem in stated.items() if problem.workload.shape[1] <= cells]
     low, high = OWN_SIZES
     return tuple(name for name in names if (low <= library.interval(name, TOLERANCE)[0] <= high) is ordinary)
