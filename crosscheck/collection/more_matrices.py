@@ -1,4 +1,4 @@
-"""More noise on a matrix: the fitness paper's random workloads of other seeds, PL-94, privacy first, neighbours."""
+"""More noise on a matrix: the fitness paper's random workloads of other seeds, sums with decay, privacy first, neighbours."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ def problems() -> dict[str, Stated]:
         for seed in SEEDS:
             drawn = instances.random_instance(table, CELLS, seed)
             found |= both(f"table-{table}-{CELLS}-seed-{seed}", drawn.build)
+    for cells in (16, 64):
+        for decay in (0.5, 0.9, 0.99):
+            found |= both(f"decayed-{cells}-{decay}", partial(even, workloads.decayed_sums, cells, decay))
     found |= both("parities-5", partial(even, workloads.parity, 5))
     asked: dict[str, Build] = {
         "ranges-8": partial(even, workloads.all_range, 8),
