@@ -60,6 +60,8 @@ def root_below(weight: float | Fraction) -> float:
 
 
 def _whole(whole: int, exponent: int) -> str:
-    if whole and (zeros := (whole & -whole).bit_length() - 1):
+    if not whole:
+        return "0x0p0"  # whatever its exponent, which may have more digits than a file takes
+    if zeros := (whole & -whole).bit_length() - 1:
         whole, exponent = whole >> zeros, exponent + zeros
     return f"{'-' if whole < 0 else ''}0x{abs(whole):x}p{exponent}"

@@ -1,4 +1,4 @@
-"""More noise on a matrix: the fitness paper's random workloads of other seeds, sums with decay, privacy first, neighbours."""
+"""More noise on a matrix: random workloads of other seeds, sums with decay, PL-94, privacy first, neighbours."""
 
 from __future__ import annotations
 

@@ -69,9 +69,7 @@ def solve(
     ] = None,
     prove: Annotated[
         str | None,
-        typer.Option(
-            help="Write a proof in whole numbers to this .json file; of fitness and variance. See verify."
-        ),
+        typer.Option(help="Write a proof in whole numbers to this .json file. See verify."),
     ] = None,
 ) -> None:
     """Find the best noise for a workload and prove how good it is."""

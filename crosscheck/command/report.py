@@ -96,9 +96,14 @@ def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> N
     )
 
 
+AT_ONE = ("TotalVariance", "QueryWeighting")
+"""Families whose optimum is proven with unit noise on a strategy of sensitivity 1; what is spent divides it."""
+
+
 def proof_line(out: Console, proof: Proof) -> None:
     """Print what a proof in whole numbers shows, and of a problem of targets how private its noise is."""
-    out.print(f"Proven in whole numbers: {below(proof.lower)} <= optimum <= {above(proof.upper)}.")
+    unit = " at a sensitivity of 1" if proof.document["problem"]["family"] in AT_ONE else ""
+    out.print(f"Proven in whole numbers: {below(proof.lower)} <= optimum{unit} <= {above(proof.upper)}.")
     if proof.document["problem"]["family"] == "FitnessForUse":
         least, enough = below(proof.lower / 2), above(proof.upper / 2)
         out.print(

@@ -46,10 +46,10 @@ def verify(
             raise typer.Exit(3) from error
         line.say("reading")
         other = workload is not None and not checked.is_of(request_of(context).state())
-    report.proof_line(report.console(), checked)
     if other:
         typer.echo(
             f"dualmech: REFUSED: {proof}: it is of another problem than {workload} with these options",
             err=True,
         )
         raise typer.Exit(3)
+    report.proof_line(report.console(), checked)

@@ -143,6 +143,13 @@ class TestProofs:
         low, high = answer.certificate.interval
         assert proof.lower <= high and low <= proof.upper
 
+    @pytest.mark.parametrize("family", [dm.FitnessForUse, dm.TotalVariance])
+    def test_what_is_released_exactly(self, family: Any) -> None:
+        """Replaced records leave the total of a marginal alone: its noise is 0, and so are numbers of the proof."""
+        tables = dm.workloads.marginals([3, 2], ways=(1,))
+        answer = fast.solve(family(tables, neighbours="replace", geometry="dense"), tol=1e-8)
+        assert dm.prove(answer).width <= answer.gap + 1e-9
+
     def test_optima_that_are_known_exactly(self) -> None:
         known: dict[Fraction, Any] = {
             Fraction(4, 3): dm.FitnessForUse(dm.workloads.prefix(2)),
@@ -254,6 +261,9 @@ class TestFiles:
         ("place", "value", "words"),
         [
             (("schema",), "dualmech.proof/9", "it is no"),
+            (("problem", "kind"), [], "kind must be"),
+            (("problem", "kind"), "weighting", "privacy must be"),
+            (("problem", "kind"), "table targets", "sizes must be a list"),
             (("problem",), None, "it has no 'problem'"),
             (("claim",), [], "it has no 'claim'"),
             (("problem", "kind"), "costs", "kind must be"),

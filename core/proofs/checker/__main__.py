@@ -8,4 +8,4 @@ if __name__ == "__main__":
     if not __package__:  # the folder itself is run, of which Python knows no package
         sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     name = __package__ or Path(__file__).resolve().parent.name
-    sys.exit(importlib.import_module(f"{name}.check").main(sys.argv[1]))
+    sys.exit(importlib.import_module(f"{name}.check").main(sys.argv[1:]))

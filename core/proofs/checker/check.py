@@ -64,7 +64,10 @@ def shown(proof: Any) -> tuple[Fraction, Fraction]:
     problem = part(proof, "problem")
     kind = str(problem.get("kind"))
     expect(kind in KINDS, f"kind must be one of {', '.join(KINDS)}")
-    return KINDS[kind](problem, part(proof, "upper"), part(proof, "lower"))
+    try:
+        return KINDS[kind](problem, part(proof, "upper"), part(proof, "lower"))
+    except (TypeError, ValueError, LookupError, ArithmeticError, MemoryError, RecursionError) as error:
+        raise Refused(f"its parts do not fit together: {type(error).__name__}: {error}") from error
 
 
 def read(path: str) -> Any:
@@ -83,12 +86,18 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def main(path: str) -> int:
-    """Print what a file proves; return 0, or 3 where it proves less than it says."""
+def main(arguments: list[str]) -> int:
+    """Print what a file proves; return 0, or 3 where it proves less than it says, 1 where there is none to read."""
+    if len(arguments) != 1:
+        print("usage: python checker PROOF")
+        return 2
     try:
-        lower, upper = check(read(path))
+        lower, upper = check(read(arguments[0]))
     except Refused as error:
         print(f"REFUSED: {error}")
         return 3
+    except OSError as error:
+        print(f"{arguments[0]}: cannot be read: {error.strerror}")
+        return 1
     print(f"proven: {below(lower)} <= optimum <= {above(upper)}")
     return 0

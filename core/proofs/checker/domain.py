@@ -3,7 +3,8 @@
 There are attributes of n_1, …, n_r values; a cell is a value of each. A table names some attributes S, and for each of
 them a set of queries: the rows of a matrix, or ``values``, each value alone. It asks every product ``⊗ a_i`` of one
 query of each attribute in S, summed over the values of all others. With every table comes a number: a target on the
-variance of each of its queries, or what a unit of it counts. Neighbours differ by ``records`` records of one cell.
+variance of each of its queries, or what a unit of it counts. Neighbours differ by
+``records`` records, in whatever cells: the cost of a difference is convex in it, and so largest with all in one cell.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ Given = dict[str, Any]
 Key = tuple[tuple[int, int], ...]
 """Some attributes, each with one class of its values."""
 
+MOST = 2**22  # values of an attribute, and subsets of the attributes of all tables: what is listed one by one
 POSITION = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
@@ -29,9 +31,12 @@ class Asked:
         expect(
             min(self.sizes) > 0 and self.sizes == vector(problem, "sizes"), "sizes must be positive and whole"
         )
+        expect(max(self.sizes) <= MOST, f"an attribute may have {MOST} values at most")
         named = part(problem, "queries")
         self.sets: dict[str, Matrix] = {name: matrix(named, name) for name in named}
         self.tables = [self._table(each) for each in parts(problem, "tables")]
+        subsets = sum(1 << min(len(table), 64) for table in self.tables)
+        expect(subsets <= MOST, f"tables may have {MOST} subsets of their attributes at most, got {subsets}")
         self.numbers = nonnegative(problem, "numbers", len(self.tables))
         self.weighs = problem.get("kind") == "table weights"
         expect(self.weighs or min(self.numbers) > 0, "targets must be positive")

@@ -38,7 +38,7 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
     expect(allowed > 0, "allowed must be positive")
     least = most = 1 / allowed
     for factor, noisy, weighed in zip(factors, noises, weights, strict=True):
-        expect(factor.get("kind") in known, f"kind of a factor must be one of {', '.join(known)}")
+        expect(str(factor.get("kind")) in known, f"kind of a factor must be one of {', '.join(known)}")
         shown = known[str(factor["kind"])](factor, noisy, weighed)
         least, most = least * shown[0], most * shown[1]
     return least, most

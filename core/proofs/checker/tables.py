@@ -21,7 +21,7 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
     """
     asked, allowed = Asked(problem), number(problem, "allowed")
     expect(allowed > 0, "allowed must be positive")
-    known = all(each.get("form") in FORMS for each in (upper, lower))
+    known = all(str(each.get("form")) in FORMS for each in (upper, lower))
     expect(known, f"form must be one of {', '.join(FORMS)}")
     proven = FORMS[str(lower["form"])].lower(asked, lower)
     achieved = FORMS[str(upper["form"])].upper(asked, upper)

@@ -5,6 +5,9 @@ the squared norm c_i; ``n_ij`` is ``(q_i u_j)²`` for power 1, ``|q_i u_j|`` for
 / x_i^power`` over weights x ≥ 0 with ``Σ_i n_ij x_i ≤ 1`` for every pair j. A design query that no neighbours change
 costs nothing, whatever its weight.
 
+Where W is not in the span of the design queries this is a program about their nearest combinations: that they answer W
+is not shown.
+
 The costs. Rows of zeros have cost 0, and are left out. If the others are independent, ``L = W Qᵀ (Q Qᵀ)⁻¹``. Given G
 with ``E = Q Qᵀ G - I``, ``|E| < 1`` (Frobenius): then they are, and ``L = W Qᵀ G (I + E)⁻¹`` differs from ``W Qᵀ G``
 by at most ``|W Qᵀ G| |E| / (1 - |E|)`` in any column. If instead the columns are independent, ``L = W (Qᵀ Q)⁻¹ Qᵀ``,
@@ -33,7 +36,7 @@ POWERS = {"approximate": 1, "pure": 2}
 
 def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that weights of a file show."""
-    expect(problem.get("privacy") in POWERS, "privacy must be 'approximate' or 'pure'")
+    expect(str(problem.get("privacy")) in POWERS, "privacy must be 'approximate' or 'pure'")
     power = POWERS[str(problem["privacy"])]
     workload = matrix(problem, "workload")
     cells = workload.shape[1]

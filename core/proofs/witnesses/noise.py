@@ -60,7 +60,12 @@ def sides(problem: Any, primal: Any) -> Given:
     """Return a strategy whose unit noise is that of a covariance on B x, and its inverse."""
     basis, covariance = problem.geometry.on_rows(primal)
     strategy = square_strategy(basis, covariance, problem.neighbours)
-    guess = scipy.linalg.solve_triangular(strategy, np.eye(len(strategy)), check_finite=False)
+    lengths = np.linalg.norm(strategy, axis=1)
+    guess = (
+        np.linalg.pinv(strategy / lengths[:, None], rcond=0) / lengths
+        if np.any(np.tril(strategy, -1))
+        else scipy.linalg.solve_triangular(strategy, np.eye(len(strategy)), check_finite=False)
+    )
     return {"strategy": strategy, "inverse": inverse(strategy, guess)}
 
 
@@ -86,15 +91,17 @@ def moved(rows: Array, neighbours: Any) -> Array:
 
 
 def square_strategy(basis: Array, covariance: Array, moves: Any) -> Array:
-    """Return a square strategy A (d, d), upper triangular, whose unit noise is that of a covariance on B x.
+    """Return a square strategy A (d, d), mostly upper triangular, whose unit noise is that of a covariance on B x.
 
     Where noise has no variance it gets a `FAINT` one; what B does not see is measured faintly beside it.
     """
     spread = np.sqrt(np.diagonal(covariance))
-    spread = np.maximum(spread, FAINT * spread.max())
+    # Of a row that is exact the rounding must stay small where neighbours do not move it.
+    exact_rows = spread <= FAINT * spread.max()
+    spread = np.where(exact_rows, np.sqrt(FAINT) * spread.max(), spread)
     if not (np.all(np.isfinite(covariance)) and spread.min() > 0):
         raise CertificateError("the answer shows nothing in whole numbers: its noise is no covariance")
-    values, vectors = np.linalg.eigh(covariance / np.outer(spread, spread))
+    values, vectors = np.linalg.eigh(covariance / np.outer(spread, spread) + np.diag(1.0 * exact_rows))
     weights = np.sqrt(np.maximum(values, FAINT * values[-1]))
     measured = (vectors / weights).T @ (basis / spread[:, None])
     unseen = scipy.linalg.null_space(basis).T
@@ -102,6 +109,8 @@ def square_strategy(basis: Array, covariance: Array, moves: Any) -> Array:
         np.sqrt(np.square(moved(rows, moves)).sum(axis=0).max(initial=0)) for rows in (measured, unseen)
     )
     rows = np.vstack([measured, SIDE * cost / (side or 1.0) * unseen])
+    if np.any(exact_rows):  # reflections would spread the rounding of such a row over all others
+        return rows
     triangle: Array = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: basis.shape[1]]
     return triangle
 
