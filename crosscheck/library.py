@@ -63,7 +63,7 @@ def problems() -> dict[str, Stated]:
     --------
     >>> from dualmech.crosscheck import library
     >>> library.problems()["fitness-prefix-8"]()
-    FitnessForUse(Workload(8 queries x 8 cells, dense), dense)
+    FitnessForUse(Workload(8 queries x 8 cells, running sums), dense)
     """
     return collection.problems()
 

@@ -107,7 +107,7 @@ def problems(names: Sequence[str] | None = None, *, most_cells: int = MOST_CELLS
     (array([[1., 0.],
            [1., 1.]]), array([1., 1.]), 1.333333333, 1.333333333)
     >>> len(testing.problems(["FitnessForUse"])), len(testing.problems(["local"], most_cells=4))
-    (34, 10)
+    (37, 10)
     """
     stated = library.problems()
     limit = validate.size(most_cells=most_cells)

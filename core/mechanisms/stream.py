@@ -42,7 +42,7 @@ class StreamMechanism(GaussianPrivacy):
     >>> import dualmech as dm
     >>> mechanism = dm.StreamMechanism(dm.workloads.prefix(2), [2 / 3, 1 / 3], [1 / 3, 2 / 3])
     >>> mechanism.variances().round(6), mechanism.profile.round(6)
-    (array([1.414214, 1.414214]), array([0.942809, 0.942809]))
+    (array([1.154701, 1.154701]), array([1.154701, 1.154701]))
     """
 
     __slots__ = ("_forms", "point", "workload")

@@ -33,7 +33,7 @@ class StreamWorkload(Workload):
     array([[1.  , 0.  , 0.  ],
            [0.5 , 1.  , 0.  ],
            [0.25, 0.5 , 1.  ]])
-    >>> dm.workloads.prefix(1_000_000).apply(np.ones(1_000_000))[-1]
+    >>> float(dm.workloads.prefix(1_000_000).apply(np.ones(1_000_000))[-1])
     1000000.0
     """
 
