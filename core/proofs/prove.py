@@ -175,7 +175,7 @@ def prove(answer: Solution[Any, Any]) -> Proof:
         )
     document = {
         "schema": check.SCHEMA,
-        "problem": statement(problem),
+        "problem": statement(problem, stated),
         "upper": written(upper_part),
         "lower": written(lower_part),
     }
@@ -216,9 +216,9 @@ def verify(path: str | PathLike[str]) -> Proof:
     return Proof(lower, upper, document)
 
 
-def statement(problem: Problem[Any, Any]) -> dict[str, Any]:
-    """Return what is asked as a proof file has it."""
-    return {"family": type(problem).__name__, **written(problem.in_numbers())}
+def statement(problem: Problem[Any, Any], stated: dict[str, Any]) -> dict[str, Any]:
+    """Return what is asked, in numbers already, as a proof file has it."""
+    return {"family": type(problem).__name__, **written(stated)}
 
 
 def _stated(problem: Any, kind: str) -> dict[str, Any] | None:
@@ -228,5 +228,6 @@ def _stated(problem: Any, kind: str) -> dict[str, Any] | None:
         names = ("",)  # where it stands
     for name in names:
         with contextlib.suppress(InvalidInputError):
-            return statement(problem.on_geometry(name) if name else problem)
+            same = problem.on_geometry(name) if name else problem
+            return statement(same, same.in_numbers())
     return None

@@ -156,8 +156,6 @@ class Request:
                 f"{self.workload} has {workload.shape[1]} cells, more than are taken query by query (limit "
                 f"{LARGE}): fitness and variance, with neighbours by a rule, are solved by table"
             )
-        if matrix and isinstance(given, Relation):
-            return workload, given.matrix(workload.shape[1])
         return workload, given
 
     def _moves(self) -> Relation | Array:

@@ -79,8 +79,7 @@ def _proven(task: Task, folder: Path, name: str) -> Any:
 def _digest(problem: Any) -> str:
     """Return a short name of a problem's numbers, or of what it is where it has no proof."""
     try:
-        provable(problem)
-        stated = json.dumps(statement(problem), sort_keys=True)
+        stated = json.dumps(statement(problem, provable(problem)), sort_keys=True)
     except DualmechError:
         stated = repr(problem)
     return hashlib.sha256(stated.encode()).hexdigest()[:12]

@@ -11,9 +11,7 @@ from typing import Any
 NUMBER = re.compile(r"(-?)0x([0-9a-f]{1,1000})p([+-]?[0-9]{1,4})", re.ASCII)
 WIDE = Context(60, Emin=-999999, Emax=999999)  # sixty digits, where there is no fraction
 LEAST = -1000  # what e is raised to at least: with less it is no larger, and at least 0
-MOST = (
-    2**36
-)  # multiplications of words in a product of matrices, some minutes: a file that asks for more is refused
+MOST = 2**36  # multiplications of words that a product of matrices may take, some minutes
 Rows = list[list[int]]
 
 
