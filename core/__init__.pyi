@@ -41,6 +41,7 @@ from .mechanisms import records as records
 from .mechanisms.answerability import Answerability as Answerability
 from .mechanisms.answerability import Equivalence as Equivalence
 from .mechanisms.block import BlockMechanism as BlockMechanism
+from .mechanisms.causal import CausalMechanism as CausalMechanism
 from .mechanisms.decomposition import Decomposition as Decomposition
 from .mechanisms.decomposition import decomposition as decomposition
 from .mechanisms.decomposition import residual as residual

@@ -9,6 +9,7 @@ this is what keeps s small below. Every builder returns a scipy sparse CSC matri
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -19,12 +20,13 @@ import scipy.sparse as sp
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
-from dualmech.validate import Matrix
+from dualmech.validate import Array, Matrix
 
 NeighboursLike: TypeAlias = "str | Relation | Matrix | npt.ArrayLike | None"
 """What problems and mechanisms take: words, a rule, differences by column, or None for one record more or less."""
 
 MAX_ENTRIES = 2**27  # largest number of non-zero entries that a builder writes out (2 GB)
+MOST_SIGNS = 30  # participations of one person up to which the number of their signs is counted
 MAX_MEMBERS = 2**53  # largest number of records of one household, that float64 still counts exactly
 
 
@@ -197,6 +199,62 @@ def compositions(d: int, groups: Iterable[Iterable[int]]) -> sp.csc_array:
     owners = np.repeat(np.arange(len(columns)), [len(column) for column in columns])
     # Repeated cells add up when the coordinates are compressed.
     return sp.csc_array((np.ones(len(rows)), (rows, owners)), shape=(cells, len(columns)))
+
+
+def participation(n: int, times: int, separation: int, signs: npt.ArrayLike | None = None) -> sp.csc_array:
+    """Neighbours differ by a person who takes part in at most `times` steps, each `separation` after the last; (n, s).
+
+    What a person adds to a step is between -1 and 1, as in training over several epochs in one order (C.
+    Choquette-Choo, McMahan, Rush and Thakurta, ICML 2023). The cost is greatest where every part is -1 or 1, and all
+    signs count: for plus alone the total variance of 64 prefixes in four epochs would seem to be 752, and it is 1,243,
+    since noise may cancel where nobody looks. Columns are the signs of every start, the first of them plus:
+    ``2^(times - 1)``.
+    `LinearGaussianMechanism.participation_cost` bounds the cost under every sign without them.
+    Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, more columns than can
+    be written out, signs that are not -1 or 1.
+
+    Parameters
+    ----------
+    n, times, separation : int
+        Steps, the most in which one person takes part, and how far apart.
+    signs : (r, times) array, optional
+        Only these signs: what is optimal for fewer neighbours is a bound for all, and no more.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.neighbours.participation(4, times=2, separation=2).toarray()
+    array([[ 1.,  1.,  0.,  0.],
+           [ 0.,  0.,  1.,  1.],
+           [ 1., -1.,  0.,  0.],
+           [ 0.,  0.,  1., -1.]])
+    """
+    steps, most = validate.size(n=n), validate.size(times=times)
+    apart = validate.size(separation=separation)
+    most = min(most, -(-steps // apart))
+    if signs is None:
+        _check_entries(min(steps, apart) * most * 2 ** (min(most, MOST_SIGNS) - 1))
+        patterns = np.array([*itertools.product((1.0, -1.0), repeat=most - 1)]).reshape(
+            2 ** (most - 1), most - 1
+        )
+        patterns = np.hstack([np.ones((len(patterns), 1)), patterns])
+    else:
+        patterns = validate.finite(2, signs=signs)
+        if patterns.shape[1] != times or np.any(np.abs(patterns) != 1):
+            raise InvalidInputError(f"signs must be rows of {times} numbers -1 or 1, got {patterns.shape}")
+        patterns = patterns[:, :most]
+    starts = [start for start in range(steps) if start < apart or start + (most - 1) * apart < steps]
+    entries: list[Array] = []
+    rows: list[npt.NDArray[np.intp]] = []
+    ends = [0]
+    for start in starts:
+        taken = np.arange(start, min(start + most * apart, steps), apart)
+        # Where fewer steps are left, signs come several times.
+        kept = patterns if len(taken) == most else -np.unique(-patterns[:, : len(taken)], axis=0)
+        entries.append(kept.ravel())
+        rows.append(np.tile(taken, len(kept)))
+        ends.extend(ends[-1] + len(taken) * np.arange(1, len(kept) + 1))
+    return sp.csc_array((np.concatenate(entries), np.concatenate(rows), ends), shape=(steps, len(ends) - 1))
 
 
 def _household(group: Iterable[int], cells: int, name: str) -> npt.NDArray[np.int64]:

@@ -14,6 +14,7 @@ from dualmech import fast, validate
 from dualmech.certificate import Certificate
 from dualmech.crosscheck import hints
 from dualmech.errors import InputTypeError, InvalidInputError, UncertifiedWarning
+from dualmech.geometry.stream import Stream
 from dualmech.linalg import to_dense
 from dualmech.problems.base import Problem
 from dualmech.problems.common import CommonMechanism
@@ -23,6 +24,7 @@ from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Callback
+from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -30,6 +32,9 @@ OfCovariance: TypeAlias = FitnessForUse | PrivacyFirst | TotalVariance | Softmax
 """Problems whose answer is a covariance."""
 
 BOUND_TOLERANCE = 1e-9  # gap to which the judge's own bound is solved
+
+ROUGH, CLOSER = 1e-2, 1e-3
+"""Gap to which the bound of a stream is solved at first, and the share of the answer's own gap that is enough."""
 
 NONE: npt.NDArray[np.intp] = np.zeros(0, dtype=np.intp)
 
@@ -70,9 +75,17 @@ class Judgement(Certificate):
 
 
 def judge(
-    problem: Any, primal: Any, tol: float = BOUND_TOLERANCE, *, callback: Callback | None = None
+    problem: Any,
+    primal: Any,
+    tol: float | None = None,
+    *,
+    bound: Solution | None = None,
+    callback: Callback | None = None,
 ) -> Judgement:
     """Judge an answer of any origin to a problem, with a bound that the judge finds for itself.
+
+    A causal strategy of `dualmech.strategies` is judged on geometry `stream`, in time that grows as the number of
+    steps, whichever geometry the problem stands on, if it can stand there.
 
     An answer that exceeds its constraints by rounding alone, as one does that was stored in single precision, is judged
     scaled to meet them, and `remarks` says so; they also say where a matrix looks like an inverse, or a square root, of
@@ -86,10 +99,13 @@ def judge(
     primal : array, point or mechanism
         What `problem.as_primal` takes: on a dense geometry Σ (k, k), the covariance of noise on the problem's basis;
         on others their points (`BlockPoint`, `SplitPoint`, a tuple of the factors'); or any mechanism that answers the
-        problem. For `QueryWeighting` the weights u; for `CommonMechanism` also a mechanism that answers what all have
-        in common; for local privacy the strategy Q, with whose best reconstruction it is judged.
-    tol : float
-        Gap to which the bound is solved; the certified gap is valid whatever was reached.
+        problem, causal ones among them. For `QueryWeighting` the weights u; for `CommonMechanism` also a mechanism that
+        answers what all have in common; for local privacy the strategy Q, with whose best reconstruction it is judged.
+    tol : float, optional
+        Gap to which the bound is solved; the certified gap is valid whatever was reached. By default 1e-9, on geometry
+        `stream` no less than a thousandth of the answer's own gap.
+    bound : Solution, optional
+        A solution of the same problem: its dual weights are the bound, and nothing is solved.
     callback : callable, optional
         Receives a `Progress` after each step towards the bound.
 
@@ -109,11 +125,9 @@ def judge(
     0.333333
     """
     check_problem(problem, primal)
-    posed: Any = problem
+    posed: Any = _posed(problem, primal)
     given, remarks = hints.read_answer(posed, primal)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
-        dual = fast.solve(posed, tol=tol, callback=callback).dual
+    dual = _dual(posed, given, tol, callback) if bound is None else _dual_of(problem, bound)
     with np.errstate(all="ignore"):
         verdict = posed.certify(given, dual)
         scaled = posed.certify(posed.feasible(given), dual)
@@ -140,6 +154,38 @@ def judge(
         exceeded=() if verdict.feasible else posed.exceeded(given),
         remarks=remarks,
     )
+
+
+def _posed(problem: Any, primal: Any) -> Any:
+    """Return the problem on the geometry that an answer is judged on in less time, if it can stand there."""
+    wanted = getattr(primal, "judged_on", None)
+    try:
+        return problem if wanted is None else problem.on_geometry(wanted)
+    except (AttributeError, InvalidInputError):
+        return problem
+
+
+def _dual(problem: Any, given: Any, tol: float | None, callback: Callback | None) -> Any:
+    """Return dual weights that prove a bound; of streams they need be no closer than the answer's own gap asks."""
+    streams = tol is None and getattr(getattr(problem, "geometry", None), "name", None) == Stream.name
+    asked: float = ROUGH if streams else BOUND_TOLERANCE if tol is None else tol
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        solved = fast.solve(problem, tol=asked, callback=callback)
+        if streams:
+            gap = problem.certify(problem.feasible(given), solved.dual).gap
+            asked = max(BOUND_TOLERANCE, CLOSER * gap)
+            if asked < ROUGH:
+                solved = fast.solve(problem, tol=asked, start=solved, callback=callback)
+    return solved.dual
+
+
+def _dual_of(problem: Any, bound: Any) -> Any:
+    """Return the dual weights of a solution of the same problem."""
+    found = validate.instance(Solution, bound=bound)
+    if not found.problem.same_as(problem):
+        raise InvalidInputError(f"bound must be a solution of the same problem, got one of {found.problem!r}")
+    return found.dual
 
 
 def check_problem(problem: Any, primal: Any) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry import stream_forms
 from dualmech.geometry.base import Judged, shares, valid_weights
+from dualmech.geometry.causal_forms import Causal
 from dualmech.geometry.dense import as_dual_weights
 from dualmech.geometry.dense_forms import DenseForms
 from dualmech.linalg import EPS
@@ -24,6 +25,8 @@ ACCURACY = 1e-13  # to which the judge takes an inverse square root, relative
 FLOOR = 1e-14
 """Least weight that the judge takes, over the largest: any positive weights prove a bound, and 0 has no logarithm."""
 
+Noise = TypeVar("Noise", "StreamPoint", "CausalPoint")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamPoint:
@@ -35,6 +38,73 @@ class StreamPoint:
     neighbour_weights: Array  # λ (d,)
     query_weights: Array  # μ (d,)
     level: float
+
+    def divided(self, divisor: float) -> StreamPoint:
+        """Return noise over a positive number."""
+        return replace(self, level=_over(self.level, divisor))
+
+    def checked(self) -> StreamPoint:
+        """Return it; refuse weights, or a level, that are not positive."""
+        weights = {"neighbour_weights": self.neighbour_weights, "query_weights": self.query_weights}
+        for name, each in weights.items():
+            validate.positive(1, **{name: each})
+        return replace(self, level=validate.positive_number(level=self.level))
+
+    def forms(self, geometry: Stream) -> DenseForms | None:
+        """Evaluate both sides; None for weights or a level that are not positive."""
+        cells, sums = self.neighbour_weights, self.query_weights
+        weights = np.concatenate([cells, sums, [self.level]])
+        if not (np.all(np.isfinite(weights)) and np.all(weights > 0)):
+            return None
+        with np.errstate(all="ignore"):
+            cells_unit, sums_unit = cells.max(), sums.max()
+            left, right, error = geometry.diagonals(cells / cells_unit, sums / sums_unit)
+            # Of weights in other units by a and b the geometric mean is √(a / b) times as large.
+            level = self.level * np.sqrt(cells_unit / sums_unit)
+            costs, variances = left * cells_unit / cells / level, right * sums_unit / sums * level
+        if not (np.all(np.isfinite(costs)) and np.all(np.isfinite(variances))):
+            return None
+        return DenseForms(costs, variances, error * costs, error * variances)
+
+    def covariance(self, workload: Workload) -> Array:
+        """Return the covariance on the cells (d, d)."""
+        root = np.sqrt(self.query_weights)[:, None] * workload.matrix * np.sqrt(self.neighbour_weights)
+        _, sizes, right = np.linalg.svd(root)
+        half = (right.T / np.sqrt(sizes)) * np.sqrt(self.neighbour_weights)[:, None]
+        return np.asarray(self.level * half @ half.T)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CausalPoint:
+    """Noise of variance `level` on the answers of a causal strategy: unit noise as it was evaluated, once."""
+
+    strategy: Causal
+    unit: DenseForms
+    level: float
+
+    def divided(self, divisor: float) -> CausalPoint:
+        """Return noise over a positive number."""
+        return replace(self, level=_over(self.level, divisor))
+
+    def checked(self) -> CausalPoint:
+        """Return it; refuse a level that is not positive."""
+        return replace(self, level=validate.positive_number(level=self.level))
+
+    def forms(self, geometry: Stream) -> DenseForms | None:
+        """Evaluate both sides; None for a level that is not positive."""
+        if not 0 < self.level < np.inf:
+            return None
+        unit = self.unit
+        with np.errstate(all="ignore"):
+            costs, variances = unit.profile / self.level, unit.variances * self.level
+            rounding = unit.profile_rounding / self.level, unit.variance_rounding * self.level
+        held = np.isfinite(costs).all() and np.isfinite(variances).all()
+        return DenseForms(costs, variances, *rounding) if held else None
+
+    def covariance(self, workload: Workload) -> Array:
+        """Return the covariance on the cells (d, d); refused of a strategy without a matrix."""
+        inverse = np.linalg.inv(self.strategy.matrix())
+        return np.asarray(self.level * inverse @ inverse.T)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,11 +144,13 @@ class Stream:
         """Allowance for the rounding of any cost or variance, relative."""
         return 32 * (self.workload.shape[0] + 8) * EPS
 
-    def point(self, primal: Any) -> StreamPoint:
+    def point(self, primal: Any) -> StreamPoint | CausalPoint:
         """Return a primal point of the right shapes, its entries unseen."""
+        count, found = self.workload.shape[0], []
+        if isinstance(primal, CausalPoint) and primal.strategy.steps == count:
+            return primal
         if not isinstance(primal, StreamPoint):
             raise InputTypeError(f"primal must be a dualmech.StreamPoint, got {type(primal).__name__}")
-        count, found = self.workload.shape[0], []
         for name in ("neighbour_weights", "query_weights"):
             given = validate.numeric(1, **{name: getattr(primal, name)})
             if len(given) != count:
@@ -86,29 +158,15 @@ class Stream:
             found.append(given)
         return StreamPoint(found[0], found[1], float(validate.numeric(0, level=primal.level)))
 
-    def divide(self, point: StreamPoint, divisor: float) -> StreamPoint:
+    def divide(self, point: Noise, divisor: float) -> Noise:
         """Return noise over a positive number."""
-        with np.errstate(all="ignore"):
-            level = float(np.float64(point.level) / divisor)
-        return StreamPoint(point.neighbour_weights, point.query_weights, level)
+        return point.divided(divisor)
 
-    def forms(self, point: StreamPoint) -> DenseForms | None:
-        """Evaluate both sides; None for weights or a level that are not positive."""
-        cells, sums = point.neighbour_weights, point.query_weights
-        weights = np.concatenate([cells, sums, [point.level]])
-        if not (np.all(np.isfinite(weights)) and np.all(weights > 0)):
-            return None
-        with np.errstate(all="ignore"):
-            cells_unit, sums_unit = cells.max(), sums.max()
-            left, right, error = self._diagonals(cells / cells_unit, sums / sums_unit)
-            # Of weights in other units by a and b the geometric mean is √(a / b) times as large.
-            level = point.level * np.sqrt(cells_unit / sums_unit)
-            costs, variances = left * cells_unit / cells / level, right * sums_unit / sums * level
-        if not (np.all(np.isfinite(costs)) and np.all(np.isfinite(variances))):
-            return None
-        return DenseForms(costs, variances, error * costs, error * variances)
+    def forms(self, point: StreamPoint | CausalPoint) -> DenseForms | None:
+        """Evaluate both sides; None for noise that is no covariance."""
+        return point.forms(self)
 
-    def largest_ratio(self, point: StreamPoint, targets: Array) -> float:
+    def largest_ratio(self, point: StreamPoint | CausalPoint, targets: Array) -> float:
         """Return the largest ratio of a variance to its target; inf for noise that is no covariance."""
         forms = self.forms(point)
         return np.inf if forms is None else forms.excess(targets)[0]
@@ -140,7 +198,7 @@ class Stream:
         if not valid_weights(neighbour_weights):
             return 0.0, 0.0
         cells, unit = np.maximum(neighbour_weights / neighbour_weights.max(), FLOOR), weights.max()
-        found, _, error = self._diagonals(cells, weights / unit, both=False)
+        found, _, error = self.diagonals(cells, weights / unit, both=False)
         return float(found.sum() ** 2 * unit / cells.sum()), 2 * error
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
@@ -164,7 +222,7 @@ class Stream:
         if not valid_weights(neighbour_weights):
             return np.zeros(len(weights))
         cells = np.maximum(neighbour_weights / neighbour_weights.max(), FLOOR)
-        return shares(self._diagonals(cells, weights / weights.max())[1])
+        return shares(self.diagonals(cells, weights / weights.max())[1])
 
     def statement(self) -> dict[str, Any]:
         """Return nothing: the workload says all."""
@@ -174,7 +232,7 @@ class Stream:
         """Return the matrix of the sums, where it can be written out, and the number of each."""
         return {"kind": kind, "numbers": numbers, "workload": workload.dense(), "neighbours": None}
 
-    def on_rows(self, point: StreamPoint) -> tuple[Array, Array]:
+    def on_rows(self, point: StreamPoint | CausalPoint) -> tuple[Array, Array]:
         """Return rows that get noise, the cells, and its covariance; refused where a matrix would be too large."""
         return np.eye(self.workload.shape[1]), self.covariance(point)
 
@@ -186,14 +244,11 @@ class Stream:
         """Return a point from what a file holds."""
         return point
 
-    def covariance(self, point: StreamPoint) -> Array:
+    def covariance(self, point: StreamPoint | CausalPoint) -> Array:
         """Return the noise's covariance on the cells (d, d), as a matrix; refused where the workload's would be."""
-        root = np.sqrt(point.query_weights)[:, None] * self.workload.matrix * np.sqrt(point.neighbour_weights)
-        _, sizes, right = np.linalg.svd(root)
-        half = (right.T / np.sqrt(sizes)) * np.sqrt(point.neighbour_weights)[:, None]
-        return np.asarray(point.level * half @ half.T)
+        return point.covariance(self.workload)
 
-    def _diagonals(self, cells: Array, sums: Array, both: bool = True) -> tuple[Array, Array, float]:
+    def diagonals(self, cells: Array, sums: Array, both: bool = True) -> tuple[Array, Array, float]:
         """Return the diagonals of ``T^-½`` and, if asked for, of ``T'^-½``, and what they may be off by, relative."""
         decay = self.workload.decay
         matrix = stream_forms.Bidiagonal.of(cells, sums, decay)
@@ -201,3 +256,8 @@ class Stream:
         left = stream_forms.inverse_root_diagonal(matrix, poles)
         right = stream_forms.inverse_root_diagonal(matrix.reversed, poles)[::-1] if both else left[:0]
         return left, right, poles.error + self.rounding
+
+
+def _over(level: float, divisor: float) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.float64(level) / divisor)

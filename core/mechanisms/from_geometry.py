@@ -6,8 +6,9 @@ from typing import Any
 
 from dualmech.geometry.product import Product
 from dualmech.geometry.split import Split, SplitPoint
-from dualmech.geometry.stream import Stream, StreamPoint
+from dualmech.geometry.stream import CausalPoint, Stream, StreamPoint
 from dualmech.mechanisms.block import BlockMechanism
+from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
@@ -28,7 +29,9 @@ def _split(geometry: Split, point: SplitPoint) -> SplitMechanism:
     return SplitMechanism(geometry.workload, point.shapes, point.levels)
 
 
-def _stream(geometry: Stream, point: StreamPoint) -> StreamMechanism:
+def _stream(geometry: Stream, point: StreamPoint | CausalPoint) -> StreamMechanism | CausalMechanism:
+    if isinstance(point, CausalPoint):
+        return CausalMechanism(point.strategy, point.level)
     return StreamMechanism(geometry.workload, point.neighbour_weights, point.query_weights, point.level)
 
 

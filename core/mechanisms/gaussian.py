@@ -15,7 +15,8 @@ from dualmech.geometry.dense import Dense
 from dualmech.mechanisms import answerability
 from dualmech.mechanisms.answerability import Answerability, Equivalence
 from dualmech.mechanisms.noise import NoisyQueries
-from dualmech.mechanisms.privacy import GaussianPrivacy
+from dualmech.mechanisms.privacy import GaussianPrivacy, ParticipationCost
+from dualmech.neighbours import participation
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -101,6 +102,20 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         factor = triangle[::-1, ::-1]
         # Adding 0 turns -0 into 0.
         return np.ascontiguousarray(factor * np.sign(np.diagonal(factor))[:, None] + 0.0)
+
+    def participation_cost(self, times: int, separation: int) -> ParticipationCost:
+        """Return what no person exceeds who takes part in several steps; see `GaussianPrivacy`."""
+        most, apart = validate.size(times=times), validate.size(separation=separation)
+        cost = self.cost_matrix
+        most = min(most, -(-len(cost) // apart))
+        together = participation(len(cost), most, apart, np.ones((1, most)))
+        judged = linalg.inverse_forms(self._independent_noise, self._independent_rows)
+        assert judged is not None
+        # An entry is off by at most the geometric mean of what both diagonal ones may be.
+        off = together.T @ np.sqrt(judged[2])
+        largest = together.multiply(np.abs(cost) @ together).sum(axis=0) + off**2
+        same = np.tril((together @ together.T).toarray()) > 0
+        return ParticipationCost(float(largest.max()), bool(np.all(cost[same] >= 0)))
 
     def rebase(self, query_matrix: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the same mechanism stated on other rows with the same span (Theorem 2)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,6 +16,13 @@ SHOWN_DELTA = 1e-9  # δ at which ε is shown
 
 SPENT = 1e-9
 """A free budget of at most this, relative to the cost allowed, is none; a cost allowed may lie this far below."""
+
+
+class ParticipationCost(NamedTuple):
+    """What persons cost who take part in several steps, each part of any sign, or a vector of norm at most 1."""
+
+    squared_cost: float  # that none exceeds
+    exact: bool  # whether some person costs as much: no steps of one person are answered with opposite signs
 
 
 class GaussianMechanism(Protocol):
@@ -125,6 +132,29 @@ class GaussianPrivacy(Displayed):
             validate.probability(delta=delta)
             return self.privacy_cost
         return accounting.epsilon(self.privacy_cost, delta)
+
+    def participation_cost(self, times: int, separation: int) -> ParticipationCost:
+        """Return a squared privacy cost that no person exceeds who takes part up to `times`, `separation` steps apart.
+
+        With the cost matrix C it is the largest ``Σ |C_st|`` over pairs of one person's steps: at least ``z' C z`` for
+        every z with entries between -1 and 1 in these, and reached where no ``C_st`` is negative. See
+        `dualmech.neighbours.participation`.
+        Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, a mechanism
+        whose matrix is too large to write out, or that releases something exactly.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> cost, exact = dm.strategies.sqrt_toeplitz(4).participation_cost(times=2, separation=2)
+        >>> round(cost, 6), exact
+        (3.800781, True)
+        """
+        most, apart = validate.size(times=times), validate.size(separation=separation)
+        written = getattr(self, "dense", None)
+        if written is None:
+            raise InvalidInputError(f"a {type(self).__name__} has no cells that could stand for steps")
+        found: ParticipationCost = written().participation_cost(most, apart)
+        return found
 
     def delta(self, epsilon: float) -> float:
         """Return the least δ at which the mechanism is (ε, δ)-differentially private; 1 where Δ is infinite."""

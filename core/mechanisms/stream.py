@@ -67,7 +67,8 @@ class StreamMechanism(GaussianPrivacy):
             validate.positive(1, query_weights=query_weights),
         )
         self.workload = workload
-        self.point = Stream(workload).point(StreamPoint(*weights, validate.positive_number(level=level)))
+        self.point = StreamPoint(*weights, validate.positive_number(level=level))
+        Stream(workload).point(self.point)  # refuses other numbers of weights
         forms = Stream(workload).forms(self.point)
         if forms is None:
             raise InvalidInputError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -279,9 +278,7 @@ def point_on(geometry: Geometry, answer: Any) -> Any:
         return covariance
     point = geometry.point(given)
     if isinstance(geometry, Stream):
-        for part in ("neighbour_weights", "query_weights"):
-            validate.positive(1, **{part: getattr(point, part)})
-        return replace(point, level=validate.positive_number(level=point.level))
+        return point.checked()
     if isinstance(geometry, Product):
         return tuple(point_on(factor, own) for factor, own in zip(geometry.factors, point, strict=True))
     if len(point.levels):

@@ -1,8 +1,8 @@
-"""Strategies of the matrix mechanism as matrices: their errors, completion, and weights for relative errors.
+"""Strategies of the matrix mechanism: their errors, completion, weights for relative errors, and causal ones.
 
 A strategy A (p, d) asks the queries in its rows with equal Gaussian noise, and answers the workload by least squares.
 The measures are those of Li and Miklau, "An adaptive mechanism for accurate query answering under differential
-privacy", PVLDB 5(6), 2012 ("EIG").
+privacy", PVLDB 5(6), 2012 ("EIG"). Causal strategies of running sums are mechanisms at once, which need no matrix.
 """
 
 from __future__ import annotations
@@ -14,12 +14,29 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
+from dualmech.geometry.causal_bands import Banded
+from dualmech.geometry.causal_forms import Tree
+from dualmech.geometry.causal_series import Toeplitz
 from dualmech.linalg import to_dense
+from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.problems.design import answer_rows, least_squares
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.streams import MAX_STEPS
 
-__all__ = ["completed", "noise_factor", "relative_weights", "root_mean_square_error", "total_variance"]
+__all__ = [
+    "banded",
+    "buffered",
+    "completed",
+    "noise_factor",
+    "relative_weights",
+    "root_coefficients",
+    "root_mean_square_error",
+    "sqrt_toeplitz",
+    "toeplitz",
+    "total_variance",
+    "tree",
+]
 
 MOST_QUERIES = 2**53  # queries whose number a double still holds
 
@@ -152,6 +169,144 @@ def relative_weights(workload: Workload, distribution: npt.ArrayLike | None = No
             f"distribution must not be 0 wherever a query is not: query {workload.names[unseen[0]]!r} meets no record"
         )
     return np.where(norms > 0, 1 / np.where(norms > 0, squares, 1.0), 0.0)
+
+
+def toeplitz(coefficients: npt.ArrayLike, steps: int) -> CausalMechanism:
+    """Return the causal strategy ``C_ij = c_{i-j}`` over so many steps, with unit noise; few c make it banded.
+
+    Raises `InvalidInputError` or `InputTypeError` for no coefficient, a first one that is not positive, one that is
+    not finite, more than there are steps, more than 4,194,304 steps.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> mechanism = dm.strategies.toeplitz([1.0, 0.5], 3)
+    >>> mechanism.matrix
+    array([[1. , 0. , 0. ],
+           [0.5, 1. , 0. ],
+           [0. , 0.5, 1. ]])
+    >>> mechanism.profile.round(6), mechanism.variances(dm.workloads.prefix(3)).round(6)
+    (array([1.25, 1.25, 1.  ]), array([1.    , 1.25  , 1.8125]))
+    """
+    count = validate.size(MAX_STEPS, steps=steps)
+    series = validate.finite(1, coefficients=coefficients).copy()
+    validate.moderate(coefficients=series[None, :])
+    if not 0 < len(series) <= count or series[0] <= 0:
+        raise InvalidInputError(
+            f"coefficients must be 1 to {count} numbers, the first of them positive, got {validate.shown(series)}"
+        )
+    return _toeplitz(series, count)
+
+
+def sqrt_toeplitz(steps: int, decay: float = 1.0) -> CausalMechanism:
+    """Return the square root of running sums, ``C C = W``: coefficients ``binom(2k, k) / 4^k β^k``.
+
+    Fichtenberger, Henzinger and Upadhyay, "Constant matters: fine-grained error bound on differentially private
+    continual observation", ICML 2023; of `decayed_sums` with the decay β in (0, 1].
+    Raises `InvalidInputError` or `InputTypeError` for another decay, more than 4,194,304 steps.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.strategies.sqrt_toeplitz(4).matrix[-1]
+    array([0.3125, 0.375 , 0.5   , 1.    ])
+    """
+    return _toeplitz(root_coefficients(steps, decay), steps)
+
+
+def root_coefficients(steps: int, decay: float = 1.0) -> Array:
+    """Return the coefficients of `sqrt_toeplitz` (steps,), fewer of which make a banded strategy.
+
+    Raises `InvalidInputError` or `InputTypeError` as that does.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.strategies.toeplitz(dm.strategies.root_coefficients(2), 3).matrix
+    array([[1. , 0. , 0. ],
+           [0.5, 1. , 0. ],
+           [0. , 0.5, 1. ]])
+    """
+    count, factor = validate.size(MAX_STEPS, steps=steps), validate.positive_number(decay=decay)
+    if factor > 1:
+        raise InvalidInputError(f"decay must be at most 1, got {factor:g}")
+    with np.errstate(under="ignore"):
+        return np.asarray(np.cumprod(np.r_[1.0, factor * (1 - 0.5 / np.arange(1, count))]))
+
+
+def buffered(scales: npt.ArrayLike, decays: npt.ArrayLike, steps: int) -> CausalMechanism:
+    """Return a buffered linear Toeplitz strategy (BLT): ``c_0 = 1``, ``c_k = Σ_j scale_j · decay_j^(k-1)``.
+
+    Noise with as many buffers as there are scales: McMahan, Pillutla, Steinke, Thakurta and Dvijotham, "Efficient and
+    near-optimal noise generation for streaming differential privacy", FOCS 2024.
+    Raises `InvalidInputError` or `InputTypeError` for scales and decays of different number, decays outside [0, 1],
+    more than 4,194,304 steps.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.strategies.buffered([0.5], [0.5], 4).matrix[:, 0]
+    array([1.   , 0.5  , 0.25 , 0.125])
+    """
+    count, factors = validate.size(MAX_STEPS, steps=steps), validate.finite(1, decays=decays)
+    if np.any(factors < 0) or np.any(factors > 1):
+        raise InvalidInputError(f"decays must lie from 0 to 1, got {validate.shown(factors)}")
+    series = np.ones(count)
+    series[1:] = 0.0
+    with np.errstate(under="ignore"):
+        for scale, factor in zip(validate.vector(len(factors), "decay", scales=scales), factors, strict=True):
+            series[1:] += scale * factor ** np.arange(count - 1)
+    return _toeplitz(series, count)
+
+
+def banded(bands: npt.ArrayLike) -> CausalMechanism:
+    """Return the causal strategy ``C_{i+k, i} = bands[k, i]`` (b, n): its diagonals from the main one downwards.
+
+    What reaches below the last row is not read. Time grows as ``n b²``.
+    Raises `InvalidInputError` or `InputTypeError` for what is no matrix of finite numbers, a main diagonal that is not
+    positive, more bands than steps, more than 4,194,304 steps.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.strategies.banded([[1, 2, 3], [0.5, 0.5, 0]]).matrix
+    array([[1. , 0. , 0. ],
+           [0.5, 2. , 0. ],
+           [0. , 0.5, 3. ]])
+    """
+    rows = validate.finite(2, bands=bands).copy()
+    validate.moderate(bands=rows)
+    number, count = rows.shape
+    if not 0 < number <= count <= MAX_STEPS:
+        raise InvalidInputError(f"bands must be 1 to {count} rows of at most {MAX_STEPS} steps, got {number}")
+    if np.any(rows[0] <= 0):
+        raise InvalidInputError(
+            f"bands[0], the main diagonal, must be positive, got {validate.shown(rows[0])}"
+        )
+    rows[np.arange(number)[:, None] + np.arange(count) >= count] = 0.0
+    return CausalMechanism(Banded(rows))
+
+
+def tree(steps: int) -> CausalMechanism:
+    """Return the binary tree of running sums, decoded as it grows: a noisy count for each block of ``2^h`` steps.
+
+    Dwork, Naor, Pitassi and Rothblum (STOC 2010) and Chan, Shi and Song (ICALP 2010) have the tree; that a block is
+    estimated from itself and all inside of it, by precision, is J. Honaker's (TPDP 2015). Each record is in one
+    block of every height that is complete, and costs as many, although less could be said of the sums alone.
+    Raises `InvalidInputError` or `InputTypeError` for more than 4,194,304 steps.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> mechanism = dm.strategies.tree(4)
+    >>> mechanism.profile.round(6), mechanism.variances(dm.workloads.prefix(4)).round(6)
+    (array([3., 3., 3., 3.]), array([1.      , 0.666667, 1.666667, 0.571429]))
+    """
+    return CausalMechanism(Tree(validate.size(MAX_STEPS, steps=steps)))
+
+
+def _toeplitz(series: Array, steps: int) -> CausalMechanism:
+    return CausalMechanism(Toeplitz(np.trim_zeros(series, "b"), steps))
 
 
 def _strategy(strategy: npt.ArrayLike, workload: Workload) -> Array:

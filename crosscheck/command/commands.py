@@ -136,7 +136,8 @@ def judge(
     strategy: Annotated[
         str | None,
         typer.Option(
-            help="File with a strategy matrix instead: unit noise, or for variance as much as it takes."
+            help="Instead a file with a strategy matrix, or of running sums sqrt, tree or toeplitz:FILE: unit noise, "
+            "or for variance as much as it takes."
         ),
     ] = None,
     query_weights: Annotated[
@@ -170,8 +171,11 @@ def judge(
     with passing("reading") as line:
         request = request.under(inputs.read_own_neighbours(path), path)
         answer = inputs.read_mechanism(path) if kinds[0] == "covariance" else None
-        on_cells = answer is None and request.geometry == "auto"
+        by_name = inputs.names_causal(strategy)
+        on_cells = answer is None and not by_name and request.geometry == "auto"
         posed = request.state("dense" if on_cells else None)
+        if by_name:
+            answer = inputs.read_causal(posed, str(strategy))
         if answer is None:
             answer = inputs.read_answer(posed, kinds[0], path)
         line.say("finding the judge's bound")

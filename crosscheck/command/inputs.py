@@ -18,8 +18,9 @@ from dualmech.crosscheck.rivals.central.products import domain_of
 from dualmech.errors import InvalidInputError, UncertifiedWarning, did_you_mean
 from dualmech.linalg import is_identity
 from dualmech.mechanisms import block, gaussian
+from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.neighbours import Relation
-from dualmech.problems import designs
+from dualmech.problems import designs, strategies
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
@@ -27,6 +28,11 @@ from dualmech.storage import store
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import names
 from dualmech.workloads.base import Workload
+
+CAUSAL = {"sqrt": strategies.sqrt_toeplitz, "tree": strategies.tree}
+"""Causal strategies by name; a file in the way can be given as ``./tree``."""
+
+COEFFICIENTS = "toeplitz:"  # before the file of those of a Toeplitz strategy
 
 
 def read_workload(text: str) -> Workload:
@@ -118,6 +124,21 @@ def read_answer(problem: Any, kind: str, path: str) -> Array:
     covariance = covariance_of_strategy(problem, read_strategy(path))
     # Of total variance, a strategy is an answer in any units: the noise follows from its sensitivity.
     return problem.feasible(covariance) if isinstance(problem, TotalVariance) else covariance
+
+
+def names_causal(text: str | None) -> bool:
+    """Whether a text names a causal strategy, not a file."""
+    return text is not None and (text in CAUSAL or text.startswith(COEFFICIENTS))
+
+
+def read_causal(problem: Any, text: str) -> CausalMechanism:
+    """Return the causal strategy that a text names, for total variance at the cost that is allowed."""
+    steps = problem.workload.shape[1]
+    if text in CAUSAL:
+        found = CAUSAL[text](steps)
+    else:
+        found = strategies.toeplitz(files.read_vector(text.removeprefix(COEFFICIENTS), "coefficients"), steps)
+    return found.scaled(found.squared_privacy_cost) if isinstance(problem, TotalVariance) else found
 
 
 def _schema(path: str) -> str | None:

@@ -15,7 +15,7 @@ from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dualmech.crosscheck.papers import backends, common, eigen, fitness, local, scale
+from dualmech.crosscheck.papers import backends, common, eigen, fitness, local, scale, streams
 from dualmech.errors import InvalidInputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ PAPERS = {
     "local": local,
     "scale": scale,
     "backends": backends,
+    "streams": streams,
 }
 
 EVERYTHING = "all"  # what stands behind a paper's slash for all of its tables and figures

@@ -95,6 +95,7 @@ class World:
         self.blocks = dm.BlockMechanism.of_tables(self.tables)
         self.split = dm.fast.solve(dm.FitnessForUse(self.asked, geometry="split"), tol=0.1).mechanism
         self.stream = dm.StreamMechanism(prefix, np.ones(4), np.ones(4))
+        self.causal = dm.strategies.toeplitz([1.0, 0.5], 4)
         self.folder = folder
         dm.save(self.cells, folder / "good.npz")
         dm.save(self.blocks, folder / "blocks.npz")
@@ -113,6 +114,7 @@ class World:
             "BlockMechanism": self.blocks,
             "BlockMechanism<union>": dm.BlockMechanism.of_tables(self.union),
             "BlockPoint": dm.BlockPoint(np.ones(3)),
+            "CausalMechanism": self.causal,
             "Certificate": self.solution.certificate,
             "Chain": self.chain,
             "ChainStage": self.chain.stages[0],
@@ -164,7 +166,7 @@ class World:
             **{"objective": 2.0, "lower_bound": 1.0, "violation": 0.0, "resolution": 0.0, "name": "x"},
             **{"source": [[0, 1], [1, 1]], "path": self.folder / "good.npz", "thing": self.cells, "index": 1},
             **{"rule": lambda stage, answers: np.full(len(answers), stage), "blocks": np.ones((3, 4))},
-            **{"steps": 4, "decay": 0.9},
+            **{"steps": 4, "decay": 0.9, "times": 2, "separation": 2},
             **{"table": ["age"], "permutations": [[0, 1, 2, 3]], "profile": np.ones(4)},
         }
 
@@ -235,7 +237,12 @@ class World:
                 },
                 **{"workload": self.asked, "shapes": [np.eye(4), np.eye(2)], "noise": np.ones(4)},
             },
+            "CausalMechanism": {"strategy": self.causal._strategy},
             "StreamMechanism": {"neighbour_weights": np.ones(4), "query_weights": np.ones(4)},
+            "neighbours.participation": {"n": 4, "signs": [[1.0, -1.0]]},
+            "strategies.banded": {"bands": [[1.0, 1.0], [0.5, 0.0]]},
+            "strategies.buffered": {"scales": [0.5], "decays": [0.5]},
+            "strategies.toeplitz": {"coefficients": [1.0, 0.5]},
             "TableWorkload": {"x": np.ones(8), "axes": [0], "axis": 0, "tables": self.tables},
             "TableWorkload.__init__": {"queries": [self.prefix, None]},
             "UnionWorkload": chosen | {"table": "ages", "tables": union.tables},

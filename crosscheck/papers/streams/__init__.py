@@ -1,0 +1,3 @@
+"""Known strategies of running sums, before the proven optimum."""
+
+SHEETS = ("known",)

@@ -1,0 +1,95 @@
+"""How far known causal strategies of running sums are from the proven optimum, at any number of steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualmech import fast
+from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.judging import Judgement, judge
+from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
+from dualmech.mechanisms.causal import CausalMechanism
+from dualmech.problems import strategies
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.problems.variance import TotalVariance
+from dualmech.solution import Solution
+from dualmech.workloads.streams import StreamWorkload
+
+TOLERANCE = 1e-4  # gap to which the bounds are solved
+
+QUICK, ALL = (256, 1024), (1024, 16_384, 262_144)
+"""Numbers of steps."""
+
+BAND = 64  # coefficients of the root that its banded form keeps
+
+BUFFERS = (0.2785, 0.1419, 0.0703), (0.66362, 0.95975, 0.99711)
+"""Scales and decays of the three buffers with the least total variance of 1,024 prefixes that a search without
+derivatives found (Nelder and Mead's, from a dozen points); they are meant for that number of steps."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownRow:
+    """Every known strategy over one number of steps, judged for the largest and for the total variance."""
+
+    steps: int
+    bounds: tuple[Solution, Solution]
+    judged: Mapping[str, tuple[Judgement, Judgement]]
+    seconds: float  # of judging all, the bounds at hand
+
+    @property
+    def gap(self) -> float:
+        """The wider gap of both bounds."""
+        return max(bound.gap for bound in self.bounds)
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether both bounds are proven."""
+        return certified_outcome(all(bound.certificate.certifies(TOLERANCE) for bound in self.bounds))
+
+
+def judged(steps: int) -> KnownRow:
+    """Judge every known strategy over so many steps.
+
+    Examples
+    --------
+    >>> from dualmech.crosscheck.papers.streams import known
+    >>> row = known.judged(64)
+    >>> largest, total = row.judged["square root"]
+    >>> round(largest.scaled.gap, 3), round(total.scaled.gap, 3)
+    (0.249, 0.126)
+    """
+    problems = [family(StreamWorkload(steps), geometry="stream") for family in (FitnessForUse, TotalVariance)]
+    with without_warnings():
+        bounds = [fast.solve(problem, tol=TOLERANCE) for problem in problems]
+    begun, found = time.perf_counter(), {}
+    for name, made in STRATEGIES.items():
+        strategy = made(steps)
+        first, last = (judge(each, strategy, bound=own) for each, own in zip(problems, bounds, strict=True))
+        found[name] = first, last
+    return KnownRow(steps, (bounds[0], bounds[1]), found, time.perf_counter() - begun)
+
+
+def _identity(steps: int) -> CausalMechanism:
+    return strategies.toeplitz([1.0], steps)
+
+
+def _sums(steps: int) -> CausalMechanism:
+    return strategies.toeplitz(np.ones(steps), steps)
+
+
+def _banded_root(steps: int) -> CausalMechanism:
+    return strategies.toeplitz(strategies.root_coefficients(min(BAND, steps)), steps)
+
+
+STRATEGIES: Mapping[str, Callable[[int], CausalMechanism]] = {
+    "noise on every record": _identity,
+    "noise on every sum": _sums,
+    "binary tree": strategies.tree,
+    f"square root, {BAND} bands": _banded_root,
+    "square root": strategies.sqrt_toeplitz,
+    "three buffers": lambda steps: strategies.buffered(*BUFFERS, steps),
+}
