@@ -1,8 +1,9 @@
 """Measure from the command line: ``python -m dualmech.crosscheck.benchmarks [NAME …] [--no-reference]``.
 
-Four names compare solvers instead: ``softmax`` SM-II with others, which ``--plots FOLDER`` draws; ``program1`` the
-weighting of eigen-queries, and ``common`` common mechanisms, with general backends; ``local`` the solvers of local
-privacy with each other, and the time of a step of gradient descent (ten minutes).
+Names compare solvers instead: ``peers`` total variance with other libraries that are installed; ``softmax`` SM-II with
+others; ``program1`` the weighting of eigen-queries, and ``common`` common mechanisms, with general backends; ``local``
+the solvers of local privacy with each other, and the time of a step of gradient descent (ten minutes). ``growth`` says
+how time and memory grow on each geometry. ``--plots FOLDER`` draws ``softmax`` and ``growth``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dualmech.crosscheck.benchmarks import common, local, program1, softmax
+from dualmech.crosscheck.benchmarks import common, growth, local, peers, program1, softmax
 from dualmech.crosscheck.benchmarks.contest import Contest, Timing
 from dualmech.crosscheck.benchmarks.layers import BENCHMARKS, Benchmark, measure, measure_against_reference
 from dualmech.crosscheck.command import report
@@ -24,14 +25,19 @@ from dualmech.crosscheck.papers.report import table
 
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
-AGAINST_REFERENCE, LOCAL = "reference", "local"
+AGAINST_REFERENCE, LOCAL, GROWTH = "reference", "local", "growth"
 
-CONTESTS = {"softmax": softmax.CONTEST, "program1": program1.CONTEST, **common.CONTESTS}
+CONTESTS = {
+    "peers": peers.CONTEST,
+    "softmax": softmax.CONTEST,
+    "program1": program1.CONTEST,
+    **common.CONTESTS,
+}
 """Comparisons of solvers, by the name that runs them."""
 
 HEADINGS = (
     *("workload", "m x d", "optimum at most", "gap", "asked", "steps", "allowed"),
-    *("seconds", "MiB", "threads"),
+    *("CPU s", "wall s", "MiB", "threads", "load"),
 )
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -41,12 +47,14 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def run(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Only cases whose name begins so; or of: softmax, program1, common, local."),
+        typer.Argument(
+            help="Only cases whose name begins so; or of: peers, softmax, program1, common, local, growth."
+        ),
     ] = None,
     reference: Annotated[
         bool, typer.Option(help="Also time the reference layer on prefix 64 (minutes).")
     ] = True,
-    folder: Annotated[str, typer.Option("--plots", help="Draw `softmax` into this folder.")] = "",
+    folder: Annotated[str, typer.Option("--plots", help="Draw `softmax` or `growth` into this folder.")] = "",
     one: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Measure the fast layer, one line per case; steps are decompositions, of query weighting factorisations."""
@@ -59,7 +67,9 @@ def run(
     if LOCAL in (names or []):
         for laid in local.tables(_in_own_process(LOCAL, 1)):
             report.console().print(laid)
-    if contests or LOCAL in (names or []):
+    if GROWTH in (names or []):
+        _growth(folder)
+    if contests or {LOCAL, GROWTH} & {*(names or [])}:
         return
     title = "fast layer: steps are decompositions, seconds medians from the workload to the certificate"
     rows = (
@@ -78,6 +88,8 @@ def _measure(which: str) -> Any:
         return CONTESTS[which].measure()
     if which == LOCAL:
         return local.measure()
+    if which.startswith(GROWTH):
+        return growth.measure(*map(int, which.split(":")[1:]))
     return measure_against_reference() if which == AGAINST_REFERENCE else measure(BENCHMARKS[int(which)])
 
 
@@ -93,6 +105,18 @@ def _compare(name: str, contest: Contest, folder: str) -> None:
         out.print(f"drawn: {path}")
 
 
+def _growth(folder: str) -> None:
+    """Print how time and memory grow, every size in a process of its own, and draw it where a folder is given."""
+    if folder:
+        plots.check_drawable(folder)
+    asked = [(index, size) for index, case in enumerate(growth.CASES) for size in case.sizes]
+    found = [_in_own_process(f"{GROWTH}:{index}:{size}", 1) for index, size in asked]
+    out = report.console()
+    out.print(growth.lay_out(found))
+    for path in growth.draw(found, folder) if folder else []:
+        out.print(f"drawn: {path}")
+
+
 def _row(case: Benchmark, found: dict[str, float]) -> tuple[str, ...]:
     return (
         case.name,
@@ -102,9 +126,8 @@ def _row(case: Benchmark, found: dict[str, float]) -> tuple[str, ...]:
         f"{case.tol:.0e}",
         str(found["steps"]),
         str(case.most_steps),
-        f"{found['seconds']:.3g}",
-        f"{found['mebibytes']:.0f}",
-        str(case.threads),
+        *(f"{found['processor']:.3g}", f"{found['seconds']:.3g}", f"{found['mebibytes']:.0f}"),
+        *(str(case.threads), f"{found['load']:.1f}"),
     )
 
 

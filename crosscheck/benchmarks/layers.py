@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import time
@@ -106,16 +107,27 @@ BENCHMARKS = (
 """Named by workload for fitness for use, else by family; the last but one takes minutes and 6 GiB."""
 
 
+def peak_mebibytes() -> float:
+    """Return the most memory that this process has held."""
+    unit = 1024 if sys.platform != "darwin" else 1024**2
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def load() -> float:
+    """Return how many processes want to run: what else does makes the clock say more than the processor."""
+    return os.getloadavg()[0]
+
+
 def measure(benchmark: Benchmark) -> dict[str, float]:
     """Solve a case a few times in this process; seconds are medians, from the workload to the certificate."""
-    seconds = []
+    seconds, processor, busy = [], [], load()
     with without_warnings():
         for _ in range(benchmark.repeat):
-            begun = time.perf_counter()
+            begun, spent = time.perf_counter(), time.process_time()
             problem = benchmark.problem()
             answer = fast.solve(problem, tol=benchmark.tol)
             seconds.append(time.perf_counter() - begun)
-    unit = 1024 if sys.platform != "darwin" else 1024**2
+            processor.append(time.process_time() - spent)
     return {
         "queries": problem.workload.shape[0],
         "cells": problem.workload.shape[1],
@@ -123,7 +135,9 @@ def measure(benchmark: Benchmark) -> dict[str, float]:
         "gap": answer.gap,
         "steps": answer.iterations,
         "seconds": float(np.median(seconds)),
-        "mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit,
+        "processor": float(np.median(processor)),
+        "load": busy,
+        "mebibytes": peak_mebibytes(),
     }
 
 

@@ -1,0 +1,156 @@
+"""How time and memory grow with the size of a problem, on every geometry: exponents, and a picture of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualmech import fast, workloads
+from dualmech.crosscheck.benchmarks.layers import load, peak_mebibytes
+from dualmech.crosscheck.papers import plots
+from dualmech.crosscheck.papers.report import table
+from dualmech.crosscheck.papers.solving import without_warnings
+from dualmech.crosscheck.tables import TextTable
+from dualmech.problems.fitness import FitnessForUse
+
+TOLERANCE = 1e-4  # gap that is asked
+
+HEADINGS = ("geometry", "what grows", "size", "CPU s", "wall s", "MiB more", "decompositions", "gap")
+
+LEAST_SECONDS, LEAST_MEBIBYTES = 0.05, 8.0
+"""Below these a figure says more of what is always there than of the size: it counts for no exponent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Problems of growing size on one geometry; the workload is of a kind that suits it."""
+
+    geometry: str
+    what: str  # what the size counts
+    sizes: tuple[int, ...]
+    problem: Callable[[int], FitnessForUse]
+    colour: str
+
+
+def _ranges(cells: int, queries: int) -> FitnessForUse:
+    return FitnessForUse(workloads.random_range(cells, queries, rng=0), geometry="dense")
+
+
+def _kron(cells: int) -> FitnessForUse:
+    return FitnessForUse(workloads.kron(workloads.prefix(cells), workloads.prefix(cells)), geometry="product")
+
+
+def _marginals(attributes: int) -> FitnessForUse:
+    return FitnessForUse(workloads.marginals([10] * attributes, ways=(1, 2, 3)), geometry="blocks")
+
+
+def _tables(cells: int) -> FitnessForUse:
+    domain = {"age": cells, "sex": 2, "race": 5}
+    return FitnessForUse(
+        workloads.query_tables(domain, {"age": workloads.prefix(cells)}, ways=(1, 2)), geometry="split"
+    )
+
+
+def _stream(steps: int) -> FitnessForUse:
+    return FitnessForUse(workloads.prefix(steps), geometry="stream")
+
+
+CASES = (
+    Growth("dense", "cells d, 2 d ranges", (128, 256, 512, 1024), lambda d: _ranges(d, 2 * d), "#0072b2"),
+    Growth("dense", "ranges m on 128 cells", (512, 1024, 2048, 4096), partial(_ranges, 128), "#56b4e9"),
+    Growth("product", "cells of each of two factors", (64, 128, 256, 512), _kron, "#009e73"),
+    Growth("blocks", "attributes, up to three at a time", (10, 20, 40, 80), _marginals, "#d55e00"),
+    Growth("split", "cells of one of three attributes", (64, 128, 256, 512), _tables, "#cc79a7"),
+    Growth("stream", "running sums", (4096, 16_384, 65_536, 262_144), _stream, "#1b1b1b"),
+)
+
+
+def measure(case: int, size: int) -> dict[str, Any]:
+    """Solve one size in this process."""
+    asked, held, busy = CASES[case], peak_mebibytes(), load()
+    with without_warnings():
+        fast.solve(FitnessForUse(workloads.prefix(8)), tol=TOLERANCE)  # what is loaded once is not measured
+        begun, spent = time.perf_counter(), time.process_time()
+        answer = fast.solve(asked.problem(size), tol=TOLERANCE)
+    return {
+        "case": case,
+        "size": size,
+        "processor": time.process_time() - spent,
+        "seconds": time.perf_counter() - begun,
+        "mebibytes": peak_mebibytes() - held,
+        "steps": answer.iterations,
+        "gap": answer.gap,
+        "load": busy,
+    }
+
+
+def exponent(found: list[dict[str, Any]], name: str, least: float) -> float:
+    """Return the exponent e of the line ``log y = e log size + c`` through what is not too small, NaN of one point."""
+    points = [(each["size"], each[name]) for each in found if each[name] >= least]
+    if len(points) < 2:
+        return float("nan")
+    sizes, values = np.log(np.array(points, dtype=np.float64)).T
+    return float(np.polyfit(sizes, values, 1)[0])
+
+
+def lay_out(found: list[dict[str, Any]]) -> TextTable:
+    """Return the table of what was measured, the exponents below it."""
+    rows, notes = [], []
+    for index, case in enumerate(CASES):
+        mine = [each for each in found if each["case"] == index]
+        for each in mine:
+            rows.append(
+                (
+                    *(case.geometry, case.what, str(each["size"]), f"{each['processor']:.3g}"),
+                    *(f"{each['seconds']:.3g}", f"{each['mebibytes']:.0f}", str(each["steps"])),
+                    f"{each['gap']:.0e}",
+                )
+            )
+        notes.append(f"{case.geometry}, {case.what}: {_grown(mine)}.")
+    busy = max((each["load"] for each in found), default=0.0)
+    title = f"growth of fitness for use to a gap of {TOLERANCE:.0e}, one thread (load up to {busy:.1f})"
+    return table(title, HEADINGS, rows, ("geometry", "what grows"), notes=notes)
+
+
+def _grown(mine: list[dict[str, Any]]) -> str:
+    powers = {
+        "CPU time": exponent(mine, "processor", LEAST_SECONDS),
+        "memory": exponent(mine, "mebibytes", LEAST_MEBIBYTES),
+    }
+    return ", ".join(
+        f"{name} as the power {power:.1f}" if np.isfinite(power) else f"{name} too small to tell"
+        for name, power in powers.items()
+    )
+
+
+def draw(found: list[dict[str, Any]], folder: str) -> list[Path]:
+    """Draw CPU seconds and memory over sizes into a folder, as SVG and PNG.
+
+    Raises `BackendError` or `FileFormatError` as `plots.check_drawable`.
+    """
+    return plots.save_picture("growth", folder, _panels, found, columns=2)
+
+
+def _panels(axes: Any, found: list[dict[str, Any]]) -> None:
+    titles = {"processor": "CPU seconds", "mebibytes": "memory above what loading takes, MiB"}
+    for panel, (name, title) in zip(axes, titles.items(), strict=True):
+        for index, case in enumerate(CASES):
+            mine = [each for each in found if each["case"] == index]
+            panel.plot(
+                [each["size"] for each in mine],
+                [max(each[name], 1e-3) for each in mine],
+                *("o-",),
+                ms=3.5,
+                color=case.colour,
+                label=f"{case.geometry}: {case.what}",
+            )
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set(xlabel="size", ylabel=title)
+    axes[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))

@@ -1,0 +1,98 @@
+"""Total variance of prefixes beside other libraries, where they are installed: CPU seconds, and what is proven."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from dualmech import fast, workloads
+from dualmech.crosscheck.benchmarks.contest import Contender, Contest, by_reference
+from dualmech.crosscheck.judging import covariance_of_strategy, judge
+from dualmech.problems.variance import TotalVariance
+from dualmech.solution import Solution
+
+SIZES = (32, 256, 1024)
+
+TOLERANCE = 1e-6  # gap that is asked of the fast layer, and to which the bound is known
+
+
+class Ended(Enum):
+    """What can be said of a peer's run: that it ended."""
+
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAnswer:
+    """A peer's strategy as the judge sees it."""
+
+    objective: float
+    gap: float
+    iterations: int
+    status: Ended = Ended.ENDED
+
+
+@cache
+def _bound(cells: int) -> Solution:
+    """Return what is proven, once: it is no part of what is measured."""
+    return fast.solve(_problem(cells), tol=TOLERANCE)
+
+
+@cache
+def _problem(cells: int) -> TotalVariance:
+    return TotalVariance(workloads.prefix(cells), geometry="dense")
+
+
+def _jax_privacy(problem: TotalVariance, double: bool) -> PeerAnswer:
+    """Optimise a strategy by jax_privacy, by its defaults, in 32 or 64 bits."""
+    import jax
+    from jax_privacy.matrix_factorization import dense
+
+    steps = 0
+
+    def counted(step: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return dense.pg_tol_termination_fn(step)
+
+    cells = problem.workload.shape[1]
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", double)
+    try:
+        strategy = np.asarray(dense.optimize(cells, callback=counted), dtype=np.float64)
+    finally:
+        jax.config.update("jax_enable_x64", before)
+    verdict = judge(problem, covariance_of_strategy(problem, strategy), bound=_bound(cells)).scaled
+    return PeerAnswer(verdict.objective, verdict.gap, steps)
+
+
+def _missing(module: str) -> str:
+    return "" if find_spec(module) else f"{module} is not installed"
+
+
+CONTEST = Contest(
+    "total variance of prefixes",
+    SIZES,
+    _problem,
+    (
+        Contender("fast layer", partial(fast.solve, tol=TOLERANCE)),
+        Contender("jax_privacy", partial(_jax_privacy, double=False), missing=_missing("jax_privacy")),
+        Contender(
+            "jax_privacy, 64 bits", partial(_jax_privacy, double=True), missing=_missing("jax_privacy")
+        ),
+        Contender(
+            "CVXPY, Clarabel",
+            partial(by_reference, backend="CLARABEL"),
+            largest=32,
+            skipped="d = 64 takes it minutes",
+        ),
+        Contender("CVXPY, SCS", partial(by_reference, backend="SCS"), largest=32, skipped="likewise"),
+    ),
+    repeats=3,
+)
+"""Of peers the strategy is judged, which is part of their seconds; steps are as each counts them."""
