@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -12,6 +12,8 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.validate import Array
+
+PACE = 40  # steps over which a pace is taken, at most
 
 
 class Status(Enum):
@@ -42,16 +44,38 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One line of news from a running solver, handed to its `callback`; `iteration` counts decompositions."""
+    """One line of news from a running solver, handed to its `callback`; `iteration` counts decompositions.
+
+    `left` are the seconds until the gap that was asked, if it goes on shrinking as it did; NaN where that is not known.
+    """
 
     iteration: int
     objective: float
     lower_bound: float
     gap: float
     seconds: float
+    left: float = math.nan
 
 
 Callback = Callable[[Progress], None]
+
+
+def seconds_left(history: Sequence[Progress], gap: float, goal: float, seconds: float) -> float:
+    """Return how long a gap takes from now to a goal, by the pace of the latest steps; NaN where it does not shrink.
+
+    The logarithm of the gap goes down by a line, which its last steps, half of all and `PACE` at the most, decide.
+
+    Examples
+    --------
+    >>> history = [Progress(step, 1.0, 1.0, 0.1**step, 3.0 * step) for step in range(4)]
+    >>> round(seconds_left(history, 1e-4, 1e-6, 12.0), 6)
+    6.0
+    """
+    earlier = history[-min(PACE, len(history) // 2 + 1)] if history else None
+    if earlier is None or not (0 < gap < earlier.gap < math.inf):
+        return math.nan
+    pace = math.log(earlier.gap / gap) / max(seconds - earlier.seconds, 1e-9)
+    return max(math.log(gap / goal), 0.0) / pace
 
 
 @dataclass(frozen=True, slots=True)

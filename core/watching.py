@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 _ANSWERS: ContextVar[list[Any] | None] = ContextVar("answers", default=None)
 
 EVERY = 1.0  # seconds between two lines where nothing can be updated in place
+SILENT = 60.0  # seconds after which something is said there, news or none
+
+WORTH_SAYING = 2.0  # seconds that are left, below which they are not said
 
 
 class Line:
@@ -45,9 +49,12 @@ def news_text(news: Progress) -> str:
     >>> from dualmech.progress import Progress
     >>> news_text(Progress(7, 4.4579, 4.4578, 2.2e-5, 0.1))
     'step 7, objective 4.4579, bound 4.4578, gap 2.2e-05'
+    >>> news_text(Progress(7, 4.4579, 4.4578, 2.2e-5, 0.1, 83.0))
+    'step 7, objective 4.4579, bound 4.4578, gap 2.2e-05, at this pace 83 s more'
     """
     sides = f"objective {news.objective:.6g}, bound {news.lower_bound:.6g}"
-    return f"step {news.iteration}, {sides}, gap {news.gap:.1e}"
+    left = f", at this pace {news.left:.2g} s more" if news.left >= WORTH_SAYING else ""
+    return f"step {news.iteration}, {sides}, gap {news.gap:.1e}{left}"
 
 
 def verbosely(verbose: bool, what: str, callback: Callback | None = None) -> Any:
@@ -73,7 +80,7 @@ def watching(
     - `callback`: what the news are handed on to;
     - `transient`: whether a terminal keeps nothing of the line;
     - `always`: whether lines are written where standard error is no terminal: one a second at most, and one at the
-      end.
+      end; without it one a minute.
     """
     from rich.console import Console
 
@@ -81,11 +88,9 @@ def watching(
     if error.is_terminal and not error.is_dumb_terminal:
         with _in_place(error, transient) as show:
             yield Line(show, what, callback)
-    elif always:
-        with _now_and_then(error) as show:
-            yield Line(show, what, callback)
     else:
-        yield Line(lambda text: None, what, callback)
+        with _now_and_then(error, always) as show:
+            yield Line(show, what, callback)
 
 
 @contextlib.contextmanager
@@ -106,22 +111,34 @@ def _in_place(error: Console, transient: bool) -> Iterator[Callable[[str], None]
 
 
 @contextlib.contextmanager
-def _now_and_then(error: Console) -> Iterator[Callable[[str], None]]:
+def _now_and_then(error: Console, always: bool) -> Iterator[Callable[[str], None]]:
     began = time.perf_counter()
-    written, latest = began, ""
+    written, latest, ended = began, "", threading.Event()
 
     def write() -> None:
-        error.print(f"{latest}, {time.perf_counter() - began:.1f} s", markup=False, soft_wrap=True)
+        nonlocal written
+        written = time.perf_counter()
+        error.print(f"{latest}, {written - began:.1f} s", markup=False, soft_wrap=True)
 
     def show(text: str) -> None:
-        nonlocal written, latest
+        nonlocal latest
         latest = text
-        if time.perf_counter() - written >= EVERY:
-            written = time.perf_counter()
+        if always and time.perf_counter() - written >= EVERY:
             write()
 
-    yield show
-    write()
+    def break_silence() -> None:
+        # What runs may have no news for long, and a log without a line looks like a process that hangs.
+        while not ended.wait(SILENT):
+            if time.perf_counter() - written >= SILENT:
+                write()
+
+    threading.Thread(target=break_silence, daemon=True).start()
+    try:
+        yield show
+    finally:
+        ended.set()
+    if always:
+        write()
 
 
 @contextlib.contextmanager

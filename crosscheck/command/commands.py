@@ -64,6 +64,15 @@ def solve(
         bool,
         typer.Option("--refine", help="fitness: break ties, for the least sorted privacy profile."),
     ] = False,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            help="Begin where the solution in this .npz file ended, one that ran out of time or near by."
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds after which the best answer so far is judged and kept.")
+    ] = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Write the solution to this .npz file.")
     ] = None,
@@ -79,6 +88,8 @@ def solve(
         raise UsageError("--backend belongs to --layer reference; the fast layer has none")
     if method is not None and (refine or layer is not Layer.FAST):
         raise UsageError("--method belongs to --layer fast without --refine")
+    if (start is not None or time_limit is not None) and (refine or layer is not Layer.FAST):
+        raise UsageError("--start and --time-limit belong to --layer fast without --refine")
     for path, suffix in ((output, ".npz"), (prove, ".json")):
         if path is not None:
             dm.files.check_writable(path, suffix)
@@ -92,7 +103,13 @@ def solve(
             if request.geometry == "auto" and getattr(getattr(posed, "neighbours", None), "replace", False):
                 posed = request.state("dense")  # of replaced records there are proofs on a matrix alone
             provable(posed)  # refuses what has no such proof, before any work
-        answer, stages = (_refine if refine else partial(_solve, method))(posed, layer, backend, tol, line)
+        options = {"method": method, "start": start and _started(start), "time_limit": time_limit}
+        run = (
+            _refine
+            if refine
+            else partial(_solve, {name: own for name, own in options.items() if own is not None})
+        )
+        answer, stages = run(posed, layer, backend, tol, line)
         if output is not None:
             line.say("writing")
             answer.save(output)
@@ -250,13 +267,21 @@ def request_of(context: typer.Context) -> Request:
     return Request(**{name: context.params[name] for name in Request.__slots__ if name in context.params})
 
 
+def _started(path: str) -> Any:
+    from dualmech.crosscheck.command import inputs
+
+    found = inputs.read_solution(path)
+    if found is None:
+        raise UsageError(f"--start takes the file of a solution, which {path} is not")
+    return found
+
+
 def _solve(
-    method: str | None, problem: Any, layer: Layer, backend: str | None, tol: float | None, line: Line
+    options: dict[str, Any], problem: Any, layer: Layer, backend: str | None, tol: float | None, line: Line
 ) -> Solved:
     if layer is Layer.FAST:
         line.say("solving")
-        named: dict[str, Any] = {} if method is None else {"method": method}
-        return dm.fast.solve(problem, tol=1e-6 if tol is None else tol, callback=line, **named), ()
+        return dm.fast.solve(problem, tol=1e-6 if tol is None else tol, callback=line, **options), ()
     line.say("loading CVXPY")
     chosen = backend or "CLARABEL"
     line.say(dm.reference.program_name(problem, backend=chosen))

@@ -12,7 +12,7 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InputTypeError
-from dualmech.progress import NEVER, Callback, Deadline, Progress, Status
+from dualmech.progress import NEVER, Callback, Deadline, Progress, Status, seconds_left
 from dualmech.solution import Solution, judged_solution
 
 MOST_STEPS = 1000  # steps of a run whose user does not say how many
@@ -124,7 +124,9 @@ def run(
         dual = max(dual, state, key=lambda each: each.spectrum.lower_bound)
         best, bound = primal.spectrum.objective, dual.spectrum.lower_bound
         gap = (best - bound) / bound if bound > 0 else np.inf
-        history.append(Progress(iteration, best, bound, gap, time.perf_counter() - begun))
+        spent = time.perf_counter() - begun
+        left = seconds_left(history, gap, margin * limits.tol, spent)
+        history.append(Progress(iteration, best, bound, gap, spent, left))
         if limits.callback is not None:
             limits.callback(history[-1])
         if gap <= margin * limits.tol:

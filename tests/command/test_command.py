@@ -529,6 +529,30 @@ def test_a_method_is_of_the_fast_layer(
     assert status == 1 and "(did you mean newton?)" in error
 
 
+def test_a_run_goes_on_where_another_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "first.npz")
+    assert run("solve", "prefix:64", "--tol", "1e-9", "--time-limit", "1e-6", "-o", path).exit_code == 3
+    with pytest.warns(dm.UncertifiedWarning):
+        first = dm.load(path)
+    assert first.status is dm.Status.STEPS_EXHAUSTED
+    for problem in (("prefix:64",), ("prefix:64", "--targets", "1.01")):
+        assert run("solve", *problem, "--start", path).exit_code == 0
+    for others in (("--layer", "reference"), ("--refine",)):
+        status, error = status_and_error(
+            capsys, monkeypatch, "solve", "prefix:4", *others, "--time-limit", "1"
+        )
+        assert status == 2 and "--start and --time-limit belong to --layer fast without --refine" in error
+    (tmp_path / "x.csv").write_text("1\n")
+    for given, words in (
+        (("--start", str(tmp_path / "x.csv")), "--start takes the file of a solution"),
+        (("--time-limit", "0"), "time_limit must be"),
+    ):
+        _, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", *given)
+        assert words in error
+
+
 class TestHostileNames:
     """No name of a path, an array or a query moves the cursor, or says something in another's place."""
 

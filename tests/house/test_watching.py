@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import rich.console
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference, watching
 from dualmech.crosscheck.command import main as command
-from dualmech.progress import Deadline, Progress
+from dualmech.progress import Deadline, Progress, seconds_left
 
 NEWS = Progress(7, 4.4579, 4.4578, 2.2e-5, 0.1)
 
@@ -150,3 +155,34 @@ class TestDeadline:
         whole = Deadline.of(1e3)
         half, rest = whole.after(0.5).left, whole.left
         assert half is not None and rest is not None and 0 < half <= rest / 2 + 1 < rest
+
+
+def test_a_log_without_news_is_not_silent_for_long(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing has news, a line comes nevertheless; the command says nothing else there."""
+    monkeypatch.setattr(watching, "SILENT", 0.01)
+    written = threading.Event()
+    printed = rich.console.Console.print
+
+    def noted(self: Any, *objects: Any, **options: Any) -> None:
+        printed(self, *objects, **options)
+        written.set()
+
+    monkeypatch.setattr(rich.console.Console, "print", noted)
+    with watching.passing("stating the problem"):
+        assert written.wait(30)
+    assert capsys.readouterr().err.startswith("stating the problem, ")
+
+
+@given(st.floats(1e-3, 10), st.integers(2, 60), st.floats(0.05, 0.95), st.floats(1e-12, 1e-3))
+def test_the_time_that_is_left_is_that_of_a_steady_pace(
+    second: float, steps: int, factor: float, goal: float
+) -> None:
+    history = [Progress(step, 1.0, 1.0, factor**step, second * step) for step in range(steps)]
+    gap, now = factor**steps, second * steps
+    true = max(math.log(goal / gap) / math.log(factor), 0.0) * second
+    assert seconds_left(history, gap, goal, now) == pytest.approx(true, rel=1e-6, abs=1e-9)
+    assert math.isnan(seconds_left(history, math.inf, goal, now))
+    assert math.isnan(seconds_left(history, 2.0, goal, now))
+    assert math.isnan(seconds_left([], gap, goal, now))
