@@ -63,7 +63,7 @@ def test_peers_that_are_not_installed_are_left_out_by_name() -> None:
 
 def test_a_peer_is_judged() -> None:
     pytest.importorskip("jax_privacy.matrix_factorization.dense")
-    answer = peers._jax_privacy(peers._problem(8), double=True)
+    answer = peers._jax_privacy(peers._problem(8))
     assert answer.gap < 1e-3 and answer.iterations > 0
 
 
