@@ -1,5 +1,6 @@
 """What `dualmech.crosscheck` offers, each loaded when it is first used; `crosscheck/__init__.py` reads this list."""
 
+from . import plots as plots
 from .agreement import Agreement as Agreement
 from .agreement import Comparison as Comparison
 from .agreement import compare as compare

@@ -30,16 +30,21 @@ METADATA: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "png": {}}
 """Without the date, so that the same figure gives the same file."""
 
 
+def check_installed() -> None:
+    """Raise `BackendError` where matplotlib, of the extra ``plots``, is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise BackendError(
+            "pictures need matplotlib, which the extra `plots` brings: pip install 'dualmech[plots]'"
+        )
+
+
 def check_drawable(folder: str) -> Path:
     """Return the folder for pictures, made where it is missing, before anything is computed.
 
     Raises `BackendError` where matplotlib, of the extra ``plots``, is not installed; `FileFormatError` where the
     folder cannot be made or written to; `InvalidInputError` for an empty path.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise BackendError(
-            "pictures need matplotlib, which the extra `plots` brings: pip install 'dualmech[plots]'"
-        )
+    check_installed()
     if not folder:
         raise InvalidInputError("output must be the path of a folder, got an empty one")
     return files.atomic.make_folder(folder)

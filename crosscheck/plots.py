@@ -1,0 +1,300 @@
+"""Pictures of one's own problem: noise, prices, costs, curves and convergence, on axes that can be reused.
+
+Every function takes an answer, or mechanisms, and draws on `axes`, by default new ones, which it returns; matplotlib
+(of the extra ``plots``) is loaded when something is drawn. One scale a plot, units in the names of the axes, colours
+that all readers can tell apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dualmech import accounting, validate
+from dualmech.crosscheck.papers.plots import COLOURS, check_installed
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.solution import Solution, require_solution
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload, check_workload
+
+LARGEST_MATRIX = 2048  # most queries of a covariance that is drawn
+NAMED = 24  # most queries that are named along an axis
+DIVERGING, SEQUENTIAL = "PuOr", "viridis"
+
+
+def covariance(
+    answer: Any, workload: Workload | None = None, axes: Any = None, *, correlation: bool = False
+) -> Any:
+    """Draw the covariance of the noise on the answers to a workload, or with `correlation` their correlation.
+
+    Raises `InvalidInputError` or `InputTypeError` for what has no covariance, more queries than can be seen, a
+    workload that is not answered.
+
+    Parameters
+    ----------
+    answer : Solution or mechanism
+        What is released.
+    workload : Workload, optional
+        What is asked, by default the problem's.
+    axes : matplotlib Axes, optional
+        Where to draw.
+    correlation : bool
+        Whether each entry is divided by both deviations.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> answer = dm.fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)))
+    >>> dm.plots.covariance(answer, correlation=True).get_title()
+    'correlation of the noise'
+    """
+    asked, own = _asked(answer, workload), validate.boolean(correlation=correlation)
+    if asked.shape[0] > LARGEST_MATRIX:
+        raise InvalidInputError(
+            f"workload must have at most {LARGEST_MATRIX} queries to be drawn, got {asked.shape[0]}"
+        )
+    mechanism = _mechanism(answer)
+    written = mechanism if hasattr(mechanism, "covariance") else mechanism.dense()
+    matrix = written.covariance(asked)
+    if own:
+        scale = np.sqrt(np.diagonal(matrix))
+        matrix = np.divide(
+            matrix, np.outer(scale, scale), out=np.zeros_like(matrix), where=scale[:, None] * scale > 0
+        )
+    drawn = _axes(axes)
+    limit = 1.0 if own else float(np.abs(matrix).max()) or 1.0
+    image = drawn.imshow(matrix, cmap=DIVERGING, vmin=-limit, vmax=limit)
+    unit = "correlation" if own else "covariance, squared counts"
+    drawn.figure.colorbar(image, ax=drawn, label=unit)
+    _name_queries(drawn, asked, both=True)
+    drawn.set_title("correlation of the noise" if own else "covariance of the noise")
+    return drawn
+
+
+def variances(answer: Solution, axes: Any = None) -> Any:
+    """Draw every query's variance against its target, each coloured by its price.
+
+    Raises `InvalidInputError` or `InputTypeError` for an answer whose problem has no targets, one per query.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> answer = dm.fast.solve(dm.FitnessForUse(dm.workloads.prefix(8), targets=[1, 1, 1, 1, 2, 2, 2, 9]))
+    >>> dm.plots.variances(answer).get_ylabel()
+    'variance, squared counts'
+    """
+    found = require_solution(answer, "answer")
+    targets = getattr(found.problem, "targets", None)
+    if not isinstance(targets, np.ndarray):
+        raise InvalidInputError(
+            f"answer must be to a problem with targets, got {type(found.problem).__name__}"
+        )
+    reached, prices = np.asarray(found.variances), np.asarray(found.prices)
+    drawn, places = _axes(axes), np.arange(len(targets))
+    drawn.plot(places, targets, "_", color=COLOURS[0], ms=9, label="target")
+    image = drawn.scatter(places, reached, c=prices, cmap=SEQUENTIAL, s=18, label="variance", zorder=3)
+    drawn.figure.colorbar(image, ax=drawn, label="price: share of the privacy cost")
+    drawn.set(xlabel="query", ylabel="variance, squared counts")
+    if np.ptp(np.log(targets)) > np.log(20):
+        drawn.set_yscale("log")
+    else:
+        drawn.set_ylim(bottom=0)
+    _name_queries(drawn, found.problem.workload, len(targets))
+    drawn.legend()
+    return drawn
+
+
+def profile(answer: Any, axes: Any = None) -> Any:
+    """Draw the squared privacy cost of every neighbour, or kind of them, from the dearest to the cheapest.
+
+    Raises `InputTypeError` for what is no solution or mechanism of Gaussian noise.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.plots.profile(dm.strategies.sqrt_toeplitz(16)).get_xlabel()
+    'neighbours, by their cost'
+    """
+    costs = np.sort(np.asarray(_mechanism(answer).profile))[::-1]
+    drawn = _axes(axes)
+    drawn.step(np.arange(1, len(costs) + 1), costs, where="mid", color=COLOURS[1])
+    drawn.set(xlabel="neighbours, by their cost", ylabel="squared privacy cost")
+    drawn.set_ylim(bottom=0)
+    return drawn
+
+
+def tradeoff(answer: Any, delta: float = 1e-9, axes: Any = None) -> Any:
+    """Draw the privacy-accuracy curve: the least ε at δ when all standard deviations change by one factor.
+
+    At a factor t the squared privacy cost is ``1 / t²`` of what it is, for every Gaussian mechanism; optimal answers
+    stay optimal.
+    Raises `InvalidInputError` or `InputTypeError` for what is no solution or mechanism, δ outside (0, 1).
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> answer = dm.fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)))
+    >>> dm.plots.tradeoff(answer).get_ylabel()
+    'epsilon at delta = 1e-09'
+    """
+    chance, cost = validate.probability(delta=delta), _mechanism(answer).squared_privacy_cost
+    if not 0 < cost < np.inf:
+        raise InvalidInputError(f"answer must have a positive, finite privacy cost, got {cost:g}")
+    factors = np.geomspace(0.1, 10, 61)
+    epsilons = [accounting.epsilon(np.sqrt(cost) / factor, chance) for factor in factors]
+    drawn = _axes(axes)
+    drawn.plot(factors, epsilons, color=COLOURS[1])
+    drawn.plot([1], [accounting.epsilon(np.sqrt(cost), chance)], "o", color=COLOURS[2], label="as it is")
+    drawn.set_xscale("log")
+    drawn.set_yscale("log")
+    drawn.set(xlabel="all standard deviations, times", ylabel=f"epsilon at delta = {chance:g}")
+    drawn.legend()
+    return drawn
+
+
+def convergence(answer: Solution, axes: Any = None) -> Any:
+    """Draw both sides of the gap by the steps of the solver, relative to what was proven in the end.
+
+    Raises `InvalidInputError` or `InputTypeError` for an answer without a history.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> answer = dm.fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)))
+    >>> dm.plots.convergence(answer).get_xlabel()
+    'decompositions'
+    """
+    found = require_solution(answer, "answer")
+    if not len(found.history):
+        raise InvalidInputError(
+            f"answer must have a history, which {found.solver or 'its solver'} does not keep"
+        )
+    best, steps = found.lower_bound, found.history.iteration
+    drawn = _axes(axes)
+    with np.errstate(invalid="ignore"):
+        above = found.history.objective / best - 1
+        below = 1 - found.history.lower_bound / found.objective
+    sides = {"objective above the proven bound": above, "bound below the objective": below}
+    for (label, values), colour in zip(sides.items(), COLOURS[1:3], strict=True):
+        shown = np.where(np.isfinite(values) & (values > 0), values, np.nan)
+        drawn.plot(steps, shown, "o-", ms=3, color=colour, label=label)
+    drawn.axhline(found.tol, color=COLOURS[0], lw=0.8, ls=":", label="gap asked")
+    drawn.set_yscale("log")
+    drawn.set(xlabel="decompositions", ylabel="relative distance")
+    drawn.legend()
+    return drawn
+
+
+def ellipses(
+    mechanisms: Mapping[str, Any], workload: Workload, queries: Sequence[int] = (0, 1), axes: Any = None
+) -> Any:
+    """Draw where the noise on two queries lies with probability 95 %, an ellipse for each mechanism.
+
+    Raises `InvalidInputError` or `InputTypeError` for no mechanisms by name, other than two queries, a workload that
+    one of them does not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dualmech as dm
+    >>> sums = dm.workloads.prefix(2)
+    >>> noise = {"cells": dm.LinearGaussianMechanism(np.eye(2), np.eye(2))}
+    >>> dm.plots.ellipses(noise, sums).get_xlabel()
+    "noise on 'cell 0', counts"
+    """
+    check_workload(workload)
+    index = validate.indices(workload.shape[0], queries=queries)
+    if len(index) != 2:
+        raise InvalidInputError(f"queries must be two, got {len(index)}")
+    pair = workload.select(index)
+    angles = np.linspace(0, 2 * np.pi, 181)
+    circle = np.sqrt(-2 * np.log(0.05)) * np.array([np.cos(angles), np.sin(angles)])
+    drawn = _axes(axes)
+    for (name, mechanism), colour in zip(_named(mechanisms).items(), _colours(len(mechanisms)), strict=True):
+        values, vectors = np.linalg.eigh(_mechanism(mechanism).dense().covariance(pair))
+        drawn.plot(*(vectors * np.sqrt(np.maximum(values, 0)) @ circle), color=colour, label=name)
+    drawn.set_aspect("equal")
+    drawn.set(xlabel=f"noise on {pair.names[0]!r}, counts", ylabel=f"noise on {pair.names[1]!r}, counts")
+    drawn.legend()
+    return drawn
+
+
+def comparison(mechanisms: Mapping[str, Any], workload: Workload, axes: Any = None) -> Any:
+    """Draw the standard deviations of all queries, sorted, each mechanism scaled to squared privacy cost 1.
+
+    Raises `InvalidInputError` or `InputTypeError` for no mechanisms by name, a workload that one of them does not
+    answer.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> sums = dm.workloads.prefix(32)
+    >>> best = dm.fast.solve(dm.TotalVariance(sums)).mechanism
+    >>> named = {"least total variance": best, "square root": dm.strategies.sqrt_toeplitz(32)}
+    >>> dm.plots.comparison(named, sums).get_ylabel()
+    'standard deviation at squared cost 1, counts'
+    """
+    check_workload(workload)
+    drawn = _axes(axes)
+    for (name, mechanism), colour in zip(_named(mechanisms).items(), _colours(len(mechanisms)), strict=True):
+        made = _mechanism(mechanism)
+        spread = np.sqrt(np.sort(np.asarray(made.variances(workload))) * made.squared_privacy_cost)
+        drawn.plot(np.arange(1, len(spread) + 1), spread, color=colour, label=name)
+    drawn.set(xlabel="queries, by their deviation", ylabel="standard deviation at squared cost 1, counts")
+    drawn.set_ylim(bottom=0)
+    drawn.legend()
+    return drawn
+
+
+def _axes(axes: Any) -> Any:
+    """Return axes to draw on: those given, or new ones on a figure of their own."""
+    if axes is not None:
+        if not hasattr(axes, "imshow"):
+            raise InputTypeError(f"axes must be those of matplotlib, got {type(axes).__name__}")
+        return axes
+    check_installed()
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(5.6, 3.8), layout="constrained").subplots()
+    drawn.spines[["top", "right"]].set_visible(False)
+    return drawn
+
+
+def _mechanism(answer: Any) -> Any:
+    """Return the mechanism of a solution, or the mechanism that is given."""
+    made = answer.mechanism if isinstance(answer, Solution) else answer
+    if not hasattr(made, "squared_privacy_cost"):
+        raise InputTypeError(f"answer must be a Solution or a mechanism, got {type(answer).__name__}")
+    return made
+
+
+def _asked(answer: Any, workload: Workload | None) -> Workload:
+    if workload is None and isinstance(answer, Solution):
+        workload = getattr(answer.problem, "workload", None)
+    if workload is None:
+        raise InvalidInputError("workload must be given: a mechanism by itself says not what is asked")
+    check_workload(workload)
+    return workload
+
+
+def _named(mechanisms: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = validate.mapping("mechanisms by name", mechanisms=mechanisms)
+    if not 0 < len(found) < len(COLOURS) + 1:
+        raise InvalidInputError(f"mechanisms must be 1 to {len(COLOURS)}, by name, got {len(found)}")
+    return found
+
+
+def _colours(count: int) -> Sequence[str]:
+    return (*COLOURS[1:], COLOURS[0])[:count]
+
+
+def _name_queries(drawn: Any, workload: Workload, count: int | None = None, both: bool = False) -> None:
+    """Name queries along the axes where they are few; number them otherwise."""
+    names: Array | Sequence[str] = workload.names if workload.shape[0] <= NAMED else ()
+    if len(names) != (workload.shape[0] if count is None else count):
+        return
+    drawn.set_xticks(range(len(names)), names, rotation=90)
+    if both:
+        drawn.set_yticks(range(len(names)), names)
