@@ -9,7 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 import dualmech as dm
-from dualmech.fast.engine.fidelity import FidelityProgram, Spectrum, decompose
+from dualmech.fast.engine.fidelity import FidelityProgram, decompose
+from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.linalg import to_dense
 from dualmech.validate import Array
