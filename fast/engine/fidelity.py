@@ -31,7 +31,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg
-from dualmech.fast.engine.rows import DenseRows, Rows, SteppedRows, Steps
+from dualmech.fast.engine.rows import DenseRows, Rows, Steps, turned
 from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
@@ -73,7 +73,7 @@ class FidelityProgram:
         stepped = 0 if self.steps is None else 8.0 * rank**3 + 8.0 * queries
         first = 12.0 * rank**3 + 4.0 * written * rank**2
         product = 4.0 * (neighbours + (queries if self.steps is None else 0)) * rank**2 + stepped
-        return first, 4.0 * (neighbours + queries) ** 2 * rank, product
+        return first, 3.0 * (neighbours + queries) ** 2 * rank, product
 
     def at(self, weights: Array) -> Spectrum:
         """Evaluate the dual function at strictly positive weights."""
@@ -124,7 +124,7 @@ def _by_gram(program: FidelityProgram, weights: Array) -> Spectrum | None:
         first = half.T @ scipy.linalg.solve_triangular(
             lower, vectors, trans="T", lower=True, check_finite=False
         )
-    last = _last_rows(program, spread, root / values)
+    last = turned(program.queries, program.steps, spread, root / values)
     return _spectrum(weights, values, first, last, root, volume)
 
 
@@ -140,12 +140,6 @@ def _second_moment(program: FidelityProgram, weights: Array) -> Array:
             return found
     half = np.sqrt(weights)[:, None] * program.queries
     return np.asarray(half.T @ half)
-
-
-def _last_rows(program: FidelityProgram, spread: Array, root: Array) -> Rows:
-    if program.steps is not None:
-        return SteppedRows(program.steps, spread, root)
-    return DenseRows((program.queries[: len(spread)] @ root) * spread[:, None])
 
 
 def _by_factors(program: FidelityProgram, weights: Array) -> Spectrum:

@@ -92,7 +92,7 @@ def _is_formed(program: Evaluable, chosen: int) -> bool:
 
 def _forming(program: Evaluable, chosen: int) -> float:
     (neighbours, queries, _), (_, curvature, _) = program.sizes, program.operations
-    return curvature * (chosen / (neighbours + queries)) ** 2 + chosen**3 / 3
+    return curvature * (chosen / (neighbours + queries)) ** 2 + 2 * chosen**3 / 3
 
 
 def start(spectrum: Evaluated) -> NewtonState:

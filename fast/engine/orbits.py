@@ -44,7 +44,7 @@ class Part:
     def operations(self) -> tuple[float, float]:
         """Approximate operations of the Hessian by group: from that of all weights, and from a matrix per group."""
         rank, members, groups = self.program.sizes[2], len(self.groups), len(np.unique(self.groups))
-        return 4.0 * members**2 * rank, 2.0 * members * rank**2 + 2.0 * groups**2 * rank**2
+        return 3.0 * members**2 * rank, 2.0 * members * rank**2 + 2.0 * groups**2 * rank**2
 
     @property
     def by_members(self) -> bool:

@@ -19,6 +19,7 @@ from dualmech.validate import Array
 Index = npt.NDArray[np.intp]
 
 LEAST_ENTRIES = 2**15  # entries of V below which a matrix product is quick enough
+MANY = 8  # queries, relative to the rank, from which on rows are not written out
 FEW_STEPS = 1 / 16  # pairs of entries of S, relative to the entries of V, up to which S is used
 
 
@@ -107,6 +108,10 @@ class Steps:
         steps = np.asarray(self.pairs.T @ weights).reshape(width, width)
         return np.ascontiguousarray(steps[::-1, ::-1].cumsum(axis=0).cumsum(axis=1)[::-1, ::-1])
 
+    def times(self, matrix: Array, chosen: Any = slice(None)) -> Array:
+        """Return ``V M`` for some queries."""
+        return np.asarray(self.steps[chosen] @ matrix.cumsum(axis=0))
+
     def forms(self, matrix: Array) -> Array:
         """Return ``v_j M v_j'`` (m,)."""
         return np.asarray(self.pairs @ matrix.cumsum(axis=0).cumsum(axis=1).ravel())
@@ -142,4 +147,13 @@ class SteppedRows:
 
     def chosen(self, index: Index) -> Array:
         """Return some rows."""
-        return np.asarray(self.factors[index, None] * (self.queries.steps[index] @ self.root.cumsum(axis=0)))
+        return np.asarray(self.factors[index, None] * self.queries.times(self.root, index))
+
+
+def turned(queries: Array, steps: Steps | None, factors: Array, root: Array) -> Rows:
+    """Return the rows ``f_j v_j R``: written out where there is no other way, or where that is less work."""
+    if steps is None:
+        return DenseRows((queries[: len(factors)] @ root) * factors[:, None])
+    if len(factors) > MANY * len(root):
+        return SteppedRows(steps, factors, root)
+    return DenseRows(steps.times(root) * factors[:, None])

@@ -5,10 +5,12 @@ The formulas are in `dualmech.fast.engine.fidelity`.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ellipj, ellipkm1
 
 from dualmech import linalg
 from dualmech.fast.engine.rows import DenseRows, Rows
@@ -17,6 +19,7 @@ from dualmech.validate import Array
 KERNEL_ERROR = 1e-2
 """Largest relative error of the kernel in `curvature`, and so of the Hessian in every direction."""
 
+MOST_PIVOTS = 40  # of an interval, after which those by size are taken
 SINGLE_FROM = 1024  # weights from which on `curvature` is formed in single precision
 BLOCK_ROWS = 256  # rows of it that are formed at a time
 
@@ -179,9 +182,31 @@ class Spectrum:
         ``r_a r_b`` of an entry, relative, where ``r_a = Π (x_a - p) / (x_a + p)``: the largest is on the diagonal.
         """
         shifted = self.mean + self.smoothing / 2
-        left, pivot, terms = np.ones(len(shifted)), np.sqrt(shifted[0] * shifted[-1]), []
-        while (worst := np.abs(left)).max() ** 2 > KERNEL_ERROR:
-            pivot = shifted[np.argmax(worst)] if terms else pivot
+        left, terms = np.ones(len(shifted)), []
+        for pivot in min(_pivots_by_size(shifted), _pivots_of_interval(shifted), key=len):
             terms.append(self.mean * left * (np.sqrt(2 * pivot) / (shifted + pivot)))
             left = left * ((shifted - pivot) / (shifted + pivot))
         return np.stack(terms, axis=1)
+
+
+def _pivots_by_size(shifted: Array) -> Array:
+    """Return the pivots where most is left, one after another: few where the values lie in clusters."""
+    left, pivots = np.ones(len(shifted)), [float(np.sqrt(shifted[0] * shifted[-1]))]
+    while True:
+        left = np.abs(left * ((shifted - pivots[-1]) / (shifted + pivots[-1])))
+        if left.max() ** 2 <= KERNEL_ERROR:
+            return np.array(pivots)
+        pivots.append(float(shifted[np.argmax(left)]))
+
+
+def _pivots_of_interval(shifted: Array) -> Array:
+    """Return the pivots that leave least of all on the whole interval (Zolotarev; as shifts, Wachspress)."""
+    parameter = min((shifted[0] / shifted[-1]) ** 2, 1.0)
+    quarter = ellipkm1(parameter)
+    for count in itertools.count(1):
+        points = quarter * (np.arange(count) + 0.5) / count
+        pivots = shifted[-1] * ellipj(points, 1 - parameter)[2]
+        left = np.prod((shifted[:, None] - pivots) / (shifted[:, None] + pivots), axis=1)
+        if np.abs(left).max() ** 2 <= KERNEL_ERROR or count == MOST_PIVOTS:
+            return np.asarray(pivots)
+    raise AssertionError

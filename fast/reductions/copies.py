@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg
+import scipy.sparse as sp
 
 from dualmech.fast.engine import ascent
 from dualmech.fast.engine.fidelity import FidelityProgram
@@ -23,6 +25,8 @@ from dualmech.validate import Array
 Index = npt.NDArray[np.intp]
 
 AS_LONG = 1 - 1e-12  # length, relative to the longest of a kind, of what shares its weight
+MOST_DEPENDENT = 1 / 16  # of the kinds of cells may depend on others where these are the basis
+ROUNDING = 1e-12  # coefficient of a cell in another that is rounding
 CHUNK = 2**22  # entries that are looked at at a time
 
 
@@ -101,20 +105,24 @@ def without_copies(task: ascent.Task, geometry: Dense) -> ascent.Task:
     if geometry.neighbours is None:
         columns = np.ascontiguousarray(written[:, whole.neighbours].T)
         neighbours = Kinds.of(columns, np.linalg.norm(columns, axis=1))
-    if len(queries.longest) == len(whole.queries) and len(neighbours.longest) == len(whole.neighbours):
+    none_left_out = len(queries.longest) == len(whole.queries) and len(neighbours.longest) == len(whole.neighbours)
+    if none_left_out and (program.moves is None or geometry.neighbours is not None):
         return task
     found = program.queries if program.fixed else program.queries[queries.longest]
     moves, lift = program.moves, None
     if moves is not None:
         moves = moves[:, neighbours.longest]
-        if geometry.neighbours is None and len(neighbours.longest) == geometry.rank:
-            lift = _onto_basis(geometry.basis[:, whole.neighbours], columns, neighbours)
+        basis = geometry.basis[:, whole.neighbours]
+        if geometry.neighbours is None and (stood := _on_cells(basis[:, neighbours.longest])) is not None:
+            own, within = stood
+            lift = _onto_basis(basis, columns, neighbours, within)
             if program.fixed:
-                found = found @ to_dense(moves)
+                found = found @ to_dense(moves[:, own])
             else:
                 units = np.sqrt(task.problem.targets[whole.queries][queries.longest])
-                found = written[np.ix_(queries.longest, whole.neighbours[neighbours.longest])] / units[:, None]
-            moves = None
+                cells = whole.neighbours[neighbours.longest[own]]
+                found = written[np.ix_(queries.longest, cells)] / units[:, None]
+            moves = None if len(own) == len(neighbours.longest) else within
     steps = None if program.fixed else Steps.of(found)
     under = WithoutCopies(
         whole, FidelityProgram(found, moves, program.fixed, steps=steps), neighbours, queries, lift
@@ -129,13 +137,33 @@ def without_copies(task: ascent.Task, geometry: Dense) -> ascent.Task:
     )
 
 
-def _onto_basis(basis: Array, columns: Array, kinds: Kinds) -> Array:
-    """Return T with ``B = T E``, E being the cells by kinds: what each is of the longest of its kind."""
+def _on_cells(basis: Array) -> tuple[Index, sp.csc_array] | None:
+    """Return which cells are independent, and all cells as their combinations; None where many are not.
+
+    The cells that are not are chosen where the null space of the basis (k, n) is largest, so that their coefficients
+    are no larger than need be.
+    """
+    rank, count = basis.shape
+    if count - rank > MOST_DEPENDENT * count:
+        return None
+    independent, within = np.arange(count), np.eye(count)
+    if rank < count:
+        null = scipy.linalg.qr(basis.T, check_finite=False)[0][:, rank:].T
+        order = scipy.linalg.qr(null, mode="r", pivoting=True, check_finite=False)[1]
+        independent, others = np.sort(order[count - rank :]), order[: count - rank]
+        parts = -np.linalg.solve(null[:, others], null[:, independent]).T
+        within = np.zeros((rank, count))
+        within[:, independent] = np.eye(rank)
+        within[:, others] = np.where(np.abs(parts) > ROUNDING, parts, 0.0)
+    return independent, sp.csc_array(within)
+
+
+def _onto_basis(basis: Array, columns: Array, kinds: Kinds, within: sp.csc_array) -> Array:
+    """Return T with ``B = T E``, E being what all cells are of the independent ones."""
     longest = columns[kinds.longest][kinds.labels]
     parts = np.einsum("ij,ij->i", columns, longest) / np.einsum("ij,ij->i", longest, longest)
-    summed = np.zeros((len(basis), len(kinds.longest)))
-    np.add.at(summed.T, kinds.labels, (basis * parts).T)
-    return summed / np.bincount(kinds.labels, parts**2)
+    cells = within.toarray()[:, kinds.labels] * parts
+    return np.asarray(scipy.linalg.solve(cells @ cells.T, cells @ basis.T, assume_a="pos").T)
 
 
 def _labels(rows: Array) -> Index:
