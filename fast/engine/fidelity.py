@@ -31,7 +31,8 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg
-from dualmech.fast.engine.rows import DenseRows, Rows, Steps, turned
+from dualmech.fast.engine.halves import DiagonalHalf, Half, NearlyDiagonalHalf, TriangularHalf
+from dualmech.fast.engine.rows import DenseRows, Index, Rows, Steps, turned
 from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
@@ -53,6 +54,7 @@ class FidelityProgram:
     fixed: bool = False
     offsets: Array | None = None
     steps: Steps | None = None  # the queries once more, where these are few
+    own: Index | None = None  # (k,) which columns of D are those of the identity, where nearly all are
     second: Array | None = field(init=False)  # ``V' V`` where it stays as it is
 
     def __post_init__(self) -> None:
@@ -98,17 +100,10 @@ def decompose(program: FidelityProgram, weights: Array) -> Spectrum:
 
 def _by_gram(program: FidelityProgram, weights: Array) -> Spectrum | None:
     neighbours, _, _ = program.sizes
-    scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:])
-    moves, second = program.moves, _second_moment(program, weights[neighbours:])
-    if moves is None:
-        second = second * scale * scale[:, None]
-    else:
-        half = moves.multiply(scale) if sp.issparse(moves) else moves * scale
-        try:
-            lower = scipy.linalg.cholesky(to_dense(half @ half.T), lower=True, check_finite=False)
-        except np.linalg.LinAlgError:
-            return None
-        second = lower.T @ second @ lower
+    half = _half(program, np.sqrt(weights[:neighbours]))
+    if half is None:
+        return None
+    second = half.around(_second_moment(program, weights[neighbours:]))
     # The least diagonal entry is no less than the least eigenvalue.
     diagonal = np.diagonal(second)
     if not np.all(np.isfinite(second)) or diagonal.min() < GRADED**2 * diagonal.max():
@@ -116,16 +111,25 @@ def _by_gram(program: FidelityProgram, weights: Array) -> Spectrum | None:
     squares, vectors = scipy.linalg.eigh(second, overwrite_a=True, check_finite=False)
     if not squares[0] > 0:
         return None
-    values = np.sqrt(squares)
-    if moves is None:
-        root, first, volume = scale[:, None] * vectors, vectors, scale
-    else:
-        root, volume = lower @ vectors, np.diagonal(lower)
-        first = half.T @ scipy.linalg.solve_triangular(
-            lower, vectors, trans="T", lower=True, check_finite=False
-        )
+    values, root, spread = np.sqrt(squares), half.times(vectors), np.sqrt(weights[neighbours:])
     last = turned(program.queries, program.steps, spread, root / values)
-    return _spectrum(weights, values, first, last, root, volume)
+    return _spectrum(weights, values, half.moved(vectors), last, root, half.log_volume)
+
+
+def _half(program: FidelityProgram, scale: Array) -> Half | None:
+    """Return a square root of P, whichever is least work; None where P is singular."""
+    if program.moves is None:
+        return DiagonalHalf(scale)
+    if program.own is not None:
+        found = NearlyDiagonalHalf.of(to_dense(program.moves), program.own, scale)
+        if found is not None:
+            return found
+    moves = program.moves.multiply(scale) if sp.issparse(program.moves) else program.moves * scale
+    try:
+        lower = scipy.linalg.cholesky(to_dense(moves @ moves.T), lower=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        return None
+    return TriangularHalf(lower, moves)
 
 
 def _second_moment(program: FidelityProgram, weights: Array) -> Array:
@@ -163,9 +167,9 @@ def _by_factors(program: FidelityProgram, weights: Array) -> Spectrum:
     left, right = left[:, ::-1], right[::-1].T
     first = right if first_basis is None else first_basis @ right
     last = DenseRows(last_basis[: len(spread)] @ left)
-    return _spectrum(weights, values, first, last, lower @ right, np.diagonal(lower))
+    volume = float(np.log(np.abs(np.diagonal(lower))).sum())
+    return _spectrum(weights, values, first, last, lower @ right, volume)
 
 
-def _spectrum(weights: Array, values: Array, first: Array, last: Rows, root: Array, volume: Array) -> Spectrum:
-    size = float(np.log(np.abs(volume)).sum())
-    return Spectrum(weights, values, values, 0.0, first, last, root, size)
+def _spectrum(weights: Array, values: Array, first: Array, last: Rows, root: Array, volume: float) -> Spectrum:
+    return Spectrum(weights, values, values, 0.0, first, last, root, volume)

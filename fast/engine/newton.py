@@ -40,8 +40,8 @@ SLACKENING = 0.5
 SMOOTH_GAIN = 0.1
 """The smoothed primal point is preferred where it is better by this share of the gap that is asked."""
 
-NEGLIGIBLE = 1e-3
-"""A weight whose curvature is below this share (over the number of weights) of its barrier is left out."""
+NEGLIGIBLE = 0.03
+"""Sum of the curvatures of the weights that are left out, each relative to its barrier."""
 
 LARGEST_FORMED = 8000  # number of weights above which the matrix is not formed (0.5 GiB)
 CONJUGATE_GRADIENTS = 20  # that a solution of Newton's equations takes
@@ -205,7 +205,9 @@ def _solver(
     that takes more than conjugate gradients do, these take its place, with its diagonal for a preconditioner.
     """
     diagonal = spectrum.curvature_diagonal()
-    coupled = np.flatnonzero(diagonal > NEGLIGIBLE / len(diagonal) * products)
+    ratios = diagonal / products
+    order = np.argsort(ratios)
+    coupled = np.sort(order[np.cumsum(ratios[order]) > NEGLIGIBLE])
     formed = _is_formed(program, len(coupled))
     factor = _factor(spectrum, coupled, products[coupled]) if formed else None
     border = _sum_indicators(spectrum) * spectrum.weights[:, None]

@@ -16,7 +16,7 @@ from dualmech import linalg
 from dualmech.fast.engine.rows import DenseRows, Rows
 from dualmech.validate import Array
 
-KERNEL_ERROR = 1e-2
+KERNEL_ERROR = 3e-2
 """Largest relative error of the kernel in `curvature`, and so of the Hessian in every direction."""
 
 MOST_PIVOTS = 40  # of an interval, after which those by size are taken

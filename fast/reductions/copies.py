@@ -109,7 +109,7 @@ def without_copies(task: ascent.Task, geometry: Dense) -> ascent.Task:
     if none_left_out and (program.moves is None or geometry.neighbours is not None):
         return task
     found = program.queries if program.fixed else program.queries[queries.longest]
-    moves, lift = program.moves, None
+    moves, lift, own = program.moves, None, None
     if moves is not None:
         moves = moves[:, neighbours.longest]
         basis = geometry.basis[:, whole.neighbours]
@@ -122,10 +122,10 @@ def without_copies(task: ascent.Task, geometry: Dense) -> ascent.Task:
                 units = np.sqrt(task.problem.targets[whole.queries][queries.longest])
                 cells = whole.neighbours[neighbours.longest[own]]
                 found = written[np.ix_(queries.longest, cells)] / units[:, None]
-            moves = None if len(own) == len(neighbours.longest) else within
+            moves, own = (None, None) if len(own) == len(neighbours.longest) else (within, own)
     steps = None if program.fixed else Steps.of(found)
     under = WithoutCopies(
-        whole, FidelityProgram(found, moves, program.fixed, steps=steps), neighbours, queries, lift
+        whole, FidelityProgram(found, moves, program.fixed, steps=steps, own=own), neighbours, queries, lift
     )
 
     def gather(known: Any) -> Array | None:
