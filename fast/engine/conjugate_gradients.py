@@ -14,7 +14,7 @@ def conjugate_gradients(
     enough: float,
     most: int,
 ) -> tuple[Array, Array]:
-    """Return an approximate solution, from 0, and its residual r: with ``r · invert(r)`` at most `enough`, if in time."""
+    """Return an approximate solution, from 0, and its residual r; if in time, ``r · invert(r)`` is at most `enough`."""
     unknowns, residual = 0 * right_side, right_side
     direction = step = invert(residual)
     size = float(residual @ step)

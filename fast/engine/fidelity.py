@@ -108,7 +108,7 @@ def _by_gram(program: FidelityProgram, weights: Array) -> Spectrum | None:
     diagonal = np.diagonal(second)
     if not np.all(np.isfinite(second)) or diagonal.min() < GRADED**2 * diagonal.max():
         return None
-    squares, vectors = scipy.linalg.eigh(second, overwrite_a=True, check_finite=False)
+    squares, vectors = np.linalg.eigh(second)
     if not squares[0] > 0:
         return None
     values, root, spread = np.sqrt(squares), half.times(vectors), np.sqrt(weights[neighbours:])
@@ -171,5 +171,7 @@ def _by_factors(program: FidelityProgram, weights: Array) -> Spectrum:
     return _spectrum(weights, values, first, last, lower @ right, volume)
 
 
-def _spectrum(weights: Array, values: Array, first: Array, last: Rows, root: Array, volume: float) -> Spectrum:
+def _spectrum(
+    weights: Array, values: Array, first: Array, last: Rows, root: Array, volume: float
+) -> Spectrum:
     return Spectrum(weights, values, values, 0.0, first, last, root, volume)

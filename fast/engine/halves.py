@@ -91,7 +91,9 @@ class NearlyDiagonalHalf:
     """
 
     diagonal: DiagonalHalf
-    own: npt.NDArray[np.intp]  # (k,), others (c,): which columns of D are those of the identity, and which of R
+    own: npt.NDArray[
+        np.intp
+    ]  # (k,), others (c,): which columns of D are those of the identity, and which of R
     others: npt.NDArray[np.intp]
     axes: Array  # (k, c) X
     lengths: Array  # (c,) √(1 + σ²)

@@ -156,7 +156,9 @@ def _predictor_corrector(program: Evaluable, state: NewtonState, mean: float, le
     return Direction(change, slack_change, shift, target)
 
 
-def _path_following(program: Evaluable, state: NewtonState, mean: float, least: float, margin: float) -> Direction:
+def _path_following(
+    program: Evaluable, state: NewtonState, mean: float, least: float, margin: float
+) -> Direction:
     """Return a direction to a nearby τ, along the path: where the optimum is singular, G bends as fast as τ falls.
 
     There small weights, slacks and n are proportional to τ, so the gradient's own dependence on τ must be followed

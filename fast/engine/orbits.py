@@ -8,6 +8,7 @@ part for each block of a union of tables the shares are 1; with one part and an 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ class OrbitProgram:
         return total
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class OrbitSpectrum:
     """Everything that one decomposition of each part tells; see `dualmech.fast.fidelity.Spectrum`."""
 
@@ -134,7 +135,7 @@ class OrbitSpectrum:
         """The n of all parts."""
         return self._concatenate("mean")
 
-    @property
+    @cached_property
     def gains(self) -> Array:
         """Mean cost of each orbit of neighbours, then mean variance of each of queries."""
         own = [part.shares * each.gains for part, each in zip(self.program.parts, self.spectra, strict=True)]
@@ -145,18 +146,18 @@ class OrbitSpectrum:
         """Nothing is linear beside the smoothed function."""
         return np.zeros(len(self.weights))
 
-    @property
+    @cached_property
     def fidelity(self) -> float:
         """F."""
         return float(self._concatenate("values").sum())
 
-    @property
+    @cached_property
     def lower_bound(self) -> float:
         """``F² / (Σλ Σμ)``, or ``F² / Σλ``, a bound on the optimum (the judge recomputes it)."""
         first, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
         return float(self.fidelity**2 / (first * last.sum() if last.size else first))
 
-    @property
+    @cached_property
     def objective(self) -> float:
         """Largest cost times largest variance, or times the total: no scale matters (the judge recomputes)."""
         gains = self.gains

@@ -6,7 +6,8 @@ The formulas are in `dualmech.fast.engine.fidelity`.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +25,9 @@ SINGLE_FROM = 1024  # weights from which on `curvature` is formed in single prec
 BLOCK_ROWS = 256  # rows of it that are formed at a time
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Everything that one decomposition tells at given weights."""
+    """Everything that one decomposition tells at given weights; what is asked for often is kept."""
 
     weights: Array  # (s + m,) λ, then μ; where Q is fixed, there is no μ, here and below
     values: Array  # (k,) singular values s, ascending; their sum is F
@@ -38,29 +39,30 @@ class Spectrum:
     log_volume: float  # ``log |det root|``
     decompositions: int = 1  # how many it took
     offsets: Array | None = None  # (s,) o, costs that come on top
-    gains: Array = field(init=False)  # (s + m,) ``d_i' Σ⁻¹ d_i``, then ``v_j Σ v_j'``
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gains", self._squares(self.mean[:, None])[:, 0] / self.weights)
+    @cached_property
+    def gains(self) -> Array:
+        """``d_i' Σ⁻¹ d_i``, then ``v_j Σ v_j'`` (s + m,)."""
+        return np.asarray(self._squares(self.mean[:, None])[:, 0] / self.weights)
 
     @property
     def neighbours(self) -> int:
         """Their number s, where the queries begin."""
         return len(self.first)
 
-    @property
+    @cached_property
     def fidelity(self) -> float:
         """F(λ, μ)."""
         return float(self.values.sum())
 
-    @property
+    @cached_property
     def lower_bound(self) -> float:
         """``F² / (Σλ Σμ)``, or ``F² / Σλ``, a bound on the optimum (the judge recomputes it)."""
         first, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
         offset = 0.0 if self.offsets is None else self.weights[: self.neighbours] @ self.offsets / first
         return float(self.fidelity**2 / (first * last.sum() if last.size else first) + offset)
 
-    @property
+    @cached_property
     def objective(self) -> float:
         """Largest cost of Σ times its largest variance, or ``tr(Q Σ)``: no scale matters (the judge recomputes)."""
         costs, variances = self.gains[: self.neighbours], self.gains[self.neighbours :]

@@ -20,7 +20,7 @@ from dualmech.fast.engine.rows import Steps
 from dualmech.geometry.attribute_symmetry import with_positive_lead
 from dualmech.geometry.dense import Dense
 from dualmech.linalg import to_dense
-from dualmech.validate import Array
+from dualmech.validate import Array, Matrix
 
 Index = npt.NDArray[np.intp]
 
@@ -69,7 +69,9 @@ class WithoutCopies:
     program: FidelityProgram
     neighbours: Kinds
     queries: Kinds
-    lift: Array | None  # (k, k) takes a covariance on the kinds of cells to the problem's basis; None: as the whole's
+    lift: (
+        Array | None
+    )  # (k, k) takes a covariance on the kinds of cells to the problem's basis; None: as the whole's
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -96,37 +98,46 @@ class WithoutCopies:
 
 
 def without_copies(task: ascent.Task, geometry: Dense) -> ascent.Task:
-    """Return the task with one neighbour and one query of each kind; as it is where there are no others."""
+    """Return the task with one neighbour and one query of each kind, if it can on cells; as it is if that is all."""
     whole, program = task.reduction, task.reduction.program
     written = np.asarray(geometry.workload.dense()[whole.queries])
-    neighbours, queries = Kinds.distinct(len(whole.neighbours)), Kinds.distinct(len(whole.queries))
+    queries = Kinds.distinct(len(whole.queries))
     if not program.fixed:
         queries = Kinds.of(written, np.linalg.norm(program.queries, axis=1))
-    if geometry.neighbours is None:
-        columns = np.ascontiguousarray(written[:, whole.neighbours].T)
-        neighbours = Kinds.of(columns, np.linalg.norm(columns, axis=1))
-    none_left_out = len(queries.longest) == len(whole.queries) and len(neighbours.longest) == len(whole.neighbours)
-    if none_left_out and (program.moves is None or geometry.neighbours is not None):
+    if geometry.neighbours is not None:
+        if len(queries.longest) == len(whole.queries):
+            return task
+        found = _program(program.queries[queries.longest], program.moves, program.fixed)
+        return _tied(task, WithoutCopies(whole, found, Kinds.distinct(len(whole.neighbours)), queries, None))
+    columns = np.ascontiguousarray(written[:, whole.neighbours].T)
+    neighbours = Kinds.of(columns, np.linalg.norm(columns, axis=1))
+    all_kept = len(queries.longest) + len(neighbours.longest) == len(written) + len(columns)
+    if all_kept and program.moves is None:
         return task
-    found = program.queries if program.fixed else program.queries[queries.longest]
-    moves, lift, own = program.moves, None, None
-    if moves is not None:
-        moves = moves[:, neighbours.longest]
-        basis = geometry.basis[:, whole.neighbours]
-        if geometry.neighbours is None and (stood := _on_cells(basis[:, neighbours.longest])) is not None:
-            own, within = stood
-            lift = _onto_basis(basis, columns, neighbours, within)
-            if program.fixed:
-                found = found @ to_dense(moves[:, own])
-            else:
-                units = np.sqrt(task.problem.targets[whole.queries][queries.longest])
-                cells = whole.neighbours[neighbours.longest[own]]
-                found = written[np.ix_(queries.longest, cells)] / units[:, None]
-            moves, own = (None, None) if len(own) == len(neighbours.longest) else (within, own)
-    steps = None if program.fixed else Steps.of(found)
-    under = WithoutCopies(
-        whole, FidelityProgram(found, moves, program.fixed, steps=steps, own=own), neighbours, queries, lift
-    )
+    cells = _on_cells(geometry.basis[:, whole.neighbours[neighbours.longest]])
+    if cells is None and all_kept:
+        return task
+    if cells is None:
+        moves = None if program.moves is None else program.moves[:, neighbours.longest]
+        rows = program.queries if program.fixed else program.queries[queries.longest]
+        return _tied(
+            task, WithoutCopies(whole, _program(rows, moves, program.fixed), neighbours, queries, None)
+        )
+    own, within = cells
+    lift = _onto_basis(geometry.basis[:, whole.neighbours], columns, neighbours, within)
+    if program.fixed:
+        # The triangle in place of the queries, seen from the cells.
+        rows = program.queries @ _written(program)[:, neighbours.longest[own]]
+    else:
+        targets = task.problem.targets[whole.queries][queries.longest]
+        rows = columns[neighbours.longest[own]][:, queries.longest].T / np.sqrt(targets)[:, None]
+    moves = None if len(own) == len(neighbours.longest) else within
+    found = _program(np.ascontiguousarray(rows), moves, program.fixed, own)
+    return _tied(task, WithoutCopies(whole, found, neighbours, queries, lift))
+
+
+def _tied(task: ascent.Task, under: WithoutCopies) -> ascent.Task:
+    """Return the task on what the reduction leaves."""
 
     def gather(known: Any) -> Array | None:
         weights = task.gather(known)
@@ -135,6 +146,15 @@ def without_copies(task: ascent.Task, geometry: Dense) -> ascent.Task:
     return replace(
         task, reduction=under, dual=lambda weights: task.dual(under.spread(weights)), gather=gather
     )
+
+
+def _program(rows: Array, moves: Matrix | None, fixed: bool, own: Index | None = None) -> FidelityProgram:
+    steps = None if fixed else Steps.of(rows)
+    return FidelityProgram(rows, moves, fixed, steps=steps, own=None if moves is None else own)
+
+
+def _written(program: FidelityProgram) -> Array:
+    return np.eye(program.sizes[2]) if program.moves is None else to_dense(program.moves)
 
 
 def _on_cells(basis: Array) -> tuple[Index, sp.csc_array] | None:
@@ -172,7 +192,9 @@ def _labels(rows: Array) -> Index:
     factors = np.random.default_rng(0).integers(0, 2**64, rows.shape[1], dtype=np.uint64) | np.uint64(1)
     step = max(1, CHUNK // rows.shape[1])
     for start in range(0, len(rows), step):
-        keys[start : start + step] = (_directions(rows[start : start + step]).view(np.uint64) * factors).sum(axis=1)
+        keys[start : start + step] = (_directions(rows[start : start + step]).view(np.uint64) * factors).sum(
+            axis=1
+        )
     _, firsts, sorted_labels = np.unique(keys, return_index=True, return_inverse=True)
     # Numbered as they first come.
     labels = np.argsort(np.argsort(firsts))[sorted_labels.ravel()]

@@ -120,7 +120,9 @@ def step(task: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     single, double = _residuals(point.smoothed(target), state, factor)
     double += target * np.eye(released)
     roots, root_spread = np.sqrt(products), np.sqrt(spread)
-    equations = ReuseEquations(here.rows(np.arange(len(here.weights))), here.mean, mean, task.sides, products, spread)
+    equations = ReuseEquations(
+        here.rows(np.arange(len(here.weights))), here.mean, mean, task.sides, products, spread
+    )
     unknowns, shift = equations.solve(
         np.concatenate([(single + target) / roots, (double / root_spread / root_spread[:, None]).ravel()]),
         _normals(task, state.weights / roots, factor / root_spread),
