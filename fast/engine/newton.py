@@ -241,7 +241,7 @@ def _solver(
         more, residual = conjugate_gradients(
             apply, project, right_side - apply(change), enough, MOST_CONJUGATE_GRADIENTS
         )
-        return change + more, np.linalg.solve(corner, border.T @ inverse(residual))
+        return change + more, np.asarray(np.linalg.solve(corner, border.T @ inverse(residual)))
 
     return solve
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -152,7 +153,7 @@ class Spectrum:
         """
         split = int(np.searchsorted(chosen, self.neighbours))
         single = len(chosen) >= SINGLE_FROM and not exactly
-        factors = self.rows(chosen).astype(np.float32 if single else np.float64, copy=False)
+        factors: Any = self.rows(chosen).astype(np.float32 if single else np.float64, copy=False)
         terms = self._kernel_factor().astype(factors.dtype)
         result = np.zeros((len(factors), len(factors)), dtype=factors.dtype)
         for start in range(0, len(factors), BLOCK_ROWS):

@@ -35,13 +35,17 @@ class TestSteps:
     @pytest.mark.parametrize("scale", [1.0, 0.3])
     def test_rows_by_steps_are_those_written_out(self, scale: float) -> None:
         rng = draws(0)
-        for queries in (dm.workloads.all_range(6).dense() * scale, rng.integers(-1, 2, (9, 5)) * scale):
+        several: list[Array] = [
+            dm.workloads.all_range(6).dense() * scale,
+            np.asarray(rng.integers(-1, 2, (9, 5)) * scale),
+        ]
+        for queries in several:
             steps = Steps.of(queries)
             assert steps is not None
             count, rank = queries.shape
-            factors, root = rng.uniform(0.1, 1, count), rng.standard_normal((rank, rank))
-            weights, matrix = rng.standard_normal(count), rng.standard_normal((rank, rank))
-            matrix += matrix.T
+            factors, root = draws(1).uniform(0.1, 1, (count,)), rng.standard_normal((rank, rank))
+            weights, matrix = rng.standard_normal((count,)), rng.standard_normal((rank, rank))
+            matrix = matrix + matrix.T
             np.testing.assert_allclose(steps.gram(weights), queries.T * weights @ queries, atol=1e-12)
             np.testing.assert_allclose(
                 steps.forms(matrix), np.einsum("jk,jk->j", queries @ matrix, queries), atol=1e-12
@@ -89,7 +93,7 @@ class TestHalves:
         matrix = matrix @ matrix.T
         weighted = moves * scale
         whole = weighted @ weighted.T
-        found: list[Half] = [TriangularHalf(np.linalg.cholesky(whole), sp.csc_array(weighted))]
+        found: list[Half] = [TriangularHalf(np.asarray(np.linalg.cholesky(whole)), sp.csc_array(weighted))]
         if not beside:
             found.append(DiagonalHalf(scale))
         nearly = NearlyDiagonalHalf.of(moves, own, scale)
