@@ -73,6 +73,14 @@ def _predicates() -> Workload:
     return workloads.predicates(1024, 1024, rng=0)
 
 
+def _all_ranges() -> Workload:
+    return workloads.all_range(256)
+
+
+def _normal() -> Workload:
+    return Workload(np.random.default_rng(0).standard_normal((12800, 256)))
+
+
 def _two_way_gram() -> Array:
     return workloads.marginals_gram((16, 16, 32), ways=2)
 
@@ -92,6 +100,9 @@ BENCHMARKS = (
     Benchmark("marginals 16x16x16", _fitness(_marginals), 1e-6, 15),
     Benchmark("512 ranges, d 256", _fitness(_ranges(256, 512)), 1e-6, 150),
     Benchmark("512 ranges, d 256, random", _fitness(_ranges(256, 512), random=True), 1e-6, 150),
+    Benchmark("all ranges, d 256", _fitness(_all_ranges), 1e-6, 30),
+    Benchmark("12800 ranges, d 256", _fitness(_ranges(256, 12800)), 1e-6, 30),
+    Benchmark("12800 normal queries, d 256", _fitness(_normal), 1e-6, 30),
     _large("2048 ranges, d 1024", _fitness(_ranges(1024, 2048)), 1e-6, 400),
     _large("2048 ranges, d 1024, random", _fitness(_ranges(1024, 2048), random=True), 1e-6, 400),
     Benchmark("variance: prefix 64", _variance(_prefix), 1e-9, 40, repeat=20),

@@ -20,6 +20,7 @@ Index = npt.NDArray[np.intp]
 
 LEAST_ENTRIES = 2**15  # entries of V below which a matrix product is quick enough
 MANY = 8  # queries, relative to the rank, from which on rows are not written out
+UNEVEN = 1e3  # ratio of queries' entries, targets in them, from which on sums lose digits of the small ones
 FEW_STEPS = 1 / 16  # pairs of entries of S, relative to the entries of V, up to which S is used
 
 
@@ -85,7 +86,8 @@ class Steps:
     @classmethod
     def of(cls, queries: Array) -> Steps | None:
         """Return the steps of queries; None where they are too many to be of use."""
-        if queries.size < LEAST_ENTRIES:
+        lengths = np.abs(queries).max(axis=1, initial=0.0)
+        if queries.size < LEAST_ENTRIES or not lengths.max() < UNEVEN * lengths.min():
             return None
         found = sp.csr_array(queries - np.pad(queries[:, 1:], ((0, 0), (0, 1))))
         counts = np.diff(found.indptr)

@@ -76,8 +76,10 @@ class TestSteps:
         assert meet(by_steps, fast.solve(problem, tol=1e-8))
 
     def test_targets_far_apart_do_without_sums(self) -> None:
-        targets = np.geomspace(1e-9, 1e9, 300)
-        answer = fast.solve(dm.FitnessForUse(dm.workloads.random_range(128, 300, rng=0), targets), tol=1e-3)
+        targets, workload = np.geomspace(1e-9, 1e9, 300), dm.workloads.random_range(128, 300, rng=0)
+        assert Steps.of(workload.dense()) is not None
+        assert Steps.of(workload.dense() / np.sqrt(targets)[:, None]) is None
+        answer = fast.solve(dm.FitnessForUse(workload, targets), tol=1e-3)
         assert answer.status is dm.Status.CERTIFIED
 
 
