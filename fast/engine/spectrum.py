@@ -148,8 +148,8 @@ class Spectrum:
 
         Writing the kernel ``n_a n_b / (n_a + n_b + τ)`` as a short sum of rank-one terms makes each term the
         square, entry by entry, of a weighted Gram matrix of the factors; entries between a neighbour and a query
-        are negative. Single precision is enough for many weights, unless they are all but at an optimum that is
-        not unique: then the matrix may not be definite, and is wanted `exactly`.
+        are negative. Of many weights it is formed in single precision, unless it is wanted `exactly`: where rounding
+        leaves Newton's matrix indefinite.
         """
         split = int(np.searchsorted(chosen, self.neighbours))
         single = len(chosen) >= SINGLE_FROM and not exactly

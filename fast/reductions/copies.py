@@ -98,7 +98,7 @@ class WithoutCopies:
 
 
 def without_copies(task: ascent.Task, geometry: Dense) -> ascent.Task:
-    """Return the task with one neighbour and one query of each kind, if it can on cells; as it is if that is all."""
+    """Return the task with one neighbour and one query of each kind, on its own cells where most are independent."""
     whole, program = task.reduction, task.reduction.program
     written = np.asarray(geometry.workload.dense()[whole.queries])
     queries = Kinds.distinct(len(whole.queries))
@@ -164,7 +164,7 @@ def _on_cells(basis: Array) -> tuple[Index, sp.csc_array] | None:
     are no larger than need be.
     """
     rank, count = basis.shape
-    if count - rank > MOST_DEPENDENT * count:
+    if not 0 <= count - rank <= MOST_DEPENDENT * count:
         return None
     independent, within = np.arange(count), np.eye(count)
     if rank < count:
