@@ -14,7 +14,8 @@ import numpy as np
 
 from dualmech.fast.engine import loop, newton, threads
 from dualmech.fast.engine.ascent import Ascent
-from dualmech.fast.engine.fidelity import FidelityProgram, Spectrum, decompose
+from dualmech.fast.engine.fidelity import FidelityProgram, decompose
+from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.geometry.base import FitnessDual
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst

@@ -158,8 +158,7 @@ class Dense:
     def variances(self, covariance: Array) -> tuple[Array, Array]:
         """Return ``diag(L Σ L')`` (m,) and an allowance for its rounding."""
         rows, size, sizes = self.representation, self.rank, np.abs(covariance)
-        spread = rows @ covariance
-        values = np.einsum("jk,jk->j", spread, rows)
+        spread, values = self._spread(covariance)
         magnitudes = np.einsum("jk,jk->j", np.abs(rows) @ sizes, np.abs(rows))
         # What ``W - L B`` leaves of a query meets noise as well, which may be large where the query has little.
         left = self.mismatch * (2 * np.abs(spread) @ self.leverage)
@@ -187,8 +186,13 @@ class Dense:
         """Return the largest ratio of a variance to its target."""
         with np.errstate(over="ignore", invalid="ignore"):
             regularised = linalg.regularised_covariance(point)
-            variances, _ = self.variances(point if regularised is None else regularised)
+            _, variances = self._spread(point if regularised is None else regularised)
             return float((variances / targets).max())
+
+    def _spread(self, covariance: Array) -> tuple[Array, Array]:
+        """Return ``L Σ`` (m, k), and the diagonal of ``L Σ L'`` (m,)."""
+        spread = self.representation @ covariance
+        return spread, np.einsum("jk,jk->j", spread, self.representation)
 
     def weights(self, dual: Any, queries: bool = True) -> tuple[Array, Array]:
         """Return weights on neighbours (s,) and, if asked for, on queries (m,), their entries unseen."""

@@ -74,6 +74,14 @@ def _predicates() -> Workload:
     return workloads.predicates(1024, 1024, rng=0)
 
 
+def _all_ranges() -> Workload:
+    return workloads.all_range(256)
+
+
+def _normal() -> Workload:
+    return Workload(np.random.default_rng(0).standard_normal((12800, 256)))
+
+
 def _two_way_gram() -> Array:
     return workloads.marginals_gram((16, 16, 32), ways=2)
 
@@ -82,6 +90,7 @@ def _ranges(d: int, m: int) -> Callable[[], Workload]:
     return lambda: workloads.random_range(d, m, rng=0)
 
 
+_once = partial(Benchmark, repeat=1)
 _large = partial(Benchmark, threads=2, repeat=1)
 
 BENCHMARKS = (
@@ -93,13 +102,16 @@ BENCHMARKS = (
     Benchmark("marginals 16x16x16", _fitness(_marginals), 1e-6, 15),
     Benchmark("512 ranges, d 256", _fitness(_ranges(256, 512)), 1e-6, 150),
     Benchmark("512 ranges, d 256, random", _fitness(_ranges(256, 512), random=True), 1e-6, 150),
-    _large("2048 ranges, d 1024", _fitness(_ranges(1024, 2048)), 1e-6, 400),
-    _large("2048 ranges, d 1024, random", _fitness(_ranges(1024, 2048), random=True), 1e-6, 400),
+    Benchmark("all ranges, d 256", _fitness(_all_ranges), 1e-6, 30),
+    Benchmark("12800 ranges, d 256", _fitness(_ranges(256, 12800)), 1e-6, 30),
+    Benchmark("12800 normal queries, d 256", _fitness(_normal), 1e-6, 30),
+    _once("2048 ranges, d 1024", _fitness(_ranges(1024, 2048)), 1e-6, 400),
+    _once("2048 ranges, d 1024, random", _fitness(_ranges(1024, 2048), random=True), 1e-6, 400),
     Benchmark("variance: prefix 64", _variance(_prefix), 1e-9, 40, repeat=20),
     Benchmark("variance: marginals 16x16x16", _variance(_marginals), 1e-6, 40, repeat=1),
-    _large("variance: 2048 ranges", _variance(_ranges(1024, 2048)), 1e-6, 40),
-    _large("variance: 1024 predicates", _variance(_predicates), 1e-6, 40),
-    _large("variance: CDF", _variance(lambda: workloads.cdf(1024)), 1e-6, 40),
+    _once("variance: 2048 ranges", _variance(_ranges(1024, 2048)), 1e-6, 40),
+    _once("variance: 1024 predicates", _variance(_predicates), 1e-6, 40),
+    _once("variance: CDF", _variance(lambda: workloads.cdf(1024)), 1e-6, 40),
     _large("weighting: all ranges of 2048", _program1(partial(workloads.all_range_gram, 2048)), 1e-9, 20),
     _large("weighting: all ranges of 8192", _program1(partial(workloads.all_range_gram, 8192)), 1e-3, 20),
     _large("weighting: 2-way marginals 16x16x32", _program1(_two_way_gram), 1e-3, 20),

@@ -28,7 +28,6 @@ METHODS = ("auto", "fixed_point", "newton")
 S = TypeVar("S", bound=fixed_point.FixedPointState | newton.NewtonState)
 T = TypeVar("T", bound=fixed_point.FixedPointState | newton.NewtonState)
 
-LARGEST_NEWTON = 8000  # number of weights above which the Newton matrix is not formed (0.5 GiB)
 MOST_OPERATIONS = 1e13  # operations of a step above which Newton's method is left alone (minutes)
 NEWTON_STEPS = 8  # steps that Newton's method is expected to take from wherever the fixed point stands
 TRIAL_STEPS = 3  # steps of the fixed point before its pace is first judged
@@ -123,9 +122,8 @@ def _unproven(answer: Solution) -> float:
 
 def _second_try(program: Evaluable, answer: Solution) -> bool:
     """Whether Newton's method from the middle may do better: the first attempt stalled, or the judge found less."""
-    neighbours, queries, _ = program.sizes
     again = (Status.STALLED, Status.ROUNDING, Status.NON_FINITE)
-    return answer.status in again and neighbours + queries <= LARGEST_NEWTON
+    return answer.status in again and newton.operations(program) <= MOST_OPERATIONS
 
 
 def _better_solution(first: Solution, second: Solution) -> Solution:
@@ -194,12 +192,11 @@ def _step(program: Evaluable, method: str, tol: float, state: Ascent[Any]) -> As
 
 def _newton_is_cheaper(program: Evaluable, gaps: tuple[float, ...], tol: float) -> bool:
     """Predict the operations that each method still needs, from the pace of the last steps."""
-    neighbours, queries, _ = program.sizes
-    if neighbours + queries > LARGEST_NEWTON or len(gaps) <= TRIAL_STEPS:
+    if len(gaps) <= TRIAL_STEPS:
         return False
     pace = np.log(gaps[-1 - TRIAL_STEPS] / gaps[-1]) / TRIAL_STEPS
     steps = np.log(gaps[-1] / tol) / pace if pace > 0 else np.inf
-    fixed_point_step, newton_step = program.operations
+    fixed_point_step, newton_step = program.operations[0], newton.operations(program)
     if newton_step > MOST_OPERATIONS:
         return False
     return bool(steps > MOST_FIXED_POINT_STEPS or steps * fixed_point_step > NEWTON_STEPS * newton_step)

@@ -30,10 +30,10 @@ class DiagonalProgram:
         return self.reach.shape[0], 0 if self.fixed else self.squares.shape[0], self.squares.shape[1]
 
     @property
-    def operations(self) -> tuple[float, float]:
-        """Approximate operations of a step of the fixed point and of one of Newton's method."""
+    def operations(self) -> tuple[float, float, float]:
+        """Approximate operations of an evaluation, of the curvature of all weights, and of a product with it."""
         entries = self.squares.nnz + self.reach.nnz
-        return 20.0 * entries, 40.0 * entries * max(1, entries // self.squares.shape[1])
+        return 20.0 * entries, 40.0 * entries * max(1, entries // self.squares.shape[1]), 20.0 * entries
 
     def at(self, weights: Array) -> DiagonalSpectrum:
         """Evaluate the dual function at strictly positive weights."""
@@ -93,6 +93,15 @@ class DiagonalSpectrum:
         own, seen, kernel = self._relative()
         first = (own * own) @ (kernel + self.smoothing)
         return first if seen is None else np.concatenate([first, (seen * seen) @ kernel])
+
+    def curvature_product(self, change: Array) -> Array:
+        """Return `hessian` times a relative change of the weights."""
+        own, seen, kernel = self._relative()
+        spent = own.T @ change[: self.neighbours]
+        if seen is None:
+            return np.asarray(own @ ((kernel + self.smoothing) * spent))
+        moved = kernel * (seen.T @ change[self.neighbours :] - spent)
+        return np.concatenate([own @ (self.smoothing * spent - moved), seen @ moved])
 
     def hessian(self) -> Array:
         """Return ``-∇²G`` in relative weights."""

@@ -73,8 +73,14 @@ class Evaluated(Protocol):
     def curvature_diagonal(self) -> Array:
         """Return the diagonal of `curvature`."""
 
-    def curvature(self, chosen: npt.NDArray[np.intp]) -> Array:
-        """Return the lower triangle of minus the Hessian in relative weights, for the chosen indices."""
+    def curvature(self, chosen: npt.NDArray[np.intp], exactly: bool = False) -> Array:
+        """Return the lower triangle of minus the Hessian in relative weights, for the chosen indices.
+
+        It may be good to a percent only, and unless it is wanted `exactly`, in single precision.
+        """
+
+    def curvature_product(self, change: Array) -> Array:
+        """Return minus the Hessian in relative weights times a vector."""
 
     def covariance(self) -> Any:
         """Return the primal point, unscaled."""
@@ -91,8 +97,8 @@ class Evaluable(Protocol):
         """Numbers of weights on neighbours and on queries, and rank."""
 
     @property
-    def operations(self) -> tuple[float, float]:
-        """Approximate operations of a step of the fixed point and of one of Newton's method."""
+    def operations(self) -> tuple[float, float, float]:
+        """Approximate operations of an evaluation, of the curvature of all weights, and of a product with it."""
 
     def at(self, weights: Array) -> Any:
         """Evaluate."""

@@ -27,18 +27,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg
+from dualmech.fast.engine.halves import DiagonalHalf, Half, NearlyDiagonalHalf, TriangularHalf
+from dualmech.fast.engine.rows import DenseRows, Index, Rows, Steps, turned
+from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 
-NODE_SPACING = 1.2
-"""Step of the quadrature of 1/z in log z; its relative error is about ``2 |Γ(1 + 2πi/step)|``, 3e-3."""
-
-BLOCK_ROWS = 256  # rows of the Hessian that are formed at a time
+EVEN = 1e-8  # ratio of diagonal entries of Q above which it may be made of steps
 GRADED = 1e-6  # ratio of singular values below which squaring them in a Gram matrix loses too many digits
 
 
@@ -54,6 +53,12 @@ class FidelityProgram:
     moves: Matrix | None
     fixed: bool = False
     offsets: Array | None = None
+    steps: Steps | None = None  # the queries once more, where these are few
+    own: Index | None = None  # (k,) which columns of D are those of the identity, where nearly all are
+    second: Array | None = field(init=False)  # ``V' V`` where it stays as it is
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "second", self.queries.T @ self.queries if self.fixed else None)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -63,152 +68,18 @@ class FidelityProgram:
         return neighbours, 0 if self.fixed else queries, rank
 
     @property
-    def operations(self) -> tuple[float, float]:
-        """Approximate operations of a step of the fixed point and of one of Newton's method."""
+    def operations(self) -> tuple[float, float, float]:
+        """Approximate operations of an evaluation, of the curvature of all weights, and of a product with it."""
         neighbours, queries, rank = self.sizes
-        size = neighbours + queries
-        first = 12.0 * rank**3 + 4.0 * size * rank**2
-        return first, first + 15.0 * size**2 * rank + size**3 / 3
+        written = (0 if self.moves is None else neighbours) + (queries if self.steps is None else 0)
+        stepped = 0 if self.steps is None else 8.0 * rank**3 + 8.0 * queries
+        first = 12.0 * rank**3 + 4.0 * written * rank**2
+        product = 4.0 * (neighbours + (queries if self.steps is None else 0)) * rank**2 + stepped
+        return first, 3.0 * (neighbours + queries) ** 2 * rank, product
 
     def at(self, weights: Array) -> Spectrum:
         """Evaluate the dual function at strictly positive weights."""
         return decompose(self, weights)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Spectrum:
-    """Everything that one decomposition tells at given weights."""
-
-    weights: Array  # (s + m,) λ, then μ; where Q is fixed, there is no μ, here and below
-    values: Array  # (k,) singular values s, ascending; their sum is F
-    mean: Array  # (k,) the n of the module's docstring; equal to `values` where nothing is smoothed
-    smoothing: float  # τ
-    factors: Array  # (s + m, k) rows t_i, then u_j
-    root: Array  # (k, k) ``Σ = root diag(1/n) root'``
-    neighbours: int  # s, where the queries begin
-    decompositions: int = 1  # how many it took
-    offsets: Array | None = None  # (s,) o, costs that come on top
-    gains: Array = field(init=False)  # (s + m,) ``d_i' Σ⁻¹ d_i``, then ``v_j Σ v_j'``
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gains", (self.factors**2 @ self.mean) / self.weights)
-
-    @property
-    def fidelity(self) -> float:
-        """F(λ, μ)."""
-        return float(self.values.sum())
-
-    @property
-    def lower_bound(self) -> float:
-        """``F² / (Σλ Σμ)``, or ``F² / Σλ``, a bound on the optimum (the judge recomputes it)."""
-        first, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
-        offset = 0.0 if self.offsets is None else self.weights[: self.neighbours] @ self.offsets / first
-        return float(self.fidelity**2 / (first * last.sum() if last.size else first) + offset)
-
-    @property
-    def objective(self) -> float:
-        """Largest cost of Σ times its largest variance, or ``tr(Q Σ)``: no scale matters (the judge recomputes)."""
-        costs, variances = self.gains[: self.neighbours], self.gains[self.neighbours :]
-        last = variances.max() if variances.size else (self.values**2 / self.mean).sum()
-        return float((costs * last if self.offsets is None else costs * last + self.offsets).max())
-
-    def gradient(self) -> Array:
-        """Return the gradient of the dual function (s + m,): of G, and of what is linear beside it."""
-        gradient = self.gains if self.offsets is None else self.gains + self.linear
-        if not self.smoothing:
-            return gradient
-        first = np.einsum("ik,ik->i", self.factors[: self.neighbours], self.factors[: self.neighbours])
-        gradient = gradient.copy()
-        gradient[: self.neighbours] += self.smoothing * first / self.weights[: self.neighbours]
-        return gradient
-
-    def gradient_slope(self) -> Array:
-        """Return the derivative of `gradient` by τ (s + m,), from that of n, ``-n / (2n + τ)``."""
-        slope = -self.mean / (2 * self.mean + self.smoothing)
-        changes = self.factors**2 @ np.stack([1 + slope, -slope], axis=1)
-        first = np.arange(len(self.weights)) < self.neighbours
-        return np.asarray(np.where(first, changes[:, 0], changes[:, 1]) / self.weights)
-
-    @property
-    def linear(self) -> Array:
-        """Coefficients of what is linear in the weights beside G (s + m,): the offsets, and -1 for every query."""
-        linear = np.zeros(len(self.weights))
-        if self.offsets is not None:
-            linear[: self.neighbours], linear[self.neighbours :] = self.offsets, -1.0
-        return linear
-
-    def smoothed(self, smoothing: float) -> Spectrum:
-        """Return the same decomposition at another τ."""
-        mean = 2 * self.values**2 / (smoothing + np.sqrt(smoothing**2 + 4 * self.values**2))
-        factors = self.factors.copy()
-        factors[self.neighbours :] *= self.mean / mean
-        return replace(self, mean=mean, smoothing=smoothing, factors=factors, decompositions=1)
-
-    @property
-    def barrier(self) -> float:
-        """``log det M``, but for constants and the weights' own part."""
-        return float(np.log(self.mean).sum()) + 2 * float(np.linalg.slogdet(self.root)[1])
-
-    def covariance(self) -> Array:
-        """Return Σ (k, k), unscaled."""
-        half = self.root / np.sqrt(self.mean)
-        return half @ half.T
-
-    def calmed(self, share: float) -> Array:
-        """Return Σ (k, k), unscaled, without noise that nothing limits: its costs are higher by `share` at most.
-
-        Where queries ask next to nothing, optimal noise is almost without end, and drowns the rest of Σ in rounding.
-        With τ a share of the largest cost, ``(Σ⁻¹ + τ (D D')⁻¹)⁻¹ ⪯ Σ`` costs at most τ more, since ``d' (D D')⁻¹ d``
-        is at most 1 for the columns d of D.
-        """
-        weights = self.weights[: self.neighbours]
-        moves = (self.factors[: self.neighbours] / np.sqrt(weights)[:, None]).T
-        axes, lengths, _ = linalg.svd(moves)
-        inverse_root = np.sqrt(self.mean)[:, None] * axes * lengths
-        _, values, turned = linalg.svd(inverse_root)
-        level = share * float(self.gains[: self.neighbours].max())
-        half = self.root @ (axes * lengths) @ turned.T / np.sqrt(values**2 + level)
-        return np.asarray(half @ half.T)
-
-    def curvature_diagonal(self) -> Array:
-        """Return the diagonal of `curvature` for every weight."""
-        squares = self.factors**2
-        diagonal = np.asarray(sum(c * (squares @ g) ** 2 for c, g in self._nodes()))
-        diagonal[: self.neighbours] += self.smoothing * squares[: self.neighbours].sum(axis=1) ** 2
-        return diagonal
-
-    def curvature(self, chosen: npt.NDArray[np.intp]) -> Array:
-        """Return the lower triangle of ``-∇²G`` in relative weights, for the chosen (ascending) indices.
-
-        Writing the kernel ``n_a n_b / (n_a + n_b + τ)`` as a short sum of rank-one terms makes each term the
-        square, entry by entry, of a weighted Gram matrix of the factors; entries between a neighbour and a query
-        are negative.
-        """
-        factors = self.factors[chosen]
-        split = int(np.searchsorted(chosen, self.neighbours))
-        result = np.zeros((len(factors), len(factors)))
-        for start in range(0, len(factors), BLOCK_ROWS):
-            stop = min(start + BLOCK_ROWS, len(factors))
-            block = result[start:stop, :stop]
-            for coefficient, weight in self._nodes():
-                product = (factors[start:stop] * (np.sqrt(coefficient) * weight)) @ factors[:stop].T
-                product *= product
-                block += product
-        result[split:, :split] *= -1
-        if self.smoothing:
-            first = factors[:split]
-            result[:split, :split] += self.smoothing * (first @ first.T) ** 2
-        return result
-
-    def _nodes(self) -> list[tuple[float, Array]]:
-        """Return terms of ``n_a n_b / (n_a + n_b + τ) ≈ Σ_q c_q g_q(a) g_q(b)``.
-
-        They are a quadrature of ``1/z = ∫ exp(u - z e^u) du`` over the range of z that occurs.
-        """
-        shifted = self.mean + self.smoothing / 2
-        low, high = 2 * shifted[0], 2 * shifted[-1]
-        points = np.arange(-np.log(high) - 8.0, -np.log(low) + 2.4, NODE_SPACING)
-        return [(NODE_SPACING * float(np.exp(u)), self.mean * np.exp(-shifted * np.exp(u))) for u in points]
 
 
 def decompose(program: FidelityProgram, weights: Array) -> Spectrum:
@@ -220,42 +91,59 @@ def decompose(program: FidelityProgram, weights: Array) -> Spectrum:
     if not np.all(np.isfinite(weights)):
         raise np.linalg.LinAlgError("weights are no longer finite")
     spectrum = _by_gram(program, weights)
-    if spectrum is None or spectrum.values[0] < GRADED * spectrum.values[-1]:
+    if spectrum is None:
+        spectrum = _by_factors(program, weights)
+    elif spectrum.values[0] < GRADED * spectrum.values[-1]:
         spectrum = replace(_by_factors(program, weights), decompositions=2)
     return spectrum if program.offsets is None else replace(spectrum, offsets=program.offsets)
 
 
 def _by_gram(program: FidelityProgram, weights: Array) -> Spectrum | None:
     neighbours, _, _ = program.sizes
-    scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:, None])
-    queries, moves = program.queries, program.moves
-    half = queries if program.fixed else spread * queries
-    second = half.T @ half
-    if moves is None:
-        second *= scale
-        second *= scale[:, None]
-    else:
-        half = moves.multiply(scale) if sp.issparse(moves) else moves * scale
-        try:
-            lower = scipy.linalg.cholesky(to_dense(half @ half.T), lower=True, check_finite=False)
-        except np.linalg.LinAlgError:
-            return None
-        second = lower.T @ second @ lower
-    if not np.all(np.isfinite(second)):
+    half = _half(program, np.sqrt(weights[:neighbours]))
+    if half is None:
         return None
-    squares, vectors = scipy.linalg.eigh(second, overwrite_a=True, check_finite=False)
+    second = half.around(_second_moment(program, weights[neighbours:]))
+    # The least diagonal entry is no less than the least eigenvalue.
+    diagonal = np.diagonal(second)
+    if not np.all(np.isfinite(second)) or diagonal.min() < GRADED**2 * diagonal.max():
+        return None
+    squares, vectors = np.linalg.eigh(second)
     if not squares[0] > 0:
         return None
-    values = np.sqrt(squares)
-    if moves is None:
-        root, first = scale[:, None] * vectors, vectors
-    else:
-        root = lower @ vectors
-        first = half.T @ scipy.linalg.solve_triangular(
-            lower, vectors, trans="T", lower=True, check_finite=False
-        )
-    last = (queries[: len(spread)] @ root) * (spread / values)
-    return _spectrum(weights, values, first, last, root)
+    values, root, spread = np.sqrt(squares), half.times(vectors), np.sqrt(weights[neighbours:])
+    last = turned(program.queries, program.steps, spread, root / values)
+    return _spectrum(weights, values, half.moved(vectors), last, root, half.log_volume)
+
+
+def _half(program: FidelityProgram, scale: Array) -> Half | None:
+    """Return a square root of P, whichever is least work; None where P is singular."""
+    if program.moves is None:
+        return DiagonalHalf(scale)
+    if program.own is not None:
+        found = NearlyDiagonalHalf.of(to_dense(program.moves), program.own, scale)
+        if found is not None:
+            return found
+    moves = program.moves.multiply(scale) if sp.issparse(program.moves) else program.moves * scale
+    try:
+        lower = scipy.linalg.cholesky(to_dense(moves @ moves.T), lower=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        return None
+    return TriangularHalf(lower, moves)
+
+
+def _second_moment(program: FidelityProgram, weights: Array) -> Array:
+    """Return Q (k, k)."""
+    if program.second is not None:
+        return program.second
+    if program.steps is not None:
+        found = program.steps.gram(weights)
+        diagonal = np.diagonal(found)
+        # Sums of steps are exact to the rounding of the largest entry.
+        if diagonal.min() > EVEN * diagonal.max():
+            return found
+    half = np.sqrt(weights)[:, None] * program.queries
+    return np.asarray(half.T @ half)
 
 
 def _by_factors(program: FidelityProgram, weights: Array) -> Spectrum:
@@ -278,8 +166,12 @@ def _by_factors(program: FidelityProgram, weights: Array) -> Spectrum:
     values = np.maximum(values[::-1], np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
     left, right = left[:, ::-1], right[::-1].T
     first = right if first_basis is None else first_basis @ right
-    return _spectrum(weights, values, first, last_basis[: len(spread)] @ left, lower @ right)
+    last = DenseRows(last_basis[: len(spread)] @ left)
+    volume = float(np.log(np.abs(np.diagonal(lower))).sum())
+    return _spectrum(weights, values, first, last, lower @ right, volume)
 
 
-def _spectrum(weights: Array, values: Array, first: Array, last: Array, root: Array) -> Spectrum:
-    return Spectrum(weights, values, values, 0.0, np.vstack([first, last]), root, len(first))
+def _spectrum(
+    weights: Array, values: Array, first: Array, last: Rows, root: Array, volume: float
+) -> Spectrum:
+    return Spectrum(weights, values, values, 0.0, first, last, root, volume)

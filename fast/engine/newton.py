@@ -13,8 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 
+from dualmech.fast.engine.conjugate_gradients import conjugate_gradients
 from dualmech.fast.engine.dual_function import Evaluable, Evaluated
 from dualmech.validate import Array
 
@@ -38,8 +40,14 @@ SLACKENING = 0.5
 SMOOTH_GAIN = 0.1
 """The smoothed primal point is preferred where it is better by this share of the gap that is asked."""
 
-NEGLIGIBLE = 1e-3
-"""A weight whose curvature is below this share (over the number of weights) of its barrier is left out."""
+NEGLIGIBLE = 0.03
+"""Sum of the curvatures of the weights that are left out, each relative to its barrier."""
+
+LARGEST_FORMED = 8000  # number of weights above which the matrix is not formed (0.5 GiB)
+CONJUGATE_GRADIENTS = 20  # that a solution of Newton's equations takes
+
+ACCURACY, MOST_CONJUGATE_GRADIENTS = 0.05, 200
+"""Error of a step by conjugate gradients, relative, in the norm of the equations, and how many it may take."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +74,27 @@ class Direction:
     target: float
 
 
+def operations(program: Evaluable) -> float:
+    """Return the approximate operations of a step."""
+    (neighbours, queries, _), (first, _, product) = program.sizes, program.operations
+    size = neighbours + queries
+    if _is_formed(program, size):
+        return first + _forming(program, size)
+    return first + 2 * CONJUGATE_GRADIENTS * product
+
+
+def _is_formed(program: Evaluable, chosen: int) -> bool:
+    """Whether to form the matrix of some of the weights, rather than to multiply with that of all."""
+    if chosen > LARGEST_FORMED:
+        return False
+    return _forming(program, chosen) <= 2 * CONJUGATE_GRADIENTS * program.operations[2]
+
+
+def _forming(program: Evaluable, chosen: int) -> float:
+    (neighbours, queries, _), (_, curvature, _) = program.sizes, program.operations
+    return curvature * (chosen / (neighbours + queries)) ** 2 + 2 * chosen**3 / 3
+
+
 def start(spectrum: Evaluated) -> NewtonState:
     """Begin at the weights of a spectrum, with slacks that are neither too small nor negative."""
     sides, gradient = _sum_indicators(spectrum), spectrum.gradient()
@@ -88,9 +117,9 @@ def step(program: Evaluable, state: NewtonState, tol: float, careful: bool = Fal
     least = ENOUGH * tol * spectrum.fidelity / (len(weights) + len(spectrum.values))
     singular = spectrum.values[0] < NEARLY_SINGULAR * mean
     if careful or singular:
-        direction = _path_following(state, mean, least, CAREFULLY if careful else OFF_CENTRE)
+        direction = _path_following(program, state, mean, least, CAREFULLY if careful else OFF_CENTRE)
     else:
-        direction = _predictor_corrector(state, mean, least)
+        direction = _predictor_corrector(program, state, mean, least)
     reach, slack_reach = _step_limit(direction.weights), _step_limit(direction.slacks)
     slacks = np.maximum(state.slacks * (1 + slack_reach * direction.slacks), SMALLEST)
     allowed = _potential(spectrum, direction.target) - SLACKENING * direction.target * len(weights)
@@ -109,11 +138,11 @@ def step(program: Evaluable, state: NewtonState, tol: float, careful: bool = Fal
     return NewtonState(best, slacks, multipliers, reach, spent)
 
 
-def _predictor_corrector(state: NewtonState, mean: float, least: float) -> Direction:
+def _predictor_corrector(program: Evaluable, state: NewtonState, mean: float, least: float) -> Direction:
     """Return a predictor-corrector direction (Mehrotra's rule for the centring)."""
     products = state.spectrum.weights * state.slacks
     here = state.spectrum.smoothed(mean)
-    solve = _factor(here, products)
+    solve = _solver(program, here, products)
     uphill = _residual(state, here)
     predictor, _ = solve(uphill)
     predictor_slack = -products * (1 + predictor)
@@ -127,7 +156,9 @@ def _predictor_corrector(state: NewtonState, mean: float, least: float) -> Direc
     return Direction(change, slack_change, shift, target)
 
 
-def _path_following(state: NewtonState, mean: float, least: float, margin: float) -> Direction:
+def _path_following(
+    program: Evaluable, state: NewtonState, mean: float, least: float, margin: float
+) -> Direction:
     """Return a direction to a nearby τ, along the path: where the optimum is singular, G bends as fast as τ falls.
 
     There small weights, slacks and n are proportional to τ, so the gradient's own dependence on τ must be followed
@@ -138,7 +169,7 @@ def _path_following(state: NewtonState, mean: float, least: float, margin: float
     target = max(SHORT * mean if central else mean, least)
     here = state.spectrum.smoothed(mean)
     drift = here.weights * here.gradient_slope() * (target - mean)
-    change, shift = _factor(here, products)(_residual(state, here) + drift + target)
+    change, shift = _solver(program, here, products)(_residual(state, here) + drift + target)
     return Direction(change, (target - products - products * change) / products, shift, target)
 
 
@@ -167,28 +198,63 @@ def _step_limit(relative_change: Array) -> float:
     return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0
 
 
-def _factor(spectrum: Evaluated, products: Array) -> Callable[[Array], tuple[Array, Array]]:
-    """Factor the Newton matrix, bordered by the two sums; what the barrier alone decides is divided out."""
+def _solver(
+    program: Evaluable, spectrum: Evaluated, products: Array
+) -> Callable[[Array], tuple[Array, Array]]:
+    """Return what solves Newton's equations, bordered by the two sums.
+
+    The matrix is formed for the weights whose curvature matters beside the barrier, and the others divided out. Where
+    that takes more than conjugate gradients do, these take its place, with its diagonal for a preconditioner.
+    """
     diagonal = spectrum.curvature_diagonal()
-    coupled = np.flatnonzero(diagonal > NEGLIGIBLE / len(diagonal) * products)
-    matrix = spectrum.curvature(coupled)
-    matrix[np.diag_indices_from(matrix)] += products[coupled]
-    factor = scipy.linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+    ratios = diagonal / products
+    order = np.argsort(ratios)
+    coupled = np.sort(order[np.cumsum(ratios[order]) > NEGLIGIBLE])
+    formed = _is_formed(program, len(coupled))
+    factor = _factor(spectrum, coupled, products[coupled]) if formed else None
+    border = _sum_indicators(spectrum) * spectrum.weights[:, None]
+    missing = 1 - _sum_indicators(spectrum).T @ spectrum.weights
 
     def inverse(right_side: Array) -> Array:
         solution = (right_side.T / (products + diagonal)).T
-        solution[coupled] = scipy.linalg.cho_solve(factor, right_side[coupled], check_finite=False)
-        return solution
+        if factor is not None:
+            solution[coupled] = scipy.linalg.cho_solve(factor, right_side[coupled], check_finite=False)
+        return np.asarray(solution)
 
-    border = _sum_indicators(spectrum) * spectrum.weights[:, None]
     bordered = inverse(border)
     corner = border.T @ bordered
 
-    missing = 1 - _sum_indicators(spectrum).T @ spectrum.weights
+    def project(residual: Array) -> Array:
+        free = inverse(residual)
+        return np.asarray(free - bordered @ np.linalg.solve(corner, border.T @ free))
+
+    def apply(change: Array) -> Array:
+        return np.asarray(spectrum.curvature_product(change) + products * change)
 
     def solve(right_side: Array) -> tuple[Array, Array]:
         free = inverse(right_side)
         shift = np.linalg.solve(corner, border.T @ free - missing)
-        return free - bordered @ shift, np.asarray(shift)
+        change = free - bordered @ shift
+        if factor is not None:
+            return change, np.asarray(shift)
+        enough = ACCURACY**2 * float(right_side @ project(right_side))
+        more, residual = conjugate_gradients(
+            apply, project, right_side - apply(change), enough, MOST_CONJUGATE_GRADIENTS
+        )
+        return change + more, np.asarray(np.linalg.solve(corner, border.T @ inverse(residual)))
 
     return solve
+
+
+def _factor(spectrum: Evaluated, chosen: npt.NDArray[np.intp], products: Array) -> tuple[Array, bool]:
+    """Factor Newton's matrix of some weights; where rounding leaves it indefinite, once more with more digits."""
+
+    def factored(exactly: bool) -> tuple[Array, bool]:
+        matrix = spectrum.curvature(chosen, exactly)
+        matrix[np.diag_indices_from(matrix)] += products
+        return scipy.linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+
+    try:
+        return factored(exactly=False)
+    except np.linalg.LinAlgError:
+        return factored(exactly=True)

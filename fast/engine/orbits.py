@@ -8,6 +8,7 @@ part for each block of a union of tables the shares are 1; with one part and an 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech.fast.engine.diagonal import DiagonalProgram, DiagonalSpectrum
-from dualmech.fast.engine.fidelity import FidelityProgram, Spectrum
+from dualmech.fast.engine.fidelity import FidelityProgram
+from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.validate import Array
 
 Index = npt.NDArray[np.intp]
@@ -43,7 +45,7 @@ class Part:
     def operations(self) -> tuple[float, float]:
         """Approximate operations of the Hessian by group: from that of all weights, and from a matrix per group."""
         rank, members, groups = self.program.sizes[2], len(self.groups), len(np.unique(self.groups))
-        return 15.0 * members**2 * rank, 2.0 * members * rank**2 + 2.0 * groups**2 * rank**2
+        return 3.0 * members**2 * rank, 2.0 * members * rank**2 + 2.0 * groups**2 * rank**2
 
     @property
     def by_members(self) -> bool:
@@ -73,13 +75,15 @@ class OrbitProgram:
         return self.neighbours, self.queries, rank + (0 if self.diagonal is None else self.diagonal.sizes[2])
 
     @property
-    def operations(self) -> tuple[float, float]:
-        """Approximate operations of a step of the fixed point and of one of Newton's method."""
-        first = sum(part.program.operations[0] for part in self.parts)
+    def operations(self) -> tuple[float, float, float]:
+        """Approximate operations of an evaluation, of the curvature of all weights, and of a product with it."""
+        own = [part.program.operations for part in self.parts]
+        first, product = sum(each[0] for each in own), sum(each[2] for each in own)
         second = sum(part.operations[0 if part.by_members else 1] for part in self.parts)
         if self.diagonal is not None:
-            first, second = first + self.diagonal.operations[0], second + self.diagonal.operations[1]
-        return first, first + second + (self.neighbours + self.queries) ** 3 / 3
+            beside = self.diagonal.operations
+            return first + beside[0], second + beside[1], product + beside[2]
+        return first, second, product
 
     def at(self, weights: Array) -> OrbitSpectrum:
         """Evaluate the dual function at strictly positive weights."""
@@ -96,7 +100,7 @@ class OrbitProgram:
         return total
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class OrbitSpectrum:
     """Everything that one decomposition of each part tells; see `dualmech.fast.fidelity.Spectrum`."""
 
@@ -131,7 +135,7 @@ class OrbitSpectrum:
         """The n of all parts."""
         return self._concatenate("mean")
 
-    @property
+    @cached_property
     def gains(self) -> Array:
         """Mean cost of each orbit of neighbours, then mean variance of each of queries."""
         own = [part.shares * each.gains for part, each in zip(self.program.parts, self.spectra, strict=True)]
@@ -142,18 +146,18 @@ class OrbitSpectrum:
         """Nothing is linear beside the smoothed function."""
         return np.zeros(len(self.weights))
 
-    @property
+    @cached_property
     def fidelity(self) -> float:
         """F."""
         return float(self._concatenate("values").sum())
 
-    @property
+    @cached_property
     def lower_bound(self) -> float:
         """``F² / (Σλ Σμ)``, or ``F² / Σλ``, a bound on the optimum (the judge recomputes it)."""
         first, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
         return float(self.fidelity**2 / (first * last.sum() if last.size else first))
 
-    @property
+    @cached_property
     def objective(self) -> float:
         """Largest cost times largest variance, or times the total: no scale matters (the judge recomputes)."""
         gains = self.gains
@@ -205,7 +209,15 @@ class OrbitSpectrum:
             total = total + np.bincount(part.groups, roots, len(total)) ** 2
         return np.asarray(total)
 
-    def curvature(self, chosen: Index) -> Array:
+    def curvature_product(self, change: Array) -> Array:
+        """Return ``-∇²G`` times a relative change of the groups' weights."""
+        pairs = zip(self.program.parts, self.spectra, strict=True)
+        diagonal = None if self.diagonal is None else self.diagonal.curvature_product(change)
+        return self.program.gather(
+            [each.curvature_product(change[part.groups]) for part, each in pairs], diagonal
+        )
+
+    def curvature(self, chosen: Index, exactly: bool = False) -> Array:
         """Return ``-∇²G`` in relative weights, for the chosen (ascending) groups."""
         size = len(chosen)
         place = np.full(len(self.weights), -1)
@@ -217,9 +229,9 @@ class OrbitSpectrum:
             members = np.flatnonzero(place[part.groups] >= 0)
             groups = place[part.groups[members]]
             if part.distinct:
-                total[np.ix_(groups, groups)] += _hessian(each, members)
+                total[np.ix_(groups, groups)] += _hessian(each, members, exactly)
             elif part.by_members:
-                total += _sum_by_group(_hessian(each, members), groups, size)
+                total += _sum_by_group(_hessian(each, members, exactly), groups, size)
             else:
                 total += _by_matrices(each, members, groups, size)
         return total
@@ -229,9 +241,9 @@ class OrbitSpectrum:
         return np.concatenate([*own, getattr(self.diagonal, name)] if self.diagonal is not None else own)
 
 
-def _hessian(spectrum: Spectrum, members: Index) -> Array:
+def _hessian(spectrum: Spectrum, members: Index, exactly: bool) -> Array:
     """Return the Hessian of some weights of a part, from its lower triangle."""
-    lower = np.tril(spectrum.curvature(members))
+    lower = np.tril(spectrum.curvature(members, exactly))
     return np.asarray(lower + np.tril(lower, -1).T)
 
 
@@ -247,7 +259,8 @@ def _by_matrices(spectrum: Spectrum, members: Index, groups: Index, size: int) -
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     own = members[order[starts]] < spectrum.neighbours
-    runs = [spectrum.factors[members[each]] for each in np.split(order, starts[1:])]
+    # Members are ascending, those of neighbours first: the rows of a group are all of one kind.
+    runs = [spectrum.rows(members[each]) for each in np.split(order, starts[1:])]
     found = np.zeros((len(runs), len(runs)))
     step = max(1, SLAB_ENTRIES // (len(runs) * rank))
     for low in range(0, rank, step):

@@ -14,6 +14,8 @@ from dualmech import linalg
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import ascent, loop
 from dualmech.fast.engine.fidelity import FidelityProgram
+from dualmech.fast.engine.rows import Steps
+from dualmech.fast.reductions.copies import without_copies
 from dualmech.fast.reductions.orbits import by_orbit
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.dense import Dense
@@ -50,10 +52,9 @@ class Reduction:
         queries, moves, lift = _on_inner_basis(geometry)
         kept_queries = np.setdiff1d(np.arange(len(queries)), geometry.free_queries)
         kept_moves = np.flatnonzero(linalg.to_dense(abs(moves).max(axis=0)))
-        program = FidelityProgram(
-            queries[kept_queries] / np.sqrt(targets[kept_queries])[:, None],
-            None if linalg.is_identity(moves) else moves[:, kept_moves],
-        )
+        scaled = queries[kept_queries] / np.sqrt(targets[kept_queries])[:, None]
+        whole = linalg.is_identity(moves)
+        program = FidelityProgram(scaled, None if whole else moves[:, kept_moves], steps=Steps.of(scaled))
         return cls(program, kept_moves, kept_queries, lift, (moves.shape[1], len(queries)))
 
     @classmethod
@@ -103,7 +104,9 @@ def solve(
 
     def task(asked: FitnessForUse | TotalVariance) -> ascent.Task:
         made = _variance_task(asked) if isinstance(asked, TotalVariance) else _fitness_task(asked)
-        return made if orbits is None else by_orbit(made, Orbits.of(asked, orbits))
+        if orbits is not None:
+            return by_orbit(made, Orbits.of(asked, orbits))
+        return without_copies(made, asked.geometry)
 
     return ascent.solve(problem, task, limits, method=method, start=start)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from dualmech.fast.engine.conjugate_gradients import conjugate_gradients
 from dualmech.validate import Array
 
 STIFF = 3.0  # a pair whose curvature is above this many times its barrier is factored
@@ -63,7 +64,8 @@ class ReuseEquations:
             direction = invert(residual)
             return np.asarray(direction - bordered.T @ np.linalg.solve(corner, normals @ direction))
 
-        unknowns, residual = _conjugate_gradients(apply, project, right_side)
+        enough = ACCURACY**2 * float(right_side @ project(right_side))
+        unknowns, residual = conjugate_gradients(apply, project, right_side, enough, MOST_STEPS)
         return unknowns, np.asarray(np.linalg.solve(normals @ normals.T, normals @ residual))
 
     def _operator(self) -> Callable[[Array], Array]:
@@ -130,22 +132,3 @@ class ReuseEquations:
             entries *= root[start : start + ENTRIES]
             block += entries @ entries.T
         return np.asarray(block * scale * scale[:, None])
-
-
-def _conjugate_gradients(
-    apply: Callable[[Array], Array], invert: Callable[[Array], Array], right_side: Array
-) -> tuple[Array, Array]:
-    """Return an approximate solution, from 0, and its residual."""
-    unknowns, residual = np.zeros(len(right_side)), right_side
-    direction = step = invert(residual)
-    size = begun = float(residual @ step)
-    for _ in range(MOST_STEPS):
-        if not size > ACCURACY**2 * begun:
-            break
-        applied = apply(direction)
-        length = size / float(direction @ applied)
-        unknowns, residual = unknowns + length * direction, residual - length * applied
-        step, last = invert(residual), size
-        size = float(residual @ step)
-        direction = step + size / last * direction
-    return unknowns, residual

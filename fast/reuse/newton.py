@@ -20,7 +20,9 @@ import numpy as np
 import scipy.linalg
 
 from dualmech import linalg
-from dualmech.fast.engine.fidelity import FidelityProgram, Spectrum, decompose
+from dualmech.fast.engine.fidelity import FidelityProgram, decompose
+from dualmech.fast.engine.rows import DenseRows
+from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.fast.reuse.equations import ReuseEquations
 from dualmech.validate import Array, Matrix
 
@@ -93,7 +95,7 @@ def start(task: ReuseProgram) -> ReuseState:
     natural = np.repeat(multipliers, task.sides) - gradient
     centre = float(np.mean(weights * np.abs(natural)))
     slacks = np.maximum(natural, np.minimum(0.3 * fidelity, centre / weights))
-    rows = point.factors[len(weights) :]
+    rows = _release_rows(point, len(weights))
     noise = (rows * point.mean) @ rows.T * 2 * released
     values, vectors = np.linalg.eigh(fidelity * np.eye(released) - noise)
     values = np.maximum(values, min(0.3 * fidelity, centre * 2 * released))
@@ -118,7 +120,9 @@ def step(task: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     single, double = _residuals(point.smoothed(target), state, factor)
     double += target * np.eye(released)
     roots, root_spread = np.sqrt(products), np.sqrt(spread)
-    equations = ReuseEquations(here.factors, here.mean, mean, task.sides, products, spread)
+    equations = ReuseEquations(
+        here.rows(np.arange(len(here.weights))), here.mean, mean, task.sides, products, spread
+    )
     unknowns, shift = equations.solve(
         np.concatenate([(single + target) / roots, (double / root_spread / root_spread[:, None]).ravel()]),
         _normals(task, state.weights / roots, factor / root_spread),
@@ -195,14 +199,20 @@ def _objective(task: ReuseProgram, point: Spectrum) -> float:
     return float(costs.max() * max(variances.max(initial=0.0), largest))
 
 
+def _release_rows(point: Spectrum, count: int) -> Array:
+    """Return the rows r_a, which come after those of all single weights."""
+    return point.rows(np.arange(count, len(point.weights)))
+
+
 def _rotate_release(point: Spectrum, turn: Array, count: int) -> Spectrum:
     """Return the decomposition with the rows of the release for G = L V instead of L."""
-    return replace(point, factors=np.vstack([point.factors[:count], turn @ point.factors[count:]]))
+    queries = point.rows(np.arange(point.neighbours, count))
+    return replace(point, last=DenseRows(np.vstack([queries, turn @ _release_rows(point, count)])))
 
 
 def _residuals(point: Spectrum, state: ReuseState, factor: Array) -> tuple[Array, Array]:
     """Return ``w (gradient - a)`` (s + m,) and ``G'(H Σ H' - a₂) G`` (q, q) at the point's own τ."""
-    count, rows = len(state.weights), point.factors[len(state.weights) :]
+    count, rows = len(state.weights), _release_rows(point, len(state.weights))
     sides = (point.neighbours, count - point.neighbours)
     single = state.weights * (point.gradient()[:count] - np.repeat(state.multipliers, sides))
     return single, (rows * point.mean) @ rows.T - state.multipliers[1] * factor.T @ factor

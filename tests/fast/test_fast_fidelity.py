@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech.fast.engine.fidelity import FidelityProgram, Spectrum, decompose
+from dualmech.fast.engine import spectrum as engine
+from dualmech.fast.engine.fidelity import FidelityProgram, decompose
+from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.linalg import to_dense
 from dualmech.validate import Array
@@ -91,7 +95,10 @@ def test_gradient_against_differences(program: FidelityProgram, smoothing: float
 
 @programs
 @smoothings
-def test_hessian_against_differences(program: FidelityProgram, smoothing: float) -> None:
+def test_hessian_against_differences(
+    program: FidelityProgram, smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
     weights, h = weights_for(program), 1e-5
     spectrum = at(program, weights, smoothing)
     differences = np.array(
@@ -106,8 +113,7 @@ def test_hessian_against_differences(program: FidelityProgram, smoothing: float)
     )
     expected = -weights * differences * weights[:, None]
     lower = np.tril(spectrum.curvature(np.arange(len(weights))))
-    # The kernel's quadrature is good to 3e-3: twice |Γ(1 + 2πi / NODE_SPACING)|.
-    np.testing.assert_allclose(lower, np.tril(expected), rtol=5e-3, atol=5e-3 * np.abs(expected).max())
+    np.testing.assert_allclose(lower, np.tril(expected), rtol=1e-4, atol=1e-4 * np.abs(expected).max())
     np.testing.assert_allclose(spectrum.curvature_diagonal(), np.diag(lower), rtol=1e-12)
     chosen = np.arange(0, len(weights), 2)
     part = spectrum.curvature(chosen)
@@ -187,3 +193,33 @@ def test_weights_that_differ_widely_lose_little_accuracy(spread: float) -> None:
     np.testing.assert_allclose(spectrum.values, expected, rtol=3e-6, atol=1e-14)
     assert spectrum.fidelity == pytest.approx(expected.sum(), rel=1e-11)
     assert np.all(np.isfinite(spectrum.gains))
+
+
+@programs
+@smoothings
+def test_products_with_the_hessian_are_those_of_its_matrix(
+    program: FidelityProgram, smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-9)
+    spectrum = at(program, weights_for(program), smoothing)
+    matrix = symmetric(spectrum.curvature(np.arange(len(spectrum.weights))))
+    for change in np.eye(len(matrix)):
+        found = spectrum.curvature_product(change)
+        np.testing.assert_allclose(found, matrix @ change, rtol=1e-6, atol=1e-8 * np.abs(matrix).max())
+
+
+@given(st.integers(0, 2**20), st.integers(1, 8), st.floats(0, 10), st.sampled_from([0.0, 1e-6, 1e-2, 1.0]))
+def test_formed_hessian_is_near_the_exact_one_in_every_direction(
+    seed: int, rank: int, spread: float, smoothing: float
+) -> None:
+    rng = draws(seed)
+    queries = rng.standard_normal((rank + 3, rank)) * 10.0 ** rng.uniform(-spread / 2, spread / 2, rank)
+    spectrum = at(FidelityProgram(queries, None), rng.uniform(0.1, 1, 2 * rank + 3), smoothing)
+    formed = symmetric(spectrum.curvature(np.arange(2 * rank + 3)))
+    for change in rng.standard_normal((5, 2 * rank + 3)):
+        exact = change @ spectrum.curvature_product(change)
+        assert change @ formed @ change == pytest.approx(exact, rel=engine.KERNEL_ERROR * (1 + 1e-6))
+
+
+def symmetric(lower: Array) -> Array:
+    return np.asarray(np.tril(lower) + np.tril(lower, -1).T)

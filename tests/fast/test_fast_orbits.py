@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import dualmech as dm
 from dualmech import fast
 from dualmech.fast.engine import orbits
+from dualmech.fast.engine import spectrum as engine
 from dualmech.fast.engine.diagonal import DiagonalProgram
 from dualmech.fast.engine.fidelity import FidelityProgram
 from dualmech.fast.engine.orbits import OrbitProgram, OrbitSpectrum, Part
@@ -129,6 +130,7 @@ def test_hessian_against_differences(
 ) -> None:
     monkeypatch.setattr(orbits.Part, "by_members", property(lambda each: each.distinct or by_members))
     monkeypatch.setattr(orbits, "SLAB_ENTRIES", 20)
+    monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
     weights, h = weights_for(program), 1e-5
     spectrum = at(program, weights, smoothing)
     ends = [
@@ -137,8 +139,12 @@ def test_hessian_against_differences(
     ]
     expected = -weights * (np.array(ends[0]) - ends[1]) / (2 * h) * weights[:, None]
     whole = np.tril(spectrum.curvature(np.arange(len(weights))))
-    # The kernel's quadrature is good to 3e-3, as in `test_fast_fidelity`.
-    np.testing.assert_allclose(whole, np.tril(expected), rtol=5e-3, atol=5e-3 * np.abs(expected).max())
+    np.testing.assert_allclose(whole, np.tril(expected), rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    full = whole + np.tril(whole, -1).T
+    for change in np.eye(len(weights)):
+        np.testing.assert_allclose(
+            spectrum.curvature_product(change), full @ change, rtol=1e-4, atol=1e-4 * full.max()
+        )
     bounds = spectrum.curvature_diagonal() / np.diag(whole)
     assert np.all(bounds >= 1 - 5e-3)
     if all(each.distinct for each in program.parts):
@@ -149,7 +155,8 @@ def test_hessian_against_differences(
 
 
 @smoothings
-def test_blocks_of_rank_one_are_parts_of_rank_one(smoothing: float) -> None:
+def test_blocks_of_rank_one_are_parts_of_rank_one(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
     program = PROGRAMS["rank one"]
     assert program.diagonal is not None
     reach, squares = program.diagonal.reach.toarray().T, program.diagonal.squares.toarray().T

@@ -14,6 +14,7 @@ import dualmech as dm
 from dualmech import fast, reference
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast.engine import orbits
+from dualmech.fast.engine import spectrum as engine
 from dualmech.fast.reductions.dense import _fitness_task
 from dualmech.fast.reductions.orbits import by_orbit
 from dualmech.geometry.orbits import averages
@@ -234,7 +235,10 @@ class TestSolving:
 
 class TestTiedHessian:
     @pytest.mark.parametrize("smoothing", [0.0, 0.3])
-    def test_both_ways_of_gathering_agree_with_differences(self, smoothing: float) -> None:
+    def test_both_ways_of_gathering_agree_with_differences(
+        self, smoothing: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
         problem = dm.FitnessForUse(dm.workloads.all_range(4), 1.0)
         task = by_orbit(_fitness_task(problem), dm.Orbits.of(problem, [[3, 2, 1, 0]]))
         program = task.reduction.program
