@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
@@ -33,7 +34,7 @@ from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads import census
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.unions import UnionWorkload
 
 LISTED_TABLES = 20  # most tables that are listed one by one
@@ -125,6 +126,12 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
     if not design.independent:
         total = problem.strategy_error(weights) / terms.cost
         out.print(f"They depend on one another: least squares bring the total variance down to {total:.9g}.")
+    if design.name == "sines" and math.prod(problem.workload.shape) > MAX_DENSE_ENTRIES:
+        out.print(
+            f"Noise is independent on each sine, of variance 1 / weight; no matrix of it is made, and no table of "
+            f"{problem.workload.shape[0]} ranges.\nPrivacy: rho = {terms.cost / 2:.6g} (zCDP)."
+        )
+        return
     # Variances do not ask which noise it is, Gaussian or Laplace.
     basis, root = design.noise(weights**problem.power)
     noise = LinearGaussianMechanism(basis, root @ root.T / terms.cost, problem.neighbours)

@@ -27,6 +27,7 @@ from dualmech.storage import store
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import names
 from dualmech.workloads.base import Workload
+from dualmech.workloads.intervals import RangeWorkload
 
 
 def read_workload(text: str) -> Workload:
@@ -66,8 +67,15 @@ def read_own_neighbours(path: str) -> Relation | Array | None:
     return Relation.of(str(own)) if own.ndim == 0 else read_neighbours(path)
 
 
+def _eigen_queries(workload: Workload) -> Workload | Matrix:
+    """Return the eigen-queries, those of all ranges as sines, of which no matrix is made."""
+    if isinstance(workload, RangeWorkload):
+        return workloads.sines(workload.shape[1])
+    return designs.eigen_queries(workload)
+
+
 DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {
-    "eigen": designs.eigen_queries,
+    "eigen": _eigen_queries,
     "haar": lambda workload: rivals.haar_matrix(domain_of(workload, None)),
     "fourier": lambda workload: rivals.fourier_matrix(domain_of(workload, None), workload),
     "tree": lambda workload: rivals.hierarchical_matrix(domain_of(workload, None)),

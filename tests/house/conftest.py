@@ -65,6 +65,11 @@ CASES = [
         lambda: dm.QueryWeighting(SMALL, np.eye(4)),
     ),
     ConformanceCase(
+        "weighting, sines",
+        lambda: dm.QueryWeighting(dm.workloads.all_range(4), dm.workloads.sines(4)),
+        lambda: dm.QueryWeighting(dm.workloads.all_range(4), np.eye(4)),
+    ),
+    ConformanceCase(
         "softmax",
         lambda: dm.SoftmaxFitness(SMALL, 1.0, t1=5.0, t2=5.0),
         lambda: dm.SoftmaxFitness(SMALL, 1.0, t1=5.0, t2=6.0),

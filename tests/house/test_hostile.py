@@ -135,6 +135,8 @@ class World:
             "Solution": self.solution,
             "SplitMechanism": self.split,
             "StreamMechanism": self.stream,
+            "RangeWorkload": dm.workloads.all_range(4),
+            "SineWorkload": dm.workloads.sines(4),
             "StreamWorkload": self.prefix,
             "TableWorkload": self.asked,
             "UnionWorkload": self.union,
