@@ -135,6 +135,7 @@ class World:
             "Solution": self.solution,
             "SplitMechanism": self.split,
             "StreamMechanism": self.stream,
+            "StreamMechanism<ranges>": dm.StreamMechanism(dm.workloads.all_range(4), np.ones(4), np.ones(4)),
             "RangeWorkload": dm.workloads.all_range(4),
             "SineWorkload": dm.workloads.sines(4),
             "StreamWorkload": self.prefix,
