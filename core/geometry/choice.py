@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -19,7 +19,7 @@ from dualmech.geometry.split import Split
 from dualmech.geometry.stream import Stream
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
-from dualmech.workloads import numbers
+from dualmech.workloads import numbers, products
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.intervals import RangeWorkload
 from dualmech.workloads.marginals import MarginalWorkload
@@ -34,6 +34,9 @@ LARGEST_DENSE = 2**12  # most cells on which ``auto`` takes a matrix where block
 
 SPLIT_FROM = 2048
 """Number of kinds of records above which ``auto`` splits the noise on query tables rather than solve their blocks."""
+
+PRODUCT_FROM = 512
+"""Number of kinds of records above which ``auto`` looks for a product: in numbers one by one, and in a single table."""
 
 STREAM_FROM = 1024
 """Number of running sums above which ``auto`` takes no matrix of them; up to it Newton's method has no equal."""
@@ -96,6 +99,8 @@ def choose(
         raise InvalidInputError(
             f"geometry {kind!r} takes neighbours that differ by one record added or removed, got {relation}"
         )
+    if kind in ("auto", "product") and relation is None and basis is None:
+        workload, given = _multiplied(workload, given, name, kind)
     if _factored(workload, given, name, kind, relation):
         return _product(workload, given, name, dense)
     if kind == "stream" or (kind == "auto" and neighbours is None and _long_stream(workload, given, name)):
@@ -105,13 +110,29 @@ def choose(
         return _split(workload, given, name)
     tables = tabular(workload) if kind == "blocks" else workload.tabular() if kind == "auto" else None
     if tables is not None:
-        found = _blocks(workload, tables, given, name, kind == "auto", relation)
+        found = _blocks(workload, tables, given, name, kind == "auto", relation, dense)
         if found is not None:
             return found
     each = numbers.by_query_or_table(workload, given, name)
     assert dense is not None
     moves = neighbours if relation is None else relation.matrix(workload.shape[1])
     return dense(workload, each, moves), each
+
+
+def _multiplied(workload: Workload, given: Any, name: str, kind: str) -> tuple[Workload, Any]:
+    """Return products with numbers by factor, where those of the queries are products; one table as a product."""
+    if isinstance(workload, UnionWorkload) and kind == "product" and (own := products.as_product(workload)):
+        each_table = (
+            None if isinstance(given, ByFactor) else numbers.of_tables(workload, workload, given, name)
+        )
+        return own, given if each_table is None else float(each_table[0])
+    large = kind == "product" or workload.shape[1] > PRODUCT_FROM
+    single = not isinstance(given, Mapping | ByFactor) and np.shape(given) == workload.shape[:1]
+    if isinstance(workload, ProductWorkload) and large and single:
+        each = numbers.by_query(workload, given, name, positive=name == "targets")
+        parts = products.factored(workload, each)
+        return workload, given if parts is None else ByFactor(*parts)
+    return workload, given
 
 
 def _long_stream(workload: Workload, given: Any, name: str) -> bool:
@@ -129,15 +150,15 @@ def _factored(
     workload: Workload, given: Any, name: str, kind: str, relation: Relation | None
 ) -> TypeGuard[ProductWorkload]:
     """Whether to take the product of the factors' geometries; what only that can hold is refused elsewhere."""
-    products, by_factor = isinstance(workload, ProductWorkload), isinstance(given, ByFactor)
+    multiplied, by_factor = isinstance(workload, ProductWorkload), isinstance(given, ByFactor)
     if (
         kind in ("auto", "product")
-        and products
+        and multiplied
         and (by_factor or numbers.is_number(given))
         and relation is None
     ):
         return True
-    if by_factor and products:
+    if by_factor and multiplied:
         raise InvalidInputError(
             f"{name} by factor are for geometry 'product' and for one record added or removed, not for "
             f"{kind if relation is None else relation}"
@@ -164,6 +185,7 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
             f"geometry must be one of {', '.join(KINDS)}, or a Geometry, got {validate.shown(geometry)}"
         )
     if isinstance(geometry, Product):
+        workload, given = _multiplied(workload, given, name, "product")
         if not isinstance(workload, ProductWorkload) or not workload.same_as(geometry.workload):
             raise InvalidInputError("geometry must be of this workload")
         known: dict[Any, Any] = {}
@@ -212,6 +234,7 @@ def _blocks(
     name: str,
     auto: bool,
     relation: Relation | None,
+    dense: DenseBuilder | None,
 ) -> tuple[Geometry, Any] | None:
     """Return blocks; None where ``auto`` should rather take a matrix."""
     found = numbers.of_tables(workload, tables, given, name)
@@ -224,14 +247,22 @@ def _blocks(
             return Blocks.of_marginals(tables), found
         asked = tables if isinstance(tables, UnionWorkload) else union_of([tables])
         assert asked is not None
-        limited = auto and isinstance(workload, TableWorkload)
-        return Blocks.of(asked, SPLIT_FROM if limited else MAX_ORBITS, relation), found
+        return Blocks.of(asked, _most_orbits(workload) if auto else MAX_ORBITS, relation), found
     except LittleSymmetryError as error:
+        if auto and relation is None and dense is not None and (own := products.as_product(workload)):
+            return _product(own, float(found[0]), name, dense)
         if auto and relation is not None and workload.shape[1] <= LARGEST_DENSE:
             return None
         if auto and relation is None and isinstance(workload, TableWorkload):
             return _split(workload, given, name)
         raise LittleSymmetryError(f"{error}; {_otherwise(workload, relation)}") from None
+
+
+def _most_orbits(workload: Workload) -> int:
+    """Return how many kinds of records ``auto`` allows blocks, where another geometry is at hand."""
+    if isinstance(workload, TableWorkload):
+        return SPLIT_FROM
+    return MAX_ORBITS if products.as_product(workload) is None else PRODUCT_FROM
 
 
 def _otherwise(workload: Workload, relation: Relation | None) -> str:
