@@ -16,6 +16,7 @@ import contextlib
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg import blas
 
 from dualmech.fast.local.points import Change, Frame, PatternPoint, View, take_step
 from dualmech.linalg import EPS
@@ -75,13 +76,14 @@ class MasterEquations:
         """Factor the Hessian in the weights, and what the costs and the adversary leave of it."""
         self.point, self.view, self.basis, self.adversary = point, view, frame.basis, frame.adversary
         size, share = len(point.costs), point.share
-        curvature = (2 * view.orthonormal) @ view.orthonormal.T
-        curvature *= view.scaled @ view.scaled.T
+        # Lower triangles alone: half of the work, and what is factored reads no more.
+        curvature = blas.dsyrk(2.0, view.orthonormal, lower=1)
+        curvature *= blas.dsyrk(1.0, view.scaled, lower=1)
         self.borders = point.weights[:, None] * view.coordinates
         corner = np.zeros((size, size))
         if self.adversary:
             pulled = view.forms[:, None] * view.portions
-            mixed = pulled - curvature @ view.portions
+            mixed = pulled - blas.dsymm(1.0, curvature, view.portions, lower=1)
             self.borders = np.hstack([self.borders, mixed, np.zeros((len(mixed), 1))])
             corner = np.zeros((2 * size + 1,) * 2)
             own = view.portions.T @ (-mixed - pulled)
@@ -124,7 +126,7 @@ class MasterEquations:
         above, below = first, rest
         for count in range(passes):
             if count:
-                above = first - self.curvature @ weights - self.borders @ others
+                above = first - blas.dsymv(1.0, self.curvature, weights, lower=1) - self.borders @ others
                 below = rest - self.borders.T @ weights - self.corner @ others
             wanted = self.scale * (below - self.solved.T @ above)
             further = self.scale * scipy.linalg.lu_solve(self.rest, wanted, check_finite=False)
@@ -200,7 +202,7 @@ def _to_zero(values: Array | float, changes: Array) -> float:
 
 
 def _factor(matrix: Array) -> tuple[Array, Array]:
-    """Factor a positive definite matrix, brought to unit diagonal; return the factor and the scale.
+    """Factor a positive definite matrix, its lower triangle brought to unit diagonal; return the factor and the scale.
 
     Where rounding leaves it indefinite, a little is added; solving again for what is left makes up for it.
     """
