@@ -170,7 +170,7 @@ def _by_search(
     if not few and (closed_form or outcome.reason is None):
         dual = answers.closed_form_weights(problem, dual)
     elif not few:
-        dual = local_bound.improve_bound(problem, dual, limits.deadline)
+        dual = _improved(problem, found[0], dual, limits.deadline)
         outcome = _resumed(problem, frame, outcome, dual, limits, rng)
         found += answers.strategies(problem, frame, outcome.primal.point, outcome.primal.view)
     return answers.best(
@@ -187,6 +187,15 @@ def _by_search(
     )
 
 
+def _improved(problem: LocalStrategy, point: LocalPoint, dual: LocalDual, deadline: Deadline) -> LocalDual:
+    """Return the best bound that is found: at the adversary's prior, or at the even one, from which it climbs best."""
+    tried = [local_bound.improve_bound(problem, dual, deadline)]
+    if dual.prior is None:
+        return tried[0]
+    tried.append(local_bound.improve_even_bound(problem, dual, deadline))
+    return max(tried, key=lambda each: problem.certify(answers.primal(problem, point), each).lower_bound)
+
+
 def _resumed(
     problem: LocalStrategy,
     frame: Frame,
@@ -198,9 +207,9 @@ def _resumed(
     """Search on in the time that the bound left, where the search was cut and its weights are exact."""
     cut = outcome.reason is Status.STEPS_EXHAUSTED and problem.user_types <= search.FEW
     steps, until = limits.max_iterations - outcome.iterations, limits.deadline.after(RESUMED)
-    if not cut or frame.adversary or limits.deadline.left is None or steps <= 0 or until.passed:
+    if not cut or limits.deadline.left is None or steps <= 0 or until.passed:
         return outcome
-    bound = float(dual.costs.sum())  # they are scaled so
+    bound = 0.0 if frame.adversary else float(dual.costs.sum())  # they are scaled so
     within = replace(limits, tol=MARGIN * limits.tol, max_iterations=steps, deadline=until, callback=None)
     more = search.resume(problem, frame, outcome.primal, within, rng, bound)
     return replace(
