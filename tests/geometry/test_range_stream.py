@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,35 @@ from dualmech.geometry.range_stream import RangeStream
 
 def stated(cells: int, geometry: str = "stream", weights: float = 1.0) -> dm.TotalVariance:
     return dm.TotalVariance(dm.workloads.all_range(cells), weights, geometry=geometry)
+
+
+class TestWorkloads:
+    """What a workload is asked for, by formulas and by the matrix."""
+
+    @pytest.mark.parametrize("make", [dm.workloads.all_range, dm.workloads.sines])
+    @pytest.mark.parametrize("cells", [1, 2, 9])
+    def test_they_answer_as_their_matrix_does(self, make: Callable[[int], dm.Workload], cells: int) -> None:
+        asked, x = make(cells), np.random.default_rng(0).standard_normal(cells)
+        written = dm.Workload(asked.matrix, asked.names, asked.groups)
+        assert asked.same_as(written) and asked.same_as(make(cells)) and not asked.same_as(make(cells + 1))
+        np.testing.assert_allclose(asked @ x, written @ x, atol=1e-12)
+        np.testing.assert_allclose(asked.gram(), written.gram(), atol=1e-12)
+        np.testing.assert_allclose(asked.row_norms(), written.row_norms())
+        np.testing.assert_allclose(asked.column_squares(), written.column_squares())
+        chosen = [len(asked) - 1, 0]
+        assert (
+            asked.select(chosen).same_as(written.select(chosen))
+            and asked[chosen].names == written[chosen].names
+        )
+
+    def test_ends_of_many_ranges(self) -> None:
+        asked = dm.workloads.all_range(2**22)
+        numbers = [0, 2**22 - 1, 2**22, len(asked) - 1, len(asked) - 2, len(asked) - 3]
+        first, last = asked.ends(np.array(numbers))
+        assert first.tolist() == [0, 0, 1, 2**22 - 1, 2**22 - 2, 2**22 - 2]
+        assert last.tolist() == [0, 2**22 - 1, 1, 2**22 - 1, 2**22 - 1, 2**22 - 2]
+        with pytest.raises(dm.InvalidInputError, match="at most"):
+            dm.workloads.all_range(2**22 + 1)
 
 
 class TestSums:
