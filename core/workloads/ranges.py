@@ -93,7 +93,7 @@ def sines(d: int) -> SineWorkload:
     >>> import dualmech as dm
     >>> ranges = dm.workloads.all_range(65536)
     >>> dm.QueryWeighting(ranges, dm.workloads.sines(65536)).costs[:2]
-    array([2.852068e+13, 7.130170e+12])
+    array([2.85206833e+13, 7.13017084e+12])
     """
     return SineWorkload(validate.size(d=d))
 
