@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dualmech import validate
+from dualmech.fast import sines
 from dualmech.fast.engine import interior_point, loop, threads
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.progress import Progress, Status
@@ -44,17 +45,13 @@ def run(
 ) -> Solution:
     """Find weights of the design queries that are needed and not free, and let the problem judge them."""
     began = time.perf_counter()
-    weighed = problem.geometry.weighed
-    neighbours = np.flatnonzero(problem.sensitivities[weighed].any(axis=0))
-    rows = problem.sensitivities[np.ix_(weighed, neighbours)]
-    with threads.threads_for_rank(min(rows.shape)), np.errstate(all="ignore"):
-        found = find(problem.costs[weighed], rows, problem.power, limits)
-    dual = np.zeros(problem.sensitivities.shape[1])
-    dual[neighbours] = found.dual
+    # Products with squared sines are fast; ways to weigh in parts want the matrix.
+    sinusoidal = find is best and problem.geometry.name == "sines"
+    found = _by_sines(problem, limits) if sinusoidal else _by_matrix(problem, find, limits)
     return judged_solution(
         problem,
         problem.feasible(problem.geometry.spread(found.weights)),
-        WeightingDual(dual),
+        WeightingDual(found.dual),
         tol=limits.tol,
         otherwise=found.reason or Status.STALLED,
         message=message,
@@ -62,6 +59,27 @@ def run(
         seconds=time.perf_counter() - began,
         solver=solver,
         history=found.history,
+    )
+
+
+def _by_matrix(problem: QueryWeighting, find: Finder, limits: loop.Limits) -> Found:
+    """Find weights from the sensitivities written out, and spread their dual over all neighbours."""
+    weighed, sensitivities = problem.geometry.weighed, problem.sensitivities
+    neighbours = np.flatnonzero(sensitivities[weighed].any(axis=0))
+    rows = sensitivities[np.ix_(weighed, neighbours)]
+    with threads.threads_for_rank(min(rows.shape)), np.errstate(all="ignore"):
+        found = find(problem.costs[weighed], rows, problem.power, limits)
+    dual = np.zeros(sensitivities.shape[1])
+    dual[neighbours] = found.dual
+    return replace(found, dual=dual)
+
+
+def _by_sines(problem: QueryWeighting, limits: loop.Limits) -> Found:
+    """Find weights of sines for all ranges."""
+    with threads.threads_for_rank(len(problem.design)), np.errstate(all="ignore"):
+        outcome = sines.best(problem.geometry, limits)  # type: ignore[arg-type]
+    return Found(
+        outcome.primal.answer, outcome.dual.dual, outcome.reason, outcome.iterations, outcome.history
     )
 
 

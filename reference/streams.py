@@ -29,7 +29,8 @@ def solve(
     """
     sharp = None if tol is None else SHARPER * validate.positive_number(tol=tol)
     answer = solver(problem.on_geometry("dense"), tol=sharp, **options)
-    sums = problem.weights if isinstance(problem, TotalVariance) else answer.dual.query_weights
+    fixed = isinstance(problem, TotalVariance)
+    sums = problem.geometry.on_sums(problem.weights) if fixed else answer.dual.query_weights
     point = StreamPoint(_raised(answer.dual.neighbour_weights), _raised(sums), 1.0)
     asked = replace(answer, tol=answer.tol / SHARPER)
     return transfer(asked, problem, problem.feasible(point), answer.dual)

@@ -14,12 +14,14 @@ from dualmech.geometry.block_rows import MAX_ORBITS
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
+from dualmech.geometry.range_stream import one_number, stream_of
 from dualmech.geometry.split import Split
 from dualmech.geometry.stream import Stream
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
-from dualmech.workloads import numbers
+from dualmech.workloads import numbers, products
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.intervals import RangeWorkload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.products import ProductWorkload
 from dualmech.workloads.query_tables import TableWorkload
@@ -33,8 +35,14 @@ LARGEST_DENSE = 2**12  # most cells on which ``auto`` takes a matrix where block
 SPLIT_FROM = 2048
 """Number of kinds of records above which ``auto`` splits the noise on query tables rather than solve their blocks."""
 
+PRODUCT_FROM = 512
+"""Number of kinds of records above which ``auto`` looks for a product: in numbers one by one, and in a single table."""
+
 STREAM_FROM = 1024
 """Number of running sums above which ``auto`` takes no matrix of them; up to it Newton's method has no equal."""
+
+RANGES_FROM = 128
+"""Number of cells above which ``auto`` takes no matrix of all their ranges for total variance."""
 
 DenseBuilder = Callable[[Workload, Array, Any], Dense]
 """Makes the dense geometry of a workload, its numbers, one per query, and neighbours."""
@@ -91,37 +99,66 @@ def choose(
         raise InvalidInputError(
             f"geometry {kind!r} takes neighbours that differ by one record added or removed, got {relation}"
         )
+    if kind in ("auto", "product") and relation is None and basis is None:
+        workload, given = _multiplied(workload, given, name, kind)
     if _factored(workload, given, name, kind, relation):
         return _product(workload, given, name, dense)
-    if kind == "stream" or _long_stream(workload, kind, basis, neighbours):
-        return Stream.of(workload), numbers.by_query(workload, given, name, positive=True)
+    if kind == "stream" or (kind == "auto" and neighbours is None and _long_stream(workload, given, name)):
+        stream = stream_of(workload)
+        return stream, stream.numbers(given, name)
     if kind == "split":
         return _split(workload, given, name)
     tables = tabular(workload) if kind == "blocks" else workload.tabular() if kind == "auto" else None
     if tables is not None:
-        found = _blocks(workload, tables, given, name, kind == "auto", relation)
+        found = _blocks(workload, tables, given, name, kind == "auto", relation, dense)
         if found is not None:
             return found
-    each = _by_query(workload, given, name)
+    each = numbers.by_query_or_table(workload, given, name)
     assert dense is not None
     moves = neighbours if relation is None else relation.matrix(workload.shape[1])
     return dense(workload, each, moves), each
 
 
-def _long_stream(workload: Workload, kind: str, basis: Any, neighbours: Any) -> bool:
-    """Whether to take running sums as such: so many, and nothing given that only a matrix can hold."""
-    many = isinstance(workload, StreamWorkload) and workload.shape[0] > STREAM_FROM
-    return kind == "auto" and many and basis is None and neighbours is None
+def _multiplied(workload: Workload, given: Any, name: str, kind: str) -> tuple[Workload, Any]:
+    """Return products with numbers by factor, where those of the queries are products; one table as a product."""
+    if isinstance(workload, UnionWorkload) and kind == "product" and (own := products.as_product(workload)):
+        each_table = (
+            None if isinstance(given, ByFactor) else numbers.of_tables(workload, workload, given, name)
+        )
+        return own, given if each_table is None else float(each_table[0])
+    large = kind == "product" or workload.shape[1] > PRODUCT_FROM
+    single = not isinstance(given, Mapping | ByFactor) and np.shape(given) == workload.shape[:1]
+    if isinstance(workload, ProductWorkload) and large and single:
+        each = numbers.by_query(workload, given, name, positive=name == "targets")
+        parts = products.factored(workload, each)
+        return workload, given if parts is None else ByFactor(*parts)
+    return workload, given
+
+
+def _long_stream(workload: Workload, given: Any, name: str) -> bool:
+    """Whether to take running sums as such, or all ranges: so many, and nothing given that only a matrix can hold."""
+    if isinstance(workload, RangeWorkload):
+        return (
+            workload.shape[1] > RANGES_FROM
+            and name == "weights"
+            and one_number(workload, given, name) is not None
+        )
+    return isinstance(workload, StreamWorkload) and workload.shape[0] > STREAM_FROM
 
 
 def _factored(
     workload: Workload, given: Any, name: str, kind: str, relation: Relation | None
 ) -> TypeGuard[ProductWorkload]:
     """Whether to take the product of the factors' geometries; what only that can hold is refused elsewhere."""
-    products, by_factor = isinstance(workload, ProductWorkload), isinstance(given, ByFactor)
-    if kind in ("auto", "product") and products and (by_factor or _is_number(given)) and relation is None:
+    multiplied, by_factor = isinstance(workload, ProductWorkload), isinstance(given, ByFactor)
+    if (
+        kind in ("auto", "product")
+        and multiplied
+        and (by_factor or numbers.is_number(given))
+        and relation is None
+    ):
         return True
-    if by_factor and products:
+    if by_factor and multiplied:
         raise InvalidInputError(
             f"{name} by factor are for geometry 'product' and for one record added or removed, not for "
             f"{kind if relation is None else relation}"
@@ -141,19 +178,6 @@ def relation_of(neighbours: Any) -> Relation | None:
     return neighbours if isinstance(neighbours, Relation) else None
 
 
-def _by_query(workload: Workload, given: Any, name: str) -> Array:
-    """Return one number per query, also from a mapping that names more than queries and groups: tables."""
-    if isinstance(given, Mapping) and not {*given} <= {*workload.names, *workload.groups}:
-        tables = workload.tabular()
-        if tables is not None:
-            given = tables.per_table(given, name)[workload.table_numbers()]
-    return numbers.by_query(workload, given, name, positive=name == "targets")
-
-
-def _is_number(given: Any) -> bool:
-    return isinstance(given, int | float | np.number) or (isinstance(given, np.ndarray) and given.ndim == 0)
-
-
 def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Geometry, Any]:
     """Return a geometry that was made before, with other numbers."""
     if not isinstance(geometry, Geometry):
@@ -161,6 +185,7 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
             f"geometry must be one of {', '.join(KINDS)}, or a Geometry, got {validate.shown(geometry)}"
         )
     if isinstance(geometry, Product):
+        workload, given = _multiplied(workload, given, name, "product")
         if not isinstance(workload, ProductWorkload) or not workload.same_as(geometry.workload):
             raise InvalidInputError("geometry must be of this workload")
         known: dict[Any, Any] = {}
@@ -168,24 +193,24 @@ def _again(workload: Workload, given: Any, name: str, geometry: Any) -> tuple[Ge
         for own, factor, share in zip(
             workload.factors, geometry.factors, _shares(workload, given, name), strict=True
         ):
-            key = id(factor), share if _is_number(share) else id(share)
+            key = id(factor), share if numbers.is_number(share) else id(share)
             if key not in known:
                 known[key] = _of_factor(len(found), given, own, share, name, factor)[1]
             found.append(known[key])
         geometry.representable(name, found)
         return geometry, tuple(found)
     if isinstance(geometry, Dense):
-        each = _by_query(workload, given, name)
+        each = numbers.by_query_or_table(workload, given, name)
         asked = workload if np.all(each) else workload.select(np.flatnonzero(each))
         if not geometry.workload.same_as(asked):
             raise InvalidInputError("geometry must be of this workload, and of its queries that count")
         return geometry, each
     if isinstance(geometry, Stream) and geometry.workload.same_as(workload):
-        return geometry, numbers.by_query(workload, given, name, positive=True)
+        return geometry, geometry.numbers(given, name)
     tables, asked = workload.tabular(), geometry.workload
     if tables is None or not any(asked.same_as(each) for each in (workload, tables, union_of([tables]))):
         raise InvalidInputError("geometry must be of this workload")
-    each_table = _by_table(workload, tables, given, name)
+    each_table = numbers.of_tables(workload, tables, given, name)
     if each_table is None:
         raise InvalidInputError(f"geometry {geometry.name!r} takes {name} that are equal within a table")
     return geometry, each_table
@@ -202,40 +227,6 @@ def tabular(workload: Workload) -> MarginalWorkload | UnionWorkload:
     return found
 
 
-def _by_table(
-    workload: Workload, tables: MarginalWorkload | UnionWorkload, given: Any, name: str
-) -> Array | None:
-    """Return one number a table, or None where queries of a table have different ones."""
-    counted = not isinstance(given, Mapping) and not _is_number(given)
-    if counted:
-        checked = validate.numeric(1, **{name: given})
-        if len(checked) not in (len(tables.table_names), workload.shape[0]):
-            raise InvalidInputError(
-                f"{name} must be one number, {len(tables.table_names)} numbers, one per table, or "
-                f"{workload.shape[0]}, one per query, got shape {checked.shape}"
-            )
-        if len(checked) != len(tables.table_names):
-            return _even(workload, numbers.by_query(workload, checked, name))
-    try:
-        found = tables.per_table(given, name)
-    except InvalidInputError:
-        if not isinstance(given, Mapping) or workload.shape[0] > numbers.MAX_NAMED:
-            raise
-        keys = {*given}
-        if keys <= {*tables.table_names} or not keys <= {*workload.names, *workload.groups}:
-            raise
-        return _even(workload, numbers.by_query(workload, given, name))
-    validate.moderate(**{name: found})
-    return found
-
-
-def _even(workload: Workload, each: Array) -> Array | None:
-    """Return the number of each table, where all its queries have the same."""
-    tables = workload.table_numbers()
-    firsts = each[np.unique(tables, return_index=True)[1]]
-    return firsts if np.array_equal(firsts[tables], each) else None
-
-
 def _blocks(
     workload: Workload,
     tables: MarginalWorkload | UnionWorkload,
@@ -243,9 +234,10 @@ def _blocks(
     name: str,
     auto: bool,
     relation: Relation | None,
+    dense: DenseBuilder | None,
 ) -> tuple[Geometry, Any] | None:
     """Return blocks; None where ``auto`` should rather take a matrix."""
-    found = _by_table(workload, tables, given, name)
+    found = numbers.of_tables(workload, tables, given, name)
     if found is None:
         if auto:
             return None
@@ -255,14 +247,22 @@ def _blocks(
             return Blocks.of_marginals(tables), found
         asked = tables if isinstance(tables, UnionWorkload) else union_of([tables])
         assert asked is not None
-        limited = auto and isinstance(workload, TableWorkload)
-        return Blocks.of(asked, SPLIT_FROM if limited else MAX_ORBITS, relation), found
+        return Blocks.of(asked, _most_orbits(workload) if auto else MAX_ORBITS, relation), found
     except LittleSymmetryError as error:
+        if auto and relation is None and dense is not None and (own := products.as_product(workload)):
+            return _product(own, float(found[0]), name, dense)
         if auto and relation is not None and workload.shape[1] <= LARGEST_DENSE:
             return None
         if auto and relation is None and isinstance(workload, TableWorkload):
             return _split(workload, given, name)
         raise LittleSymmetryError(f"{error}; {_otherwise(workload, relation)}") from None
+
+
+def _most_orbits(workload: Workload) -> int:
+    """Return how many kinds of records ``auto`` allows blocks, where another geometry is at hand."""
+    if isinstance(workload, TableWorkload):
+        return SPLIT_FROM
+    return MAX_ORBITS if products.as_product(workload) is None else PRODUCT_FROM
 
 
 def _otherwise(workload: Workload, relation: Relation | None) -> str:

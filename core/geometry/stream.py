@@ -17,6 +17,7 @@ from dualmech.geometry.dense import as_dual_weights
 from dualmech.geometry.dense_forms import DenseForms
 from dualmech.linalg import EPS
 from dualmech.validate import Array
+from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload
 from dualmech.workloads.streams import StreamWorkload
 
@@ -66,9 +67,9 @@ class StreamPoint:
             return None
         return DenseForms(costs, variances, error * costs, error * variances)
 
-    def covariance(self, workload: Workload) -> Array:
-        """Return the covariance on the cells (d, d)."""
-        root = np.sqrt(self.query_weights)[:, None] * workload.matrix * np.sqrt(self.neighbour_weights)
+    def covariance(self, sums: Array) -> Array:
+        """Return the covariance on the cells (d, d), of the sums as a matrix."""
+        root = np.sqrt(self.query_weights)[:, None] * sums * np.sqrt(self.neighbour_weights)
         _, sizes, right = np.linalg.svd(root)
         half = (right.T / np.sqrt(sizes)) * np.sqrt(self.neighbour_weights)[:, None]
         return np.asarray(self.level * half @ half.T)
@@ -101,7 +102,7 @@ class CausalPoint:
         held = np.isfinite(costs).all() and np.isfinite(variances).all()
         return DenseForms(costs, variances, *rounding) if held else None
 
-    def covariance(self, workload: Workload) -> Array:
+    def covariance(self, sums: Array) -> Array:
         """Return the covariance on the cells (d, d); refused of a strategy without a matrix."""
         inverse = np.linalg.inv(self.strategy.matrix())
         return np.asarray(self.level * inverse @ inverse.T)
@@ -120,14 +121,23 @@ class Stream:
 
     name: ClassVar[str] = "stream"
 
-    @classmethod
-    def of(cls, workload: Workload) -> Stream:
-        """Return the geometry of running sums; refuse other workloads."""
-        if not isinstance(workload, StreamWorkload):
-            raise InvalidInputError(
-                "geometry 'stream' takes workloads made by dualmech.workloads.prefix and decayed_sums"
-            )
-        return cls(workload)
+    @property
+    def decay(self) -> float | Array:
+        """How much of each sum goes into the next: one number, or one per step."""
+        return self.workload.decay
+
+    @property
+    def sums(self) -> Array:
+        """The sums written out (d, d); refused where they are too large."""
+        return self.workload.matrix
+
+    def numbers(self, given: Any, name: str) -> Array:
+        """Return one positive number per sum, targets or weights, from what was given."""
+        return numbers.by_query(self.workload, given, name, positive=True)
+
+    def on_sums(self, given: Array) -> Array:
+        """Return the numbers of the sums from those of the items: they are these."""
+        return given
 
     @property
     def rank(self) -> int:
@@ -142,11 +152,11 @@ class Stream:
     @property
     def rounding(self) -> float:
         """Allowance for the rounding of any cost or variance, relative."""
-        return 32 * (self.workload.shape[0] + 8) * EPS
+        return 32 * (self.workload.shape[1] + 8) * EPS
 
     def point(self, primal: Any) -> StreamPoint | CausalPoint:
         """Return a primal point of the right shapes, its entries unseen."""
-        count, found = self.workload.shape[0], []
+        count, found = self.workload.shape[1], []
         if isinstance(primal, CausalPoint) and primal.strategy.steps == count:
             return primal
         if not isinstance(primal, StreamPoint):
@@ -173,7 +183,7 @@ class Stream:
 
     def weights(self, dual: Any, queries: bool = True) -> tuple[Array, Array]:
         """Return weights on cells and, if asked for, on sums (d,), their entries unseen."""
-        count = self.workload.shape[0]
+        count = self.workload.shape[1]
         if queries:
             return as_dual_weights(dual, count, count)
         given = getattr(dual, "neighbour_weights", dual)
@@ -246,11 +256,11 @@ class Stream:
 
     def covariance(self, point: StreamPoint | CausalPoint) -> Array:
         """Return the noise's covariance on the cells (d, d), as a matrix; refused where the workload's would be."""
-        return point.covariance(self.workload)
+        return point.covariance(self.sums)
 
     def diagonals(self, cells: Array, sums: Array, both: bool = True) -> tuple[Array, Array, float]:
         """Return the diagonals of ``T^-½`` and, if asked for, of ``T'^-½``, and what they may be off by, relative."""
-        decay = self.workload.decay
+        decay = self.decay
         matrix = stream_forms.Bidiagonal.of(cells, sums, decay)
         poles = stream_forms.poles_of(matrix, cells, sums, decay, ACCURACY)
         left = stream_forms.inverse_root_diagonal(matrix, poles)

@@ -1,10 +1,10 @@
 """Running sums: costs, variances and trace norms in time and memory proportional to their number.
 
-Let W be sums with decay, ``(W x)_j = x_j + β (W x)_{j-1}``, so that ``W⁻¹`` is bidiagonal. With ``M = diag(√μ) W
-diag(√λ)``, ``L = M⁻¹`` is bidiagonal too, with the diagonal a and -b below it, ``T = L L'`` is tridiagonal, and
-``T^-½ = (M'M)^½``. So the trace norm of M is ``tr T^-½``, and noise of covariance ``diag(√λ) T^½ diag(√λ)`` costs
-cell i ``(T^-½)_ii / λ_i`` and gives sum j the variance ``(T'^-½)_jj / μ_j`` with ``T' = L'L``, which is T of the
-reversed a and b.
+Let W be sums with decay, ``(W x)_j = x_j + β (W x)_{j-1}``, where each step may have its own β, so that ``W⁻¹`` is
+bidiagonal. With ``M = diag(√μ) W diag(√λ)``, ``L = M⁻¹`` is bidiagonal too, with the diagonal a and -b below it, ``T =
+L L'`` is tridiagonal, and ``T^-½ = (M'M)^½``. So the trace norm of M is ``tr T^-½``, and noise of covariance ``diag(√λ)
+T^½ diag(√λ)`` costs cell i ``(T^-½)_ii / λ_i`` and gives sum j the variance ``(T'^-½)_jj / μ_j`` with ``T' = L'L``,
+which is T of the reversed a and b.
 
 **The inverse square root.** With ``s = √m sc(u)``, Jacobi's function of the modulus ``k'² = 1 - m/M``, where ``m ≤ T
 ≤ M``, ``t^-½ = (2/π) ∫ ds / (t + s²)`` is the mean over a period ``2 K'`` of a function that is analytic but for
@@ -80,7 +80,7 @@ class Bidiagonal:
     b: Array
 
     @classmethod
-    def of(cls, neighbour_weights: Array, query_weights: Array, decay: float) -> Bidiagonal:
+    def of(cls, neighbour_weights: Array, query_weights: Array, decay: float | Array) -> Bidiagonal:
         """Return L for positive weights λ and μ."""
         return cls(
             1 / (neighbour_weights * query_weights), decay**2 / (neighbour_weights[1:] * query_weights[:-1])
@@ -100,7 +100,7 @@ class Bidiagonal:
 
 
 def poles_of(
-    matrix: Bidiagonal, neighbour_weights: Array, query_weights: Array, decay: float, tol: float
+    matrix: Bidiagonal, neighbour_weights: Array, query_weights: Array, decay: float | Array, tol: float
 ) -> Poles:
     """Return poles for the eigenvalues of T, which lie between ``1 / ‖M‖_F²`` and the largest sum in a row."""
     squares = running_sums(neighbour_weights, decay**2)

@@ -1,4 +1,4 @@
-"""The mechanism of running sums: noise that two weights a cell describe, drawn and answered in linear time."""
+"""The mechanism of running sums and of all ranges: noise of two weights a cell, drawn and answered in linear time."""
 
 from __future__ import annotations
 
@@ -11,27 +11,34 @@ import scipy.linalg
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry import stream_forms
-from dualmech.geometry.dense_forms import DenseForms
+from dualmech.geometry.range_stream import stream_of
 from dualmech.geometry.stream import ACCURACY, Stream, StreamPoint
 from dualmech.immutable import freeze
+from dualmech.linalg import to_dense
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.intervals import RangeWorkload
 from dualmech.workloads.streams import StreamWorkload
+
+CHUNK = 64  # queries whose variances are found together: what bounds the memory
+
+MOST_WRITTEN = 2**27  # most entries of a workload whose variances are found one by one
 
 
 class StreamMechanism(GaussianPrivacy):
     """The mechanism ``x ↦ x + N(0, Σ)`` on the cells of a stream, ``Σ = level · P # Q⁻¹``, and the sums of its answers.
 
     ``P = diag(λ)`` and ``Q = W' diag(μ) W``, and ``#`` is the geometric mean: the optimal noise with optimal weights.
+    For all ranges ``Q = V' diag(μ) V`` with the sums V of `dualmech.geometry.range_stream`.
     Raises `InvalidInputError` or `InputTypeError` for weights that are not positive, or not one per cell; another
     workload.
 
     Parameters
     ----------
-    workload : StreamWorkload
-        W, of `dualmech.workloads.prefix` or `decayed_sums`.
+    workload : StreamWorkload or RangeWorkload
+        W, of `dualmech.workloads.prefix`, `decayed_sums` or `all_range`.
     neighbour_weights, query_weights : (d,) array
         λ > 0 and μ > 0.
     level : float, default 1
@@ -45,31 +52,34 @@ class StreamMechanism(GaussianPrivacy):
     (array([1.154701, 1.154701]), array([1.154701, 1.154701]))
     """
 
-    __slots__ = ("_forms", "point", "workload")
+    __slots__ = ("_forms", "_stream", "point", "workload")
 
-    workload: StreamWorkload
+    workload: StreamWorkload | RangeWorkload
     point: StreamPoint
-    _forms: DenseForms
+    _forms: Any
+    _stream: Stream
 
     def __init__(
         self,
-        workload: StreamWorkload,
+        workload: StreamWorkload | RangeWorkload,
         neighbour_weights: npt.ArrayLike,
         query_weights: npt.ArrayLike,
         level: float = 1.0,
     ) -> None:
-        if not isinstance(workload, StreamWorkload):
+        if not isinstance(workload, StreamWorkload | RangeWorkload):
             raise InputTypeError(
-                f"workload must be made by dualmech.workloads.prefix or decayed_sums, got {type(workload).__name__}"
+                "workload must be made by dualmech.workloads.prefix, decayed_sums or all_range, got "
+                f"{type(workload).__name__}"
             )
         weights = (
             validate.positive(1, neighbour_weights=neighbour_weights),
             validate.positive(1, query_weights=query_weights),
         )
         self.workload = workload
+        self._stream = stream_of(workload)
         self.point = StreamPoint(*weights, validate.positive_number(level=level))
-        Stream(workload).point(self.point)  # refuses other numbers of weights
-        forms = Stream(workload).forms(self.point)
+        self._stream.point(self.point)  # refuses other numbers of weights
+        forms = self._stream.forms(self.point)
         if forms is None:
             raise InvalidInputError(
                 "neighbour_weights and query_weights must not differ by as much as they do"
@@ -82,10 +92,33 @@ class StreamMechanism(GaussianPrivacy):
         return validate.read_only(self._forms.profile + self._forms.profile_rounding)
 
     def variances(self, workload: Workload | None = None) -> Array:
-        """Return the variance of each sum (d,), or those of another workload on the cells, by its matrix."""
-        if workload is None or self.workload.same_as(workload):
-            return self._forms.variances.copy()
-        return self.dense().variances(workload)
+        """Return the variance of each sum (d,), or those of a workload on the cells, each in time proportional to d.
+
+        Those of all ranges together are of their sum, `total_variance`: single ones are asked for by ``select``.
+        Raises `InvalidInputError` or `InputTypeError` for no workload, another number of cells, more than
+        `MOST_WRITTEN` entries of its matrix.
+        """
+        asked = self.workload if workload is None else check_workload(workload)
+        if isinstance(self.workload, StreamWorkload) and self.workload.same_as(asked):
+            return np.array(self._forms.variances)
+        if asked.shape[1] != self.workload.shape[1]:
+            raise InvalidInputError(
+                f"workload must have {self.workload.shape[1]} cells, as the mechanism, got {asked.shape[1]}"
+            )
+        if asked.shape[0] * asked.shape[1] > MOST_WRITTEN:
+            raise InvalidInputError(
+                f"variances of {asked.shape[0]} queries over {asked.shape[1]} cells are too many to find one by one; "
+                "select some, or ask for the total_variance"
+            )
+        matrix = asked.matrix
+        parts = range(0, asked.shape[0], CHUNK)
+        return np.concatenate([self._quadratic(to_dense(matrix[row : row + CHUNK])) for row in parts])
+
+    @property
+    def total_variance(self) -> float:
+        """The sum of the variances of all sums, or of all ranges."""
+        count = 1 if isinstance(self.workload, RangeWorkload) else self.workload.shape[0]
+        return float(self._forms.total(np.ones(count))[0])
 
     def point_on(self, geometry: Any) -> StreamPoint:
         """Return the noise on the geometry of the same sums.
@@ -93,7 +126,7 @@ class StreamMechanism(GaussianPrivacy):
         Raises `InvalidInputError` for another geometry, or other sums.
         """
         if not isinstance(geometry, Stream) or not geometry.workload.same_as(self.workload):
-            raise InvalidInputError("a StreamMechanism answers its own running sums on geometry 'stream'")
+            raise InvalidInputError("a StreamMechanism answers its own workload on geometry 'stream'")
         return self.point
 
     def scaled(self, factor: float) -> StreamMechanism:
@@ -103,7 +136,7 @@ class StreamMechanism(GaussianPrivacy):
 
     def dense(self) -> LinearGaussianMechanism:
         """Return the mechanism written out on the cells; refused where its matrix is too large."""
-        covariance = Stream(self.workload).covariance(self.point)
+        covariance = self._stream.covariance(self.point)
         return LinearGaussianMechanism(np.eye(len(covariance)), covariance)
 
     def causal_strategy(self) -> Array:
@@ -111,29 +144,50 @@ class StreamMechanism(GaussianPrivacy):
         return self.dense().causal_strategy()
 
     def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
-        """Draw noisy sums ``W (x + noise)`` (d,) of a data vector x (d,), for study. NOT a private release.
+        """Draw noisy sums ``W (x + noise)`` of a data vector x (d,), for study. NOT a private release.
 
         With ``T = L L'``, ``T^½ = L (L'L)^-½ L'``, and ``(L'L)^-½`` is a sum of inverses of tridiagonal matrices: the
         noise is L times a sum of independent draws, one for each of them.
         """
-        data, generator = validate.vector(self.workload.shape[1], "cell", x=x), validate.generator(rng=rng)
-        return self.workload.apply(data + self._noise(generator))
+        return self.workload.apply(self.simulate_cells(x, rng))
 
-    def _noise(self, generator: np.random.Generator) -> Array:
-        cells, sums = self.point.neighbour_weights, self.point.query_weights
-        level = self.point.level * np.sqrt(cells.max() / sums.max())
-        cells, sums = cells / cells.max(), sums / sums.max()
-        matrix = stream_forms.Bidiagonal.of(cells, sums, self.workload.decay)
-        poles = stream_forms.poles_of(matrix, cells, sums, self.workload.decay, ACCURACY)
-        a, b, drawn = np.sqrt(matrix.a), np.sqrt(matrix.b), np.zeros(len(cells))
-        banded = np.vstack([np.r_[0.0, -a[1:] * b], matrix.a + np.r_[matrix.b, 0.0]])
+    def simulate_cells(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
+        """Draw noisy cells ``x + noise`` (d,), whose sums answer any query, for study. NOT a private release."""
+        data, generator = validate.vector(self.workload.shape[1], "cell", x=x), validate.generator(rng=rng)
+        matrix, poles, banded, level = self._resolvents()
+        a, b, drawn = np.sqrt(matrix.a), np.sqrt(matrix.b), np.zeros(len(data))
         for place, factor in zip(poles.places, poles.factors, strict=True):
             root = scipy.linalg.cholesky_banded(banded + [[0.0], [place]], check_finite=False)
-            draw = np.sqrt(factor) * generator.standard_normal(len(cells))
+            draw = np.sqrt(factor) * generator.standard_normal(len(data))
             drawn += scipy.linalg.solve_banded((0, 1), root, draw, check_finite=False)
         turned = a * drawn
         turned[1:] -= b * drawn[:-1]
-        return np.asarray(np.sqrt(level * cells) * turned)
+        cells = self.point.neighbour_weights
+        return np.asarray(data + np.sqrt(level * cells / cells.max()) * turned)
+
+    def _quadratic(self, rows: Array) -> Array:
+        """Return the variances of queries v (q, d): ``v Σ v' = y' (L'L)^-½ y`` with ``y = L' diag(√λ) v'``."""
+        _, poles, banded, level = self._resolvents()
+        sums = np.sqrt(self.point.query_weights / self.point.query_weights.max())
+        y = np.array(rows.T)
+        y[:-1] -= np.asarray(self._stream.decay * np.ones(len(y) - 1))[:, None] * rows.T[1:]
+        y /= sums[:, None]
+        found = np.zeros(len(rows))
+        for place, factor in zip(poles.places, poles.factors, strict=True):
+            root = scipy.linalg.cholesky_banded(banded + [[0.0], [place]], check_finite=False)
+            solved = scipy.linalg.cho_solve_banded((root, False), y, check_finite=False)
+            found += factor * np.einsum("iq,iq->q", y, solved)
+        return np.asarray(level * found)
+
+    def _resolvents(self) -> tuple[stream_forms.Bidiagonal, stream_forms.Poles, Array, float]:
+        """Return L, the poles of the inverse square root, ``L'L`` in bands, and the level in their units."""
+        cells, sums, decay = self.point.neighbour_weights, self.point.query_weights, self._stream.decay
+        level = float(self.point.level * np.sqrt(cells.max() / sums.max()))
+        cells, sums = cells / cells.max(), sums / sums.max()
+        matrix = stream_forms.Bidiagonal.of(cells, sums, decay)
+        poles = stream_forms.poles_of(matrix, cells, sums, decay, ACCURACY)
+        a, b = np.sqrt(matrix.a), np.sqrt(matrix.b)
+        return matrix, poles, np.vstack([np.r_[0.0, -a[1:] * b], matrix.a + np.r_[matrix.b, 0.0]]), level
 
     def __repr__(self) -> str:
         return f"StreamMechanism({self.workload!r}, rho={self.rho:.6g})"

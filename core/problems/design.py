@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry.moves import as_neighbour_matrix, moves_between
 from dualmech.immutable import freeze
 from dualmech.neighbours import NeighboursLike
+from dualmech.problems.loads import WrittenLoads
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 
@@ -39,6 +41,8 @@ class DesignGeometry:
     root_rounding: Array
     move_rounding: Array
     independent: bool  # whether the rows of Q that are not all zero are linearly independent
+
+    name: ClassVar[str] = "written"
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -67,6 +71,11 @@ class DesignGeometry:
         return cls(
             workload, queries, checked, roots, moves, root_rounding, move_rounding, inverse.independent
         )
+
+    def loads(self, power: int) -> WrittenLoads:
+        """Return the sensitivities: squared moves for Gaussian noise, where the power is 1, else the moves."""
+        matrix = self.moves**2 if power == 1 else self.moves
+        return WrittenLoads(validate.read_only(matrix), self.move_rounding, power)
 
     @property
     def needed(self) -> npt.NDArray[np.intp]:

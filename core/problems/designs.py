@@ -13,6 +13,7 @@ from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.intervals import RangeWorkload, SineWorkload
 
 __all__ = ["eigen_queries"]
 
@@ -27,7 +28,8 @@ def eigen_queries(workload: Workload) -> Array:
     """Return the eigenvectors of ``W'W`` whose eigenvalues are not zero: (k, d), orthonormal rows, k the rank.
 
     They stand in the order of falling eigenvalues, and the largest entry of each is positive. Where eigenvalues
-    coincide, eigenvectors are not unique, and neither is what weighting them achieves.
+    coincide, eigenvectors are not unique, and neither is what weighting them achieves. Those of all ranges are
+    `dualmech.workloads.sines`, which need no matrix.
     Raises `InvalidInputError` or `InputTypeError` for what is no workload, an all-zero one, or one that is too large to
     write out and lacks full column rank.
     Source: definition 6 of Li and Miklau, "An adaptive mechanism for accurate query answering under differential
@@ -40,7 +42,8 @@ def eigen_queries(workload: Workload) -> Array:
     array([[ 0.7071,  0.7071],
            [ 0.7071, -0.7071]])
     """
-    check_workload(workload)
+    if isinstance(check_workload(workload), RangeWorkload):
+        return _with_fixed_signs(SineWorkload(workload.shape[1]).matrix)
     validate.moderate(workload=workload.matrix)
     if not np.any(workload.row_norms()):
         raise InvalidInputError("workload must have at least one query that is not all zero")

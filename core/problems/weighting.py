@@ -17,6 +17,8 @@ from dualmech.geometry.naming import costs_over, neighbour_words, ranked
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import Problem
 from dualmech.problems.design import DesignGeometry, answer_rows
+from dualmech.problems.loads import Loads
+from dualmech.problems.sines import SineDesign
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -65,7 +67,8 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
     workload : Workload
         W, m queries over d cells, in the row space of the design.
     design : Workload, (k, d) array or sparse matrix
-        Q, the design queries, dependent ones and all-zero ones among them.
+        Q, the design queries, dependent ones and all-zero ones among them. All ranges by `workloads.sines`, their
+        eigen-queries, need no matrix.
     privacy : {"approximate", "pure"}
         Which noise, and so which sensitivity.
     neighbours : str, Relation, (d, s) array or sparse matrix, optional
@@ -92,11 +95,11 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
     """
 
     workload: Workload
-    design: Array
+    design: Any  # an array (k, d), or sines, which are a workload
     privacy: str
     neighbours: Matrix | None
-    sensitivities: Array = field(repr=False)
-    geometry: DesignGeometry = field(repr=False)
+    geometry: DesignGeometry | SineDesign = field(repr=False)
+    loads: Loads = field(repr=False)
 
     arguments: ClassVar[tuple[str, ...]] = ("workload", "design", "privacy", "neighbours")
 
@@ -108,25 +111,30 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         neighbours: NeighboursLike = None,
     ) -> None:
         validate.choice([*POWERS], privacy=privacy)
-        geometry = DesignGeometry.of(workload, design, neighbours)
-        moves = geometry.moves**2 if privacy == "approximate" else geometry.moves
+        by_sines = SineDesign.of(workload, design, neighbours, privacy)
+        geometry = by_sines or DesignGeometry.of(workload, design, neighbours)
         object.__setattr__(self, "workload", workload)
         object.__setattr__(self, "design", geometry.design)
         object.__setattr__(self, "privacy", privacy)
         object.__setattr__(self, "neighbours", geometry.neighbours)
-        object.__setattr__(self, "sensitivities", validate.read_only(moves))
         object.__setattr__(self, "geometry", geometry)
+        object.__setattr__(self, "loads", geometry.loads(POWERS[privacy]))
 
     def in_numbers(self) -> dict[str, Any]:
         """Return what is asked in numbers alone, as proof files have it."""
         moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)
-        asked = {"workload": self.workload.dense(), "design": self.design, "neighbours": moves}
+        asked = {"workload": self.workload.dense(), "design": np.asarray(self.design), "neighbours": moves}
         return {"kind": "weighting", "privacy": self.privacy} | asked
 
     @property
     def costs(self) -> Array:
         """What a unit of noise on each design query costs: c (k,), the squared norms of the columns of W Q⁺."""
         return self.geometry.roots**2
+
+    @property
+    def sensitivities(self) -> Array:
+        """What a unit of each weight spends between each pair of neighbours (k, s), written out."""
+        return self.loads.matrix
 
     @property
     def power(self) -> int:
@@ -141,14 +149,14 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
             return Certificate.of(np.inf, lower_bound, np.inf, rounding)
         roots = self.geometry.roots
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            spent, spent_rounding = self._spent(weights)
+            spent, spent_rounding = self.loads.spent(weights)
             total = np.float64(self._total(roots, weights))
             higher = np.float64(self._total(roots + self.geometry.root_rounding, weights))
             excess, p = max(float(spent.max()) - 1, 0.0), self.power
             rounding += float(higher / total) - 1 + p * spent_rounding
             # Weights scaled to the limit raise the objective by the power p of the excess, which is charged once.
             rounding += (1 + min(excess, 1.0)) ** (p - 1) - 1
-            rounding += self.geometry.left_out(weights, self.sensitivities.max(axis=1), p, total)
+            rounding += self.geometry.left_out(weights, self.loads.largest, p, float(total))
         return Certificate.of(float(total), lower_bound, excess, rounding)
 
     def feasible(self, primal: npt.ArrayLike) -> Array:
@@ -156,7 +164,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         weights = self._weights(primal)
         if not self._meaningful(weights):
             return weights
-        return weights / float(self._spent(weights)[0].max())
+        return weights / float(self.loads.spent(weights)[0].max())
 
     def strategy(self, primal: npt.ArrayLike) -> Array:
         """Return A (k, d), ``diag(√u) Q`` or, for pure privacy, ``diag(u) Q``: its answers get unit noise.
@@ -170,7 +178,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
             raise InvalidInputError(
                 f"weights must be finite for a strategy, got {weights[first]} at [{first}]"
             )
-        return np.asarray(np.sqrt(weights**self.power)[:, None] * self.design)
+        return np.asarray(np.sqrt(weights**self.power)[:, None] * np.asarray(self.design))
 
     def strategy_error(self, primal: npt.ArrayLike) -> float:
         """Return the total variance of the workload by least squares from the strategy, with unit noise.
@@ -227,7 +235,9 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         if not self._meaningful(weights):
             return ()
         return costs_over(
-            ranked(self._spent(weights)[0]), 1.0, partial(neighbour_words, self.workload, self.neighbours)
+            ranked(self.loads.spent(weights)[0]),
+            1.0,
+            partial(neighbour_words, self.workload, self.neighbours),
         )
 
     def prices(self, dual: WeightingDual | npt.ArrayLike) -> Array:
@@ -239,7 +249,8 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         weights = self._neighbour_weights(dual)
         if not valid_weights(weights):
             return np.zeros(len(self.design))
-        terms = self._terms(self.geometry.roots, self.sensitivities @ (weights / weights.max()))
+        weights = weights / weights.max()
+        terms = self._terms(self.geometry.roots, self.loads.reach(weights / weights.sum())[0])
         return terms / terms.sum() if np.any(terms) else terms
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
@@ -247,7 +258,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         within, weights = 1 - validate.nonnegative_number(slack=slack), self._weights(primal)
         if not self._meaningful(weights):
             return np.zeros(0, dtype=np.intp)
-        spent, _ = self._spent(weights)
+        spent, _ = self.loads.spent(weights)
         return np.flatnonzero(spent >= within * spent.max())
 
     def _bound(self, dual: WeightingDual | npt.ArrayLike) -> tuple[float, float]:
@@ -262,9 +273,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
             return 0.0, 0.0
         shares = weights / weights.max()
         shares = shares / shares.sum()
-        roots, reach, p = self.geometry.roots, self.sensitivities @ shares, self.power
-        margin = self.geometry.move_rounding
-        raised = (np.sqrt(reach) + margin) ** 2 if p == 1 else reach + margin
+        roots, (reach, raised), p = self.geometry.roots, self.loads.reach(shares), self.power
         value = self._terms(roots, reach).sum() ** (p + 1)
         higher = self._terms(roots + self.geometry.root_rounding, raised).sum() ** (p + 1)
         sums = 2 * (p + 1) * (len(shares) + len(roots)) * linalg.EPS
@@ -281,14 +290,6 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         """Return ``Σ c_i / u_i^p`` over the design queries that are needed, whose costs have these roots."""
         needed = self.geometry.needed
         return float((roots[needed] ** 2 / weights[needed] ** self.power).sum())
-
-    def _spent(self, weights: Array) -> tuple[Array, float]:
-        """Return the sensitivity of each pair of neighbours (s,), and an allowance for rounding, relative to 1."""
-        finite = np.where(np.isinf(weights), 0.0, weights)
-        spent, margin = self.sensitivities.T @ finite, self.geometry.move_rounding
-        # By Cauchy's inequality where moves are squared: ``Σ u m² ≤ 1`` and each m is off by its margin at most.
-        moved = 2 * np.sqrt(finite @ margin**2) if self.power == 1 else finite @ margin
-        return spent, float(moved + 2 * len(weights) * linalg.EPS)
 
     def _meaningful(self, weights: Array) -> bool:
         """Whether weights give every design query that is needed a variance, and neighbours a sensitivity."""
@@ -321,7 +322,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
     def _neighbour_weights(self, dual: WeightingDual | npt.ArrayLike) -> Array:
         given = dual.neighbour_weights if isinstance(dual, WeightingDual) else dual
         named = {"dual weights on neighbours": given}
-        checked, expected = validate.numeric(1, **named), self.sensitivities.shape[1]
+        checked, expected = validate.numeric(1, **named), self.loads.shape[1]
         if checked.shape != (expected,):
             raise InvalidInputError(
                 f"dual must hold {expected} weights, one per pair of neighbours, got {len(checked)}"

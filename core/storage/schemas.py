@@ -45,6 +45,7 @@ from dualmech.storage.codec import (
 )
 from dualmech.workloads.base import Workload
 from dualmech.workloads.circular import CircularWorkload
+from dualmech.workloads.intervals import RangeWorkload, SineWorkload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.products import kron
 from dualmech.workloads.query_tables import TableWorkload
@@ -170,6 +171,8 @@ KINDS |= {
         lambda sums: {"steps": sums.shape[0], "decay": sums.decay},
         lambda steps, decay: StreamWorkload(steps, decay),
     ),
+    "RangeWorkload": Kind(lambda ranges: {"cells": ranges.shape[1]}, RangeWorkload),
+    "SineWorkload": Kind(lambda sines: {"cells": sines.shape[1]}, SineWorkload),
     "LinearGaussianMechanism": Kind(
         lambda mechanism: {
             "query_matrix": mechanism.query_matrix,

@@ -42,6 +42,7 @@ from dualmech.workloads.ranges import (
     prefix,
     random_range,
     range_marginals,
+    sines,
 )
 from dualmech.workloads.tabulations import age_pyramid, pl94
 from dualmech.workloads.unions import union, union_of
@@ -78,6 +79,7 @@ __all__ = [
     "range_marginals_gram",
     "related",
     "sex_by_age",
+    "sines",
     "stack",
     "total",
     "union",

@@ -114,6 +114,7 @@ BUILT_IN = {
     "decayed_sums": BuiltIn(workloads.decayed_sums, "decayed_sums:D,DECAY", (_integer, float)),
     "cdf": BuiltIn(workloads.cdf, "cdf:D", (_integer,)),
     "all_range": BuiltIn(workloads.all_range, "all_range:D", (_integer,)),
+    "sines": BuiltIn(workloads.sines, "sines:D", (_integer,)),
     "random_range": BuiltIn(
         workloads.random_range, "random_range:D or AxBx...,M,SEED", (_shape, _integer, _integer)
     ),

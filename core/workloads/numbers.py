@@ -150,3 +150,49 @@ def _key(key: Any, name: str, domain: Domain, asked: set[Any]) -> Any:
     if not isinstance(key, Iterable):
         raise InputTypeError(f"{name} must be given by names of tables, attributes or ways, got {key!r}")
     return domain.axes(key)
+
+
+def by_query_or_table(workload: Workload, given: Any, name: str) -> Array:
+    """Return one number per query, also from a mapping that names more than queries and groups: tables."""
+    if isinstance(given, Mapping) and not {*given} <= {*workload.names, *workload.groups}:
+        tables = workload.tabular()
+        if tables is not None:
+            given = tables.per_table(given, name)[workload.table_numbers()]
+    return by_query(workload, given, name, positive=name == "targets")
+
+
+def of_tables(workload: Workload, tables: Any, given: Any, name: str) -> Array | None:
+    """Return one number a table, or None where queries of a table have different ones."""
+    counted = not isinstance(given, Mapping) and not is_number(given)
+    if counted:
+        checked = validate.numeric(1, **{name: given})
+        if len(checked) not in (len(tables.table_names), workload.shape[0]):
+            raise InvalidInputError(
+                f"{name} must be one number, {len(tables.table_names)} numbers, one per table, or "
+                f"{workload.shape[0]}, one per query, got shape {checked.shape}"
+            )
+        if len(checked) != len(tables.table_names):
+            return _even(workload, by_query(workload, checked, name))
+    try:
+        found = tables.per_table(given, name)
+    except InvalidInputError:
+        if not isinstance(given, Mapping) or workload.shape[0] > MAX_NAMED:
+            raise
+        keys = {*given}
+        if keys <= {*tables.table_names} or not keys <= {*workload.names, *workload.groups}:
+            raise
+        return _even(workload, by_query(workload, given, name))
+    validate.moderate(**{name: found})
+    return found
+
+
+def _even(workload: Workload, each: Array) -> Array | None:
+    """Return the number of each table, where all its queries have the same."""
+    tables = workload.table_numbers()
+    firsts = each[np.unique(tables, return_index=True)[1]]
+    return firsts if np.array_equal(firsts[tables], each) else None
+
+
+def is_number(given: Any) -> bool:
+    """Whether one number was given for all."""
+    return isinstance(given, int | float | np.number) or (isinstance(given, np.ndarray) and given.ndim == 0)

@@ -164,6 +164,35 @@ def kron(*factors: Workload) -> ProductWorkload:
     return ProductWorkload([part for each in factors for part in getattr(each, "factors", (each,))])
 
 
+def as_product(workload: Workload) -> ProductWorkload | None:
+    """Return a product as it is, and a union of one table as the product over its domain; None for anything else."""
+    if isinstance(workload, ProductWorkload):
+        return workload
+    tables = workload.tables if isinstance(workload, UnionWorkload) else ()
+    if len(tables) != 1 or workload.domain is None or len(workload.domain.shape) < 2:
+        return None
+    asked = dict(tables[0].queries)
+    return ProductWorkload(
+        [
+            asked[axis] or _cells(size) if axis in asked else Workload(np.ones((1, size)))
+            for axis, size in enumerate(workload.domain.shape)
+        ]
+    )
+
+
+def factored(workload: ProductWorkload, each: Array) -> tuple[Array, ...] | None:
+    """Return positive numbers of each factor whose products are those of the queries (m,), to rounding; else None."""
+    if np.any(each <= 0):
+        return None
+    table = each.reshape([factor.shape[0] for factor in workload.factors])
+    first, found = table.flat[0], []
+    for axis in range(table.ndim):
+        line = np.moveaxis(table, axis, 0).reshape(table.shape[axis], -1)[:, 0]
+        found.append(line if axis == 0 else line / first)
+    made = reduce(np.multiply.outer, found)
+    return tuple(found) if np.all(np.abs(made - table) <= 4 * table.ndim * linalg.EPS * table) else None
+
+
 def outer(vectors: Sequence[Array]) -> Array:
     """Return all products of one entry of each vector, the last fastest; refused above `MAX_NAMES` of them."""
     count = math.prod(len(each) for each in vectors)
@@ -192,6 +221,10 @@ def product(numbers: Iterable[float]) -> float:
         exponent += shift
     with np.errstate(over="ignore", under="ignore"):
         return float(np.ldexp(result, exponent))
+
+
+def _cells(size: int) -> Workload:
+    return Workload(sp.eye_array(size, format="csr"))
 
 
 def _stored_entries(factor: Workload) -> int:

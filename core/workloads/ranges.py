@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.intervals import RangeWorkload, SineWorkload
 from dualmech.workloads.streams import StreamWorkload
 from dualmech.workloads.tabulations import MAX_ENTRIES, DomainLike, as_domain, chosen_axes
 
@@ -68,10 +69,10 @@ def cdf(d: int) -> StreamWorkload:
     return prefix(d)
 
 
-def all_range(d: int) -> Workload:
-    """Count every interval of cells, once: (d (d + 1) / 2, d), dense, ordered by first cell, then by last.
+def all_range(d: int) -> RangeWorkload:
+    """Count every interval of cells, once: (d (d + 1) / 2, d), by first cell, then by last, the matrix on demand.
 
-    Where these are too many to write out, `all_range_gram` has all that total variance asks of them.
+    Where they are too many to write out, total variance and query weighting by `sines` need no matrix.
 
     Examples
     --------
@@ -79,9 +80,22 @@ def all_range(d: int) -> Workload:
     >>> dm.workloads.all_range(2).names
     ('cell 0', 'cells 0..1', 'cell 1')
     """
-    cells = validate.size(d=d)
-    check_dense_size(cells * (cells + 1) // 2, cells)
-    return _intervals(*np.triu_indices(cells), cells, "ranges")
+    return RangeWorkload(validate.size(d=d))
+
+
+def sines(d: int) -> SineWorkload:
+    """Ask the d orthonormal sines ``√(2/(d+1)) sin(π k i / (d+1))``, the eigen-queries of `all_range`, (d, d).
+
+    The matrix on demand. Definition 6 of EIG, for ranges in closed form: no decomposition.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> ranges = dm.workloads.all_range(65536)
+    >>> dm.QueryWeighting(ranges, dm.workloads.sines(65536)).costs[:2]
+    array([2.85206833e+13, 7.13017084e+12])
+    """
+    return SineWorkload(validate.size(d=d))
 
 
 def random_range(d: int | DomainLike, m: int, rng: Seed) -> Workload:

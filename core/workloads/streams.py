@@ -121,8 +121,8 @@ class StreamWorkload(Workload):
         return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, {kind})"
 
 
-def running_sums(x: Array, decay: float) -> Array:
-    """Return ``s_j = x_j + decay · s_{j-1}`` (d,)."""
+def running_sums(x: Array, decay: float | Array) -> Array:
+    """Return ``s_j = x_j + decay · s_{j-1}`` (d,), the decay one number or one per step (d - 1,)."""
     bands = np.ones((2, len(x)))
-    bands[1] = -decay
+    bands[1, :-1] = -np.asarray(decay)
     return np.asarray(scipy.linalg.solve_banded((1, 0), bands, x, check_finite=False))

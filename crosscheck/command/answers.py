@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
@@ -23,6 +24,7 @@ from dualmech.crosscheck.tables import TextTable
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import Product
+from dualmech.geometry.range_stream import RangeStream
 from dualmech.mechanisms.from_geometry import mechanism_of
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
@@ -33,7 +35,7 @@ from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads import census
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.unions import UnionWorkload
 
 LISTED_TABLES = 20  # most tables that are listed one by one
@@ -51,6 +53,9 @@ def describe(problem: Any, out: Console, solution: Solution, terms: Terms) -> No
 def _on_geometry(
     problem: FitnessForUse | PrivacyFirst | TotalVariance, out: Console, solution: Solution, terms: Terms
 ) -> None:
+    if isinstance(problem.geometry, RangeStream):
+        _all_ranges(problem, out, solution, terms)
+        return
     if hasattr(problem.geometry, "free_queries"):  # it knows every query
         if isinstance(problem, TotalVariance):
             _total_variance(problem, out, solution, terms)
@@ -74,6 +79,24 @@ def _on_geometry(
     kinds = "Every record costs the same" if orbits == 1 else several
     count = len(blocks.keys) + len(blocks.matrix_blocks)
     out.print(f"{kinds}; {count} blocks are measured, of rank {blocks.rank} at most.")
+
+
+def _all_ranges(problem: Any, out: Console, solution: Solution, terms: Terms) -> None:
+    """Print what the variances of all ranges come to, and those of some."""
+    mechanism, (count, cells) = problem.mechanism(solution.primal, terms.cost), problem.workload.shape
+    lengths = [2**power for power in range(cells.bit_length())]
+    # Those in the middle: ranges are numbered by their first cells, and then by their last.
+    firsts = [(cells - length) // 2 for length in lengths]
+    chosen = [
+        first * cells - first * (first - 1) // 2 + length - 1
+        for first, length in zip(firsts, lengths, strict=True)
+    ]
+    asked = problem.workload.select(chosen)
+    out.print(_variance_table(asked, None, mechanism.variances(asked), terms.z))
+    out.print(
+        f"These are in the middle; the mean variance of all {count} ranges is {mechanism.total_variance / count:.6g}."
+    )
+    _privacy(out, solution, mechanism, terms)
 
 
 def _fitness(problem: FitnessForUse | PrivacyFirst, out: Console, solution: Solution, terms: Terms) -> None:
@@ -125,6 +148,12 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
     if not design.independent:
         total = problem.strategy_error(weights) / terms.cost
         out.print(f"They depend on one another: least squares bring the total variance down to {total:.9g}.")
+    if design.name == "sines" and math.prod(problem.workload.shape) > MAX_DENSE_ENTRIES:
+        out.print(
+            f"Noise is independent on each sine, of variance 1 / weight; no matrix of it is made, and no table of "
+            f"{problem.workload.shape[0]} ranges.\nPrivacy: rho = {terms.cost / 2:.6g} (zCDP)."
+        )
+        return
     # Variances do not ask which noise it is, Gaussian or Laplace.
     basis, root = design.noise(weights**problem.power)
     noise = LinearGaussianMechanism(basis, root @ root.T / terms.cost, problem.neighbours)

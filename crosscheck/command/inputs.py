@@ -28,6 +28,7 @@ from dualmech.storage import store
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import names
 from dualmech.workloads.base import Workload
+from dualmech.workloads.intervals import RangeWorkload
 
 CAUSAL = {"sqrt": strategies.sqrt_toeplitz, "tree": strategies.tree}
 """Causal strategies by name; a file in the way can be given as ``./tree``."""
@@ -72,8 +73,15 @@ def read_own_neighbours(path: str) -> Relation | Array | None:
     return Relation.of(str(own)) if own.ndim == 0 else read_neighbours(path)
 
 
+def _eigen_queries(workload: Workload) -> Workload | Matrix:
+    """Return the eigen-queries, those of all ranges as sines, of which no matrix is made."""
+    if isinstance(workload, RangeWorkload):
+        return workloads.sines(workload.shape[1])
+    return designs.eigen_queries(workload)
+
+
 DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {
-    "eigen": designs.eigen_queries,
+    "eigen": _eigen_queries,
     "haar": lambda workload: rivals.haar_matrix(domain_of(workload, None)),
     "fourier": lambda workload: rivals.fourier_matrix(domain_of(workload, None), workload),
     "tree": lambda workload: rivals.hierarchical_matrix(domain_of(workload, None)),
@@ -84,9 +92,13 @@ DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {
 
 
 def read_design(text: str, workload: Workload) -> Workload | Matrix:
-    """Return the design queries that a name stands for, or those in a file."""
+    """Return the design queries that a name stands for, or those in a file, that of a solution among them."""
     if text in DESIGNS:
         return DESIGNS[text](workload)
+    solution = read_solution(text) if Path(text).suffix.lower() == ".npz" else None
+    if solution is not None and isinstance(solution.problem, QueryWeighting):
+        design: Workload | Matrix = solution.problem.design
+        return design
     if Path(text).suffix.lower() in files.SUFFIXES:
         return files.read_matrix(text, "design")
     raise InvalidInputError(
@@ -168,7 +180,13 @@ def read_query_weights(problem: QueryWeighting, path: str) -> Array:
     """Return the weights of the design queries in a file, of a vector or of a solution for the same design."""
     if Path(path).suffix.lower() != ".npz":
         return files.read_vector(path, "query_weights")
-    return _answer(path, "query_weights", problem.design, "design")
+    solution = read_solution(path)
+    if solution is None or not isinstance(solution.problem, QueryWeighting):
+        return _answer(path, "query_weights", problem.design, "design")
+    own, given = problem.design, solution.problem.design
+    if own is not given and (np.shape(own) != np.shape(given) or not np.allclose(own, given)):
+        raise InvalidInputError(f"{path}: states its query weights on other rows than the problem's design")
+    return np.asarray(solution.primal)
 
 
 def _answer(path: str, name: str, rows: Array, *keys: str) -> Array:

@@ -128,6 +128,24 @@ def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = 
     return LocalDual(matrix, costs, dual.prior, relaxation)
 
 
+def improve_even_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = NEVER) -> LocalDual:
+    """Return dual weights with the even prior; those given where none are found.
+
+    In the worst case R does not see the ones, and the climb hardly moves. So a row along them joins it, as long as R
+    is: with ``t 1'/√n`` the bound is that of R and t² more, since patterns sum to 1. Its share of the costs is then
+    taken off again.
+    """
+    size = problem.user_types
+    row = np.full((1, size), np.linalg.norm(problem.root, 2) / np.sqrt(size))
+    try:
+        matrix, costs, relaxation = best_multipliers(
+            np.vstack([problem.root, row]), np.ones(size), problem.epsilon, deadline
+        )
+    except np.linalg.LinAlgError:
+        return dual
+    return LocalDual(matrix[:, :-1], costs - row[0] ** 2, np.full(size, 1 / size), relaxation)
+
+
 def best_multipliers(
     root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER
 ) -> tuple[Array, Array, Relaxation]:

@@ -16,6 +16,7 @@ import contextlib
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg import blas
 
 from dualmech.fast.local.points import Change, Frame, PatternPoint, View, take_step
 from dualmech.linalg import EPS
@@ -75,12 +76,14 @@ class MasterEquations:
         """Factor the Hessian in the weights, and what the costs and the adversary leave of it."""
         self.point, self.view, self.basis, self.adversary = point, view, frame.basis, frame.adversary
         size, share = len(point.costs), point.share
-        curvature = 2 * (view.orthonormal @ view.orthonormal.T) * (view.scaled @ view.scaled.T)
+        # Lower triangles alone: half of the work, and what is factored reads no more.
+        curvature = blas.dsyrk(2.0, view.orthonormal, lower=1)
+        curvature *= blas.dsyrk(1.0, view.scaled, lower=1)
         self.borders = point.weights[:, None] * view.coordinates
         corner = np.zeros((size, size))
         if self.adversary:
             pulled = view.forms[:, None] * view.portions
-            mixed = pulled - curvature @ view.portions
+            mixed = pulled - blas.dsymm(1.0, curvature, view.portions, lower=1)
             self.borders = np.hstack([self.borders, mixed, np.zeros((len(mixed), 1))])
             corner = np.zeros((2 * size + 1,) * 2)
             own = view.portions.T @ (-mixed - pulled)
@@ -99,14 +102,17 @@ class MasterEquations:
         rest[np.diag_indices(size)] -= EPS
         self.rest = scipy.linalg.lu_factor(rest, check_finite=False)
 
-    def change(self, wanted: Array, wanted_spare: Array) -> Change:
-        """Return the step after which, to first order, all equations hold and the products are the wanted ones."""
+    def change(self, wanted: Array, wanted_spare: Array, passes: int = REFINEMENTS) -> Change:
+        """Return the step after which, to first order, all equations hold and the products are the wanted ones.
+
+        They are solved in so many passes, each for what rounding left of them.
+        """
         point, view, size = self.point, self.view, len(self.point.costs)
         first = wanted - point.weights * (view.rows @ point.costs) + view.forms
         rest = self.basis @ (1 - point.weights @ view.rows)
         if self.adversary:
             rest = np.concatenate([rest, -self.forces - wanted_spare, [point.share.sum() - size]])
-        weights, others = self._solve(first, rest)
+        weights, others = self._solve(first, rest, passes)
         slacks = wanted / point.weights - point.slacks * (1 + weights)
         share, spare, level = np.zeros(size), np.zeros(size), 0.0
         if self.adversary:
@@ -114,12 +120,14 @@ class MasterEquations:
             spare = wanted_spare / point.share - point.spare * (1 + share)
         return Change(weights, share, slacks, self.basis.T @ others[:size], spare, level)
 
-    def _solve(self, first: Array, rest: Array) -> tuple[Array, Array]:
+    def _solve(self, first: Array, rest: Array, passes: int) -> tuple[Array, Array]:
         """Solve the linear system, and again for what rounding left: the elimination amplifies it as τ falls."""
         weights, others = np.zeros(len(first)), np.zeros(len(rest))
-        for _ in range(REFINEMENTS):
-            above = first - self.curvature @ weights - self.borders @ others
-            below = rest - self.borders.T @ weights - self.corner @ others
+        above, below = first, rest
+        for count in range(passes):
+            if count:
+                above = first - blas.dsymv(1.0, self.curvature, weights, lower=1) - self.borders @ others
+                below = rest - self.borders.T @ weights - self.corner @ others
             wanted = self.scale * (below - self.solved.T @ above)
             further = self.scale * scipy.linalg.lu_solve(self.rest, wanted, check_finite=False)
             weights += _solve_factored(self.factor, above) - self.solved @ further
@@ -135,7 +143,7 @@ def _step(frame: Frame, point: PatternPoint, view: View) -> tuple[PatternPoint, 
     """
     equations = MasterEquations(frame, point, view)
     count, users = len(point.weights), len(point.share)
-    trial = equations.change(np.zeros(count), np.zeros(users))
+    trial = equations.change(np.zeros(count), np.zeros(users), passes=1)
     primal, dual = _step_limits(point, trial)
     total, ahead = _products(frame, point), _products(frame, take_step(point, trial, primal, dual))
     centred = max((ahead / total) ** 3 * total, LEAST_CENTRING * _residual(frame, point, view))
@@ -194,13 +202,14 @@ def _to_zero(values: Array | float, changes: Array) -> float:
 
 
 def _factor(matrix: Array) -> tuple[Array, Array]:
-    """Factor a positive definite matrix, brought to unit diagonal; return the factor and the scale.
+    """Factor a positive definite matrix, its lower triangle brought to unit diagonal; return the factor and the scale.
 
     Where rounding leaves it indefinite, a little is added; solving again for what is left makes up for it.
     """
     scale = 1 / np.sqrt(np.diagonal(matrix))
-    scaled = matrix * scale * scale[:, None]
-    if not np.all(np.isfinite(scaled)):
+    scaled = matrix * scale
+    scaled *= scale[:, None]
+    if not np.isfinite(scaled.sum()):
         raise np.linalg.LinAlgError("the Newton matrix is no longer finite")
     for added in RIDGES:
         scaled[np.diag_indices(len(scaled))] = 1 + added

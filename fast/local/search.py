@@ -86,6 +86,21 @@ def search(
     return loop.run(begin, seeker.step, limits, margin=1.0), drawn
 
 
+def resume(
+    problem: LocalStrategy,
+    frame: Frame,
+    found: Columns,
+    limits: loop.Limits,
+    rng: np.random.Generator,
+    bound: float,
+) -> loop.Outcome[Columns]:
+    """Search on from where an exact search was cut, towards a proven bound, or, where that is 0, a suggested one."""
+    thresholds = Thresholds.of(problem.root, problem.epsilon)
+    seeker = Seeker(frame, thresholds, bound / frame.unit**2, rng, limits.deadline)
+    begin = replace(found, lower_bound=seeker.bound or found.lower_bound, decompositions=0)
+    return loop.run(begin, seeker.step, limits, margin=1.0)
+
+
 def _with_descent(
     problem: LocalStrategy, frame: Frame, drawn: PatternPoint, limits: loop.Limits, rng: np.random.Generator
 ) -> PatternPoint:

@@ -19,7 +19,7 @@ from dualmech.fast.local.gradient import Descent
 from dualmech.fast.local.points import Frame
 from dualmech.geometry.local import patterns, strategies
 from dualmech.mechanisms.local import LocalMechanism
-from dualmech.problems.local.strategy import LocalPoint, LocalStrategy
+from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
 from dualmech.progress import Deadline, Progress, Status
 from dualmech.solution import Solution
 from dualmech.validate import Array
@@ -36,6 +36,8 @@ MARGIN, ATTEMPTS = 0.5, 4
 """Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""
 
 SEARCHING = 0.6  # share of the time for the patterns, where the rest is for a bound on all of them
+
+RESUMED = 0.95  # share of the time at which a search that went on after the bound ends
 
 MULTIPLIED = 256  # user types up to which multipliers come to prove more than the closed form within a limit
 
@@ -168,7 +170,9 @@ def _by_search(
     if not few and (closed_form or outcome.reason is None):
         dual = answers.closed_form_weights(problem, dual)
     elif not few:
-        dual = local_bound.improve_bound(problem, dual, limits.deadline)
+        dual = _improved(problem, found[0], dual, limits.deadline)
+        outcome = _resumed(problem, frame, outcome, dual, limits, rng)
+        found += answers.strategies(problem, frame, outcome.primal.point, outcome.primal.view)
     return answers.best(
         problem,
         found,
@@ -180,6 +184,36 @@ def _by_search(
         seconds=time.perf_counter() - began,
         solver="fast:restart",
         history=outcome.history,
+    )
+
+
+def _improved(problem: LocalStrategy, point: LocalPoint, dual: LocalDual, deadline: Deadline) -> LocalDual:
+    """Return the best bound that is found: at the adversary's prior, or at the even one, from which it climbs best."""
+    tried = [local_bound.improve_bound(problem, dual, deadline)]
+    if dual.prior is None:
+        return tried[0]
+    tried.append(local_bound.improve_even_bound(problem, dual, deadline))
+    return max(tried, key=lambda each: problem.certify(answers.primal(problem, point), each).lower_bound)
+
+
+def _resumed(
+    problem: LocalStrategy,
+    frame: Frame,
+    outcome: loop.Outcome[Columns],
+    dual: LocalDual,
+    limits: loop.Limits,
+    rng: np.random.Generator,
+) -> loop.Outcome[Columns]:
+    """Search on in the time that the bound left, where the search was cut and its weights are exact."""
+    cut = outcome.reason is Status.STEPS_EXHAUSTED and problem.user_types <= search.FEW
+    steps, until = limits.max_iterations - outcome.iterations, limits.deadline.after(RESUMED)
+    if not cut or limits.deadline.left is None or steps <= 0 or until.passed:
+        return outcome
+    bound = 0.0 if frame.adversary else float(dual.costs.sum())  # they are scaled so
+    within = replace(limits, tol=MARGIN * limits.tol, max_iterations=steps, deadline=until, callback=None)
+    more = search.resume(problem, frame, outcome.primal, within, rng, bound)
+    return replace(
+        more, iterations=outcome.iterations + more.iterations, history=(*outcome.history, *more.history)
     )
 
 

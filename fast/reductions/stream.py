@@ -56,7 +56,7 @@ class StreamProgram:
     """Sums with decay, with targets or, where `fixed`, with weights."""
 
     numbers: Array
-    decay: float
+    decay: float | Array
     fixed: bool
     tol: float
 
@@ -88,8 +88,8 @@ def solve(
     """Solve fitness for use or total variance on running sums to a proven gap; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
     began, fixed = time.perf_counter(), isinstance(problem, TotalVariance)
-    numbers: Array = getattr(problem, problem.numbers)
-    program = StreamProgram(numbers, problem.geometry.workload.decay, fixed, SHARE * min(limits.tol, 1e-3))
+    numbers: Array = problem.geometry.on_sums(getattr(problem, problem.numbers))
+    program = StreamProgram(numbers, problem.geometry.decay, fixed, SHARE * min(limits.tol, 1e-3))
     with np.errstate(all="ignore"):
         first = fixed_point.FixedPointState(cast(Any, program.at(_first(program, start))))
         outcome = loop.run(_Counted(first, 1), partial(_step, program), limits, patience=PATIENCE)

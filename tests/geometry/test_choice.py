@@ -109,7 +109,7 @@ class TestAuto:
         assert names_of(dm.TotalVariance(QUERIES)) == "split"
 
     def test_a_union_with_little_symmetry_is_refused_and_says_of_what(self) -> None:
-        tables = {"t": {name: workloads.prefix(300) for name in ("a", "b")}}
+        tables = {"t": {name: workloads.prefix(300) for name in ("a", "b")}, "a": ["a"]}
         with pytest.raises(dm.InvalidInputError, match="orbits of cells.*a 300, b 300"):
             dm.FitnessForUse(workloads.union({"a": 300, "b": 300}, tables))
 
@@ -298,7 +298,7 @@ class TestNamed:
             ("geometry 'blocks' takes .* equal within a table", TABLES, np.arange(1.0, 12.0), "blocks"),
             ("geometry 'split' takes workloads made by", TABLES, 1.0, "split"),
             ("geometry 'product' takes workloads made by", TABLES, 1.0, "product"),
-            ("geometry 'product' takes workloads made by", PRODUCT, np.ones(12), "product"),
+            ("geometry 'product' takes workloads made by", PRODUCT, np.r_[2.0, np.ones(11)], "product"),
             ("workload must be a dualmech.Workload", np.eye(3), 1.0, "auto"),
         ],
     )
@@ -446,3 +446,43 @@ class TestWhatGoesTogether:
         for text in ("replace:0", "replace:", "add-remove:", "replace:one", "replace:1:2", "replace: "):
             with pytest.raises(dm.InvalidInputError, match=f"neighbours must be add-remove, .*got '{text}'"):
                 dm.FitnessForUse(TABLES, 1.0, neighbours=text)
+
+
+class TestProductsWithoutSymmetry:
+    """Two attributes of prefixes: a matrix of all cells would never end, the factors take no time."""
+
+    def test_numbers_of_all_queries_that_are_products(self) -> None:
+        both = workloads.kron(workloads.prefix(40), workloads.prefix(30))
+        first, second = np.linspace(1, 2, 40), np.linspace(3, 1, 30)
+        for family in (dm.FitnessForUse, dm.TotalVariance):
+            for numbers, by_factor in (
+                (np.ones(1200), dm.ByFactor(1.0, 1.0)),
+                (np.kron(first, second), dm.ByFactor(first, second)),
+            ):
+                problem = family(both, numbers)
+                assert problem.geometry.name == "product"
+                np.testing.assert_allclose(problem.per_query(), numbers, rtol=1e-14)
+                found, other = (fast.solve(each, tol=1e-6) for each in (problem, family(both, by_factor)))
+                assert found.objective == pytest.approx(other.objective, rel=1e-9)
+        small = workloads.kron(workloads.prefix(3), workloads.prefix(4))
+        assert dm.FitnessForUse(small, np.ones(12)).geometry.name == "dense"
+        assert dm.FitnessForUse(small, np.ones(12), geometry="product").geometry.name == "product"
+        assert dm.FitnessForUse(small, np.r_[2.0, np.ones(11)]).geometry.name == "dense"
+
+    @pytest.mark.parametrize("family", [dm.FitnessForUse, dm.TotalVariance])
+    def test_a_union_of_one_table(self, family: Any, tmp_path: Path) -> None:
+        domain, table = {"a": 5, "b": 2, "c": 4}, {"t": {"a": workloads.prefix(5), "c": workloads.prefix(4)}}
+        asked = workloads.union(domain, table)
+        by_product, by_blocks = (family(asked, 2.0, geometry=name) for name in ("product", "blocks"))
+        found, other = (fast.solve(each, tol=1e-8) for each in (by_product, by_blocks))
+        assert found.objective == pytest.approx(other.objective, rel=1e-7)
+        assert by_product.same_as(by_blocks) and by_product.workload is asked
+        found.save(tmp_path / "found.npz")
+        again = dm.load(tmp_path / "found.npz")
+        assert again == found and again.problem.geometry.name == "product"
+        np.testing.assert_allclose(by_product.per_query(), 2.0)
+        large = workloads.union(
+            {"a": 75, "b": 42}, {"t": {"a": workloads.prefix(75), "b": workloads.prefix(42)}}
+        )
+        assert family(large).geometry.name == "product"
+        assert fast.solve(family(large)).status.name == "CERTIFIED"

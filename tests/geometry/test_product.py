@@ -375,7 +375,10 @@ class TestWorkload:
                 lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, 1, 1)),
             ),
             ("geometry 'product' takes workloads", lambda: dm.FitnessForUse(PREFIXES, dm.ByFactor(1.0))),
-            ("geometry 'product' takes", lambda: dm.FitnessForUse(TWICE, [1.0] * 9, geometry="product")),
+            (
+                "geometry 'product' takes",
+                lambda: dm.FitnessForUse(TWICE, [2.0] + [1.0] * 8, geometry="product"),
+            ),
             (r"^factors\[1\]: targets must be pos", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1.0, -1.0))),
             (
                 r"^factors\[0\]: .* 3 numbers, got",

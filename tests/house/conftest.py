@@ -27,6 +27,7 @@ STANDING = {
     "product": (PRODUCT, "product", None, 1e-4),
     "stream": (dm.workloads.decayed_sums(5, 0.9), "stream", None, 1e-4),
     "split": (QUERIES, "split", None, 0.1),
+    "ranges": (dm.workloads.all_range(4), "stream", None, 1e-4),
 }
 """Workload, geometry, neighbours and gap of each structure."""
 
@@ -39,6 +40,8 @@ def on_geometries() -> list[ConformanceCase]:
             "privacy first": lambda own, target, kind: dm.PrivacyFirst(own, target, 0.5, **kind),
             "variance": lambda own, target, kind: dm.TotalVariance(own, target, **kind),
         }.items():
+            if name == "ranges" and label != "variance":
+                continue  # all ranges are a stream for total variance alone
             options = {"geometry": geometry, "neighbours": neighbours}
 
             def make(target: float = 1.0, own=workload, kind=options, state=state) -> object:  # type: ignore[no-untyped-def]
@@ -63,6 +66,11 @@ CASES = [
         "weighting",
         lambda: dm.QueryWeighting(SMALL, dm.designs.eigen_queries(SMALL)),
         lambda: dm.QueryWeighting(SMALL, np.eye(4)),
+    ),
+    ConformanceCase(
+        "weighting, sines",
+        lambda: dm.QueryWeighting(dm.workloads.all_range(4), dm.workloads.sines(4)),
+        lambda: dm.QueryWeighting(dm.workloads.all_range(4), np.eye(4)),
     ),
     ConformanceCase(
         "softmax",

@@ -15,6 +15,7 @@ from dualmech import fast
 from dualmech.fast.local import bound, designs, points, search, thresholds, weighing
 from dualmech.fast.local.points import Frame
 from dualmech.geometry.local import patterns, strategies
+from dualmech.geometry.local.relaxation import Relaxation
 
 quick = settings(max_examples=12)
 seeds = st.integers(0, 10_000)
@@ -166,3 +167,16 @@ def test_variances_are_those_of_their_definition(seed: int, size: int, epsilon: 
 def test_a_design_that_would_not_fit_into_memory_is_not_made() -> None:
     problem = dm.LocalStrategy(dm.workloads.identity(designs.LARGEST + 1), 1.0)
     assert designs.strategy(problem, np.random.default_rng(0)) is None
+
+
+def test_in_the_worst_case_the_even_prior_proves_more_than_the_closed_form() -> None:
+    problem = dm.LocalStrategy(dm.workloads.prefix(20), 1.0, "worst")
+    size, gain = problem.user_types, np.exp(1.0) - 1
+    strategy = (1 + gain * np.eye(size)) / (size + gain)
+    blank = dm.LocalDual(
+        np.zeros((size, len(problem.root))), np.zeros(size), np.full(size, 1 / size), Relaxation.of(size)
+    )
+    even = bound.improve_even_bound(problem, blank)
+    point = problem.feasible(problem.as_primal(strategy))
+    bounds = [problem.certify(point, each).lower_bound for each in (blank, even)]
+    assert bounds[1] > 1.01 * bounds[0]
