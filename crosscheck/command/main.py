@@ -17,6 +17,7 @@ import typer
 
 from dualmech.crosscheck.command import commands
 from dualmech.crosscheck.command.options import UsageError
+from dualmech.crosscheck.command.pictures import plot
 from dualmech.crosscheck.command.proven import leaderboard, library
 from dualmech.crosscheck.command.verification import verify
 from dualmech.crosscheck.papers import sheets
@@ -63,6 +64,7 @@ for posed in (
     verify,
     commands.explain,
     commands.simulate,
+    plot,
     library,
     leaderboard,
 ):

@@ -22,8 +22,7 @@ from dualmech.validate import Array
 
 SHARE = 1e-3  # share of the tolerance that the quadrature of a step may be off by
 
-LONGEST_MEMORY, SHORTEST_MEMORY, REMEMBERED = 30, 11, 2**24
-"""Steps that are mixed, at most and at least, and how many weights of theirs are kept in between."""
+ACCELERATION = fixed_point.Acceleration(memory=11, spare=1e-9, steered=1e-3)
 
 PATIENCE = 150  # evaluations without a smaller gap after which it counts as stalled: they are cheap
 
@@ -118,9 +117,7 @@ class _Counted:
 
 
 def _step(program: StreamProgram, state: _Counted) -> _Counted:
-    memory = min(max(REMEMBERED // len(state.spectrum.weights), SHORTEST_MEMORY), LONGEST_MEMORY)
-    acceleration = fixed_point.Acceleration(memory, spare=1e-9, steered=1e-3)
-    at = fixed_point.step(program, state.at, acceleration)  # type: ignore[arg-type]
+    at = fixed_point.step(program, state.at, ACCELERATION)  # type: ignore[arg-type]
     return _Counted(at, state.decompositions + at.decompositions)
 
 
