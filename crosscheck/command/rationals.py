@@ -151,7 +151,8 @@ def _weighted_gram(vectors: Rows, weights: list[Fraction]) -> Rows:
 
 def _row_echelon(matrix: Rows) -> tuple[Rows, list[int]]:
     """Return the reduced row echelon form, and the columns of its pivots: those that are independent."""
-    work, pivots = [list(row) for row in matrix], []
+    work = [list(row) for row in matrix]
+    pivots: list[int] = []
     for column in range(len(matrix[0])):
         rank = len(pivots)
         found = next((row for row in range(rank, len(work)) if work[row][column]), None)
