@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech.crosscheck.command import commands
+from dualmech.crosscheck.command import commands, sweeping
 from dualmech.crosscheck.command.options import UsageError
 from dualmech.crosscheck.command.proven import leaderboard, library
 from dualmech.crosscheck.command.verification import verify
@@ -65,6 +65,8 @@ for posed in (
     commands.simulate,
     library,
     leaderboard,
+    sweeping.sweep,
+    sweeping.report,
 ):
     app.command()(posed)
 
