@@ -132,7 +132,7 @@ class Run:
         """Run it, and return what is asked, what came of it and what it took; an error is a row as well."""
         if self.layer == Layer.REFERENCE:
             import dualmech.reference  # noqa: F401 - what loading takes is not the run's
-        asked = {"digest": self.digest, "problem": self.problem, **asdict(self)}
+        asked = {"digest": self.digest, "problem": self.problem, **asdict(self), "contents": [*self.contents]}
         with without_warnings(), threadpool_limits(self.threads):
             start_peak()
             wall, cpu = time.perf_counter(), time.process_time()

@@ -64,8 +64,8 @@ def sweep(
                 yield kept.rows[-1]
         except BrokenExecutor as error:
             raise BackendError(
-                f"a process of the sweep was ended from outside, as happens where memory runs out; {path} keeps what is "
-                f"done, and the same command goes on from there"
+                f"a process of the sweep was ended from outside, as happens where memory runs out; {path} keeps what "
+                f"is done, and the same command goes on from there"
             ) from error
 
 
