@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -92,7 +93,9 @@ class TestDigests:
             },
         ),
     )
-    def test_a_problem_is_what_is_asked_and_a_run_all_of_it(self, asked: dict, how: dict) -> None:  # type: ignore[type-arg]
+    def test_a_problem_is_what_is_asked_and_a_run_all_of_it(
+        self, asked: dict[str, Any], how: dict[str, Any]
+    ) -> None:
         run = Run("fitness", "prefix:4", "prefix:4")
         other = replace(run, **asked, **how)
         assert (run.problem == other.problem) == (not asked)
