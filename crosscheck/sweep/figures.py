@@ -22,13 +22,14 @@ METADATA: dict[str, None] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of rows: what is on its axes, both logarithmic."""
+    """A figure of rows: what is on its axes, both logarithmic, across in powers of `base`."""
 
     title: str
     across: str  # name of a number of a row
     up: str
     across_label: str
     up_label: str
+    base: int = 10
 
     def point(self, row: Row) -> tuple[float, float] | None:
         """Return where a row is drawn, None where it has nothing to draw."""
@@ -45,7 +46,7 @@ class Figure:
 
 FIGURES = (
     Figure("Gap against time", "wall_seconds", "gap", "seconds", "proven gap"),
-    Figure("Time against size", "cells", "wall_seconds", "cells", "seconds"),
+    Figure("Time against size", "cells", "wall_seconds", "cells", "seconds", base=2),
 )
 
 
@@ -68,8 +69,7 @@ def svg(figure: Figure, rows: Sequence[Row]) -> str:
     for row in rows:
         if (point := figure.point(row)) is not None:
             series.setdefault(f"{row['family']}, {solver_of(row)}", []).append(point)
-    # Names are drawn as they are: a dollar sign begins no formula.
-    with matplotlib.rc_context({**STYLE, "text.parse_math": False}), warnings.catch_warnings():
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a letter that the font has not is a box
         canvas = Canvas(figsize=(7.2, 4.2), layout="constrained")
         axes: Any = canvas.subplots()
@@ -85,8 +85,10 @@ def svg(figure: Figure, rows: Sequence[Row]) -> str:
                 gid=f"series {number}",
             )
         if series:
-            axes.set(xscale="log", yscale="log")
-            axes.legend(fontsize="small")
+            axes.set_xscale("log", base=figure.base)
+            axes.set_yscale("log")
+            for name in axes.legend(fontsize="small").get_texts():
+                name.set_parse_math(False)  # a dollar sign of a name begins no formula
         axes.set(xlabel=figure.across_label, ylabel=figure.up_label)
         text = io.StringIO()
         canvas.savefig(text, format="svg", metadata=METADATA)

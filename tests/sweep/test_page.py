@@ -88,6 +88,17 @@ def test_every_row_with_an_answer_is_a_point(figure: figures.Figure, rows: list[
     assert said.count("dualmech report results.jsonl</pre></figcaption>") == len(figures.FIGURES)
 
 
+@drawn
+def test_dollars_are_those_of_names_and_powers_of_ten_are_drawn_as_such(
+    rows: list[Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "STYLE", {**figures.STYLE, "svg.fonttype": "none"})
+    for family, count in (("fitness", 0), ("$\\frac{$", 2)):
+        picture = figures.svg(figures.FIGURES[0], [{**row, "family": family} for row in rows])
+        texts = re.sub(r"<!--.*?-->", "", picture, flags=re.DOTALL)
+        assert texts.count("$") == count
+
+
 def test_nothing_comes_from_outside(rows: list[Row]) -> None:
     text = page(rows, "title", [])
     found = Reader(text)
