@@ -53,28 +53,36 @@ def journal(path: FilePath) -> Iterator[Journal]:
     written by another sweep.
     """
     files.check_writable(path, SUFFIX)
-    with files.errors_naming(path), open(path, "a+b") as handle:
-        _lock(path, handle)
-        handle.seek(0)
-        whole = _whole(path, handle.read())
-        rows = _rows(path, whole)
-        handle.truncate(len(whole))
-        yield Journal(handle, rows)
+    with contextlib.ExitStack() as opened:
+        with files.errors_naming(path):
+            handle = opened.enter_context(open(path, "a+b"))
+            _lock(path, handle)
+            handle.seek(0)
+            whole = _whole(path, handle.read())
+            rows = _rows(path, whole)
+            handle.truncate(len(whole))
+        yield Journal(path, handle, rows)
 
 
 class Journal:
     """Rows that are in a file already, and the means to add one."""
 
-    def __init__(self, handle: BinaryIO, rows: list[Row]) -> None:
+    def __init__(self, path: FilePath, handle: BinaryIO, rows: list[Row]) -> None:
         self.rows = rows
-        self._handle = handle
+        self._path, self._handle = path, handle
 
     def append(self, row: Row) -> None:
-        """Write a row, so that it is on the disk when this returns."""
+        """Write a row, so that it is on the disk when this returns.
+
+        Raises `FileFormatError` where it cannot be written.
+        """
         line = json.dumps(row, allow_nan=False)
-        self._handle.write(line.encode("ascii") + b"\n")
-        self._handle.flush()
-        os.fsync(self._handle.fileno())
+        try:
+            self._handle.write(line.encode("ascii") + b"\n")
+            self._handle.flush()
+            os.fsync(self._handle.fileno())
+        except OSError as error:
+            raise FileFormatError(f"{self._path}: cannot be written: {error.strerror or error}") from error
         self.rows.append(row)
 
 

@@ -32,6 +32,7 @@ from dualmech.workloads.names import is_named
 Row: TypeAlias = dict[str, Any]
 
 LOCAL = "local"  # the family that the command line does not pose otherwise
+SOFTMAX = "softmax"
 RANDOM = "random"  # targets that are drawn with the seed
 DRAWN = (1.0, 10.0)  # between which they are drawn, uniformly
 REFUSED, FAULT = "REFUSED", "FAULT"  # how a run ends that has no answer: a typed error, and any other
@@ -112,10 +113,18 @@ class Run:
             return LocalStrategy(workload, self.epsilon or 0.0), 1.0
         given: Array | str | None = self.targets if targets is None else targets
         if targets is None and self.targets == RANDOM:
-            given = np.random.default_rng(self.seed).uniform(*DRAWN, _counted(workload))
+            given = self._drawn(workload)
         request = self.request(workload, given)
         problem = request.state()
         return problem, request.terms.divisor(problem)
+
+    def _drawn(self, workload: Workload) -> Array:
+        """Return random targets: one a table where a workload keeps tables, else one a query."""
+        draw, counts = np.random.default_rng(self.seed).uniform, workload.table_counts
+        if workload.tabular() is None:
+            return draw(*DRAWN, workload.shape[0])
+        targets = draw(*DRAWN, len(counts))
+        return np.repeat(targets, counts) if self.family == SOFTMAX else targets  # which asks query by query
 
     def solve(self, problem: Any) -> Solution:
         """Return the answer of the layer."""
@@ -196,11 +205,6 @@ def default_delta(epsilon: float | None, delta: float | None, family: str) -> fl
     if epsilon is None or family == LOCAL:
         return None
     return REPORTED_DELTA if delta is None else delta
-
-
-def _counted(workload: Workload) -> int:
-    """Return how many targets a workload takes: one a table where it keeps tables, else one a query."""
-    return workload.shape[0] if workload.tabular() is None else len(workload.table_counts)
 
 
 def _digest(stated: Row) -> str:

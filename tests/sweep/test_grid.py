@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +52,12 @@ class TestProduct:
         assert (first != second).any()
         assert (first == runs[0].state(runs[0].read())[0].targets).all()
         assert all(1 <= each <= 10 for each in first)
+
+    def test_random_targets_of_tables_are_the_same_in_every_family(self, tmp_path: Path) -> None:
+        text = 'families = ["fitness", "softmax"]\nworkloads = "marginals:3x2:1,2"\nt1 = 5\n'
+        runs = runs_of(tmp_path, text + 'targets = "random"\nseeds = 0')
+        fitness, softmax = (run.state(run.read())[0] for run in runs)
+        assert list(np.repeat(fitness.targets, [3, 2, 6])) == list(softmax.targets)
 
     def test_epsilon_goes_with_a_delta_but_in_local_privacy(self, tmp_path: Path) -> None:
         runs = runs_of(tmp_path, 'families = ["variance", "local"]\nworkloads = "prefix:4"\nepsilon = 1')

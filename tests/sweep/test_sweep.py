@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,28 @@ class TestCluster:
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
         with pytest.raises(BackendError, match=r"dualmech\[dask\]"):
             processes.check_dask()
+
+    def test_what_ends_a_sweep_keeps_its_own_name(
+        self, grid: Path, results: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def lost(*_: object, **__: object) -> None:
+            raise BackendError("the cluster is lost")
+
+        monkeypatch.setattr(processes, "computed", lost)
+        with pytest.raises(BackendError, match="^the cluster is lost$"):
+            list(sweeping.sweep(read_grid(grid), results))
+
+    def test_a_process_that_is_killed_is_said(
+        self, grid: Path, results: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def killed(*_: object, **__: object) -> Iterator[Row]:
+            yield read_grid(grid)[0].row()
+            raise BrokenExecutor
+
+        monkeypatch.setattr(processes, "computed", killed)
+        with pytest.raises(BackendError, match="goes on from there"):
+            list(sweeping.sweep(read_grid(grid), results))
+        assert len(read_rows(results)) == 1
 
     def test_jobs_are_for_this_machine(self, grid: Path, results: Path) -> None:
         done = run("sweep", grid, "-o", results, "--jobs", 2, "--dask", "127.0.0.1:1")
