@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech.crosscheck.command import commands
+from dualmech.crosscheck.command import commands, sweeping
 from dualmech.crosscheck.command.options import UsageError
 from dualmech.crosscheck.command.pictures import plot
 from dualmech.crosscheck.command.proven import leaderboard, library
@@ -67,6 +67,8 @@ for posed in (
     plot,
     library,
     leaderboard,
+    sweeping.sweep,
+    sweeping.report,
 ):
     app.command()(posed)
 
