@@ -30,9 +30,9 @@ nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # nothing is fetched when a pa
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # docstrings name types in words
-autosummary_ignore_module_all = False
 napoleon_google_docstring = False
 napoleon_use_ivar = True
+napoleon_use_param = False  # types are words, which are not to be taken for names
 napoleon_use_rtype = False
 
 html_math_renderer = "mathml"
