@@ -30,7 +30,7 @@ FENCE = re.compile(r"^(```(\w*)\n(.*?)^```)$\n?", re.DOTALL | re.MULTILINE)
 COMMENT = re.compile(r"^<!--.*?-->\n", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")
 GROUP = re.compile(r"^## (.+?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-ITEM = re.compile(r"^- \[[^\]]+\]\(([^)#]+)\)", re.MULTILINE)
+ITEM = re.compile(r"^- \[([^\]]+)\]\(([^)#]+)\)", re.MULTILINE)
 
 ONLY_HERE = "only-here"
 """Tag of cells that the notebooks for download do without."""
@@ -105,9 +105,9 @@ def _contents(page: Path) -> str:
     """Return tables of contents, one for each heading of the index with a list of pages."""
     found = []
     for heading, body in GROUP.findall(page.read_text(encoding="utf-8")):
-        names = [PAGES[Path(os.path.normpath(page.parent / item))] for item in ITEM.findall(body)]
-        if names:
-            listed = "\n".join(names)
+        items = [(said, Path(os.path.normpath(page.parent / link))) for said, link in ITEM.findall(body)]
+        if items:
+            listed = "\n".join(f"{said} <{PAGES[path]}>" for said, path in items)
             found.append(f"```{{toctree}}\n:hidden:\n:caption: {heading}\n\n{listed}\n```")
     found.append("```{toctree}\n:hidden:\n:caption: Reference\n\nreference\n```")
     return "\n\n".join(found)
