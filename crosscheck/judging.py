@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -157,12 +158,14 @@ def judge(
 
 
 def _posed(problem: Any, primal: Any) -> Any:
-    """Return the problem on the geometry that an answer is judged on in less time, if it can stand there."""
+    """Return the problem on the geometry that an answer is judged on in less time, else on a matrix, if it can be."""
     wanted = getattr(primal, "judged_on", None)
-    try:
-        return problem if wanted is None else problem.on_geometry(wanted)
-    except (AttributeError, InvalidInputError):
-        return problem
+    for name in () if wanted is None or not hasattr(problem, "on_geometry") else (wanted, "dense"):
+        with contextlib.suppress(InvalidInputError):
+            posed = problem.on_geometry(name)
+            posed.as_primal(primal)
+            return posed
+    return problem
 
 
 def _dual(problem: Any, given: Any, tol: float | None, callback: Callback | None) -> Any:

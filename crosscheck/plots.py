@@ -19,7 +19,8 @@ from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
-LARGEST_MATRIX = 2048  # most queries of a covariance that is drawn
+LARGEST_MATRIX = 512  # most queries of a covariance that is drawn
+EXACT = 1e-7  # deviation, relative to the largest, below which an answer counts as exact in a picture
 NAMED = 24  # most queries that are named along an axis
 DIVERGING, SEQUENTIAL = "PuOr", "viridis"
 
@@ -59,10 +60,10 @@ def covariance(
     written = mechanism if hasattr(mechanism, "covariance") else mechanism.dense()
     matrix = written.covariance(asked)
     if own:
-        scale = np.sqrt(np.diagonal(matrix))
-        matrix = np.divide(
-            matrix, np.outer(scale, scale), out=np.zeros_like(matrix), where=scale[:, None] * scale > 0
-        )
+        scale = np.sqrt(np.maximum(np.diagonal(matrix), 0.0))
+        scale[scale <= EXACT * scale.max()] = 0.0
+        both = np.outer(scale, scale)
+        matrix = np.divide(matrix, both, out=np.zeros_like(matrix), where=both > 0)
     drawn = _axes(axes)
     limit = 1.0 if own else float(np.abs(matrix).max()) or 1.0
     image = drawn.imshow(matrix, cmap=DIVERGING, vmin=-limit, vmax=limit)
@@ -169,7 +170,7 @@ def convergence(answer: Solution, axes: Any = None) -> Any:
     found = require_solution(answer, "answer")
     if not len(found.history):
         raise InvalidInputError(
-            f"answer must have a history, which {found.solver or 'its solver'} does not keep"
+            "answer must have a history: a solver's own answer has one, files and some solvers keep none"
         )
     best, steps = found.lower_bound, found.history.iteration
     drawn = _axes(axes)

@@ -19,7 +19,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Index, Judged, valid_weights
 from dualmech.geometry.dense_forms import DenseForms
 from dualmech.geometry.naming import Ranked
-from dualmech.geometry.stream import Stream, StreamPoint
+from dualmech.geometry.stream import CausalPoint, Stream, StreamPoint
 from dualmech.validate import Array
 from dualmech.workloads import numbers
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
@@ -114,7 +114,7 @@ class RangeStream(Stream):
         """Return the weights of the sums V x (d,) from the weight of all ranges."""
         return np.asarray(given[0] * self.shares)
 
-    def forms(self, point: StreamPoint) -> Any:
+    def forms(self, point: StreamPoint | CausalPoint) -> Any:
         """Evaluate both sides; None for weights or a level that are not positive."""
         found = Stream.forms(self, point)
         return None if found is None else RangeForms(found, self.shares)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.markup import escape
 
-from dualmech import fast
+from dualmech import fast, linalg
 from dualmech.crosscheck.command import rationals
 from dualmech.crosscheck.command.table_inputs import labels
 from dualmech.crosscheck.command.wording import (
@@ -32,6 +32,7 @@ from dualmech.watching import passing
 
 LISTED = 12  # most weights that are listed one by one
 WRITTEN_OUT = 6  # largest rank for which Σ is written out
+TOGETHER = 1e-9  # how far coefficients of a sum may be from each other, relative
 CLOSE_ENOUGH = 1e-12  # gap at which a rational proof is looked for
 
 
@@ -119,18 +120,34 @@ def _program(out: Console, problem: FitnessForUse) -> None:
     out.print(
         f"[bold]The program.[/] {queries} queries over {cells} cells, variance targets {range_text(problem.targets)}."
     )
-    out.print(f"  Noise of covariance Σ ({rank} x {rank}) is added to {basis}; u_1 … u_{neighbours} are the")
-    out.print("  differences of neighbouring data sets.")
+    out.print(f"  Noise of covariance Σ ({rank} x {rank}) is added to {basis}; u_1 … u_{neighbours}, the")
+    out.print(
+        "  columns of U, are the differences of neighbouring data sets, v_j the rows of L and c_j the targets."
+    )
     for line in neighbours_lines(problem):
         out.print(f"  {line}")
-    out.print("    minimise    α   over Σ ≻ 0")
+    still = len(problem.geometry.unmoved)
+    out.print(f"    minimise    α   over {'Σ ⪰ 0 whose range holds every B u_i' if still else 'Σ ≻ 0'}")
     out.print("    subject to  (B u_i)' Σ⁻¹ (B u_i) ≤ α    privacy, i = 1 … " + str(neighbours))
     out.print("                v_j Σ v_j' ≤ c_j            accuracy, j = 1 … " + str(queries))
+    if still:
+        out.print(
+            f"  No neighbour moves {_unmoved_words(problem)}: released exactly, at no cost. Σ⁻¹ is Σ's inverse on"
+        )
+        out.print("  its range, the pseudo-inverse.")
     out.print("[bold]Its dual.[/] Weights λ on neighbours and μ on queries, none negative:")
     out.print("    maximise    ‖ diag(√μ) W U diag(√λ) ‖²   (‖·‖ sums the singular values)")
     out.print("    subject to  Σ λ_i ≤ 1,  Σ μ_j c_j ≤ 1")
     for line in free_lines(problem.geometry):
         out.print(line)
+
+
+def _unmoved_words(problem: FitnessForUse) -> str:
+    """Return what combination of the rows of B no neighbour changes, or how many there are."""
+    rows = problem.geometry.unmoved
+    if len(rows) == 1 and np.ptp(rows[0]) <= TOGETHER * np.abs(rows[0]).max():
+        return "the sum of all cells" if linalg.is_identity(problem.basis) else "the sum of all rows of B"
+    return f"a space of dimension {len(rows)} of combinations of the rows of B"
 
 
 def _weights(out: Console, answer: Solution, exact: rationals.RationalProof | None) -> None:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech.crosscheck.command import commands
+from dualmech.crosscheck.command import commands, sweeping
 from dualmech.crosscheck.command.options import UsageError
+from dualmech.crosscheck.command.pictures import plot
 from dualmech.crosscheck.command.proven import leaderboard, library
 from dualmech.crosscheck.command.verification import verify
 from dualmech.crosscheck.papers import sheets
@@ -63,8 +64,11 @@ for posed in (
     verify,
     commands.explain,
     commands.simulate,
+    plot,
     library,
     leaderboard,
+    sweeping.sweep,
+    sweeping.report,
 ):
     app.command()(posed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
 
@@ -59,11 +59,35 @@ def prove(solution: Solution) -> RationalProof | None:
     if any(part is None for part in found):
         return None
     d, v, (c,), sigma, (lam,), (mu,) = (part for part in found if part is not None)
-    return _verify(d, v, c, sigma, lam, mu)
+    on_moved = _on_moved(d, v, sigma)
+    if on_moved is None:
+        return None
+    proof = _verify(*on_moved, c, lam, mu)
+    return None if proof is None else replace(proof, covariance=sigma)
+
+
+def _on_moved(moves: Rows, queries: Rows, sigma: Rows) -> tuple[Rows, Rows, Rows] | None:
+    """Return moves, queries and noise in coordinates of what neighbours move: there Σ is not singular.
+
+    Independent moves D span that, so that ``Σ = D M D'``, a query v is ``v'D`` and a move ``D y`` has the coordinates
+    y. None where Σ is noise on something else.
+    """
+    reduced, chosen = _row_echelon(moves)
+    if len(chosen) == len(moves):
+        return moves, queries, sigma
+    spanning = [[row[column] for column in chosen] for row in moves]
+    gram = _inverse(_product(_transpose(spanning), spanning))
+    if gram is None:
+        return None
+    left = _product(gram, _transpose(spanning))
+    inner = _product(_product(left, sigma), _transpose(left))
+    if _product(_product(spanning, inner), _transpose(spanning)) != sigma:
+        return None
+    return reduced[: len(chosen)], _product(queries, spanning), inner
 
 
 def _verify(
-    moves: Rows, queries: Rows, targets: list[Fraction], sigma: Rows, lam: list[Fraction], mu: list[Fraction]
+    moves: Rows, queries: Rows, sigma: Rows, targets: list[Fraction], lam: list[Fraction], mu: list[Fraction]
 ) -> RationalProof | None:
     inverse = _inverse(sigma)
     if inverse is None or sigma != _transpose(sigma) or min(*lam, *mu) < 0:
@@ -123,6 +147,25 @@ def _weighted_gram(vectors: Rows, weights: list[Fraction]) -> Rows:
     return reduce(
         lambda x, y: [[a + b for a, b in zip(r, s, strict=True)] for r, s in zip(x, y, strict=True)], parts
     )
+
+
+def _row_echelon(matrix: Rows) -> tuple[Rows, list[int]]:
+    """Return the reduced row echelon form, and the columns of its pivots: those that are independent."""
+    work = [list(row) for row in matrix]
+    pivots: list[int] = []
+    for column in range(len(matrix[0])):
+        rank = len(pivots)
+        found = next((row for row in range(rank, len(work)) if work[row][column]), None)
+        if found is None:
+            continue
+        work[rank], work[found] = work[found], work[rank]
+        work[rank] = [entry / work[rank][column] for entry in work[rank]]
+        for other in range(len(work)):
+            if other != rank and work[other][column]:
+                factor = work[other][column]
+                work[other] = [a - factor * b for a, b in zip(work[other], work[rank], strict=True)]
+        pivots.append(column)
+    return work, pivots
 
 
 def _inverse(matrix: Rows) -> Rows | None:

@@ -27,12 +27,13 @@ LARGE = 2**12  # most cells that a problem whose noise needs a matrix takes
 class Request:
     """The options of a command that pose a problem, as texts and numbers, before anything is read.
 
+    A workload and targets that are at hand are taken as well.
     Raises `UsageError` for options that exclude each other, need each other, or belong to another problem.
     """
 
-    workload: str
+    workload: str | Workload
     problem: str = "fitness"
-    targets: str | None = None
+    targets: str | Array | None = None
     moe: str | None = None
     z: float = 1.645
     weights: str | None = None
@@ -149,7 +150,8 @@ class Request:
 
     def _data(self, matrix: bool = False) -> tuple[Workload, Any]:
         """Return workload and neighbours; what needs a matrix is refused where it would be too large."""
-        workload, given = inputs.read_workload(self.workload), self._moves()
+        asked, given = self.workload, self._moves()
+        workload = inputs.read_workload(asked) if isinstance(asked, str) else asked
         needed = matrix or not isinstance(given, Relation)
         if needed and workload.domain is not None and workload.shape[1] > LARGE:
             raise InvalidInputError(
@@ -167,6 +169,8 @@ class Request:
         )
 
     def _variances(self, workload: Workload) -> Any:
+        if self.targets is not None and not isinstance(self.targets, str):
+            return self.targets
         if self.moe is None:
             return table_inputs.read_numbers(self.targets or "1", "targets", workload)
         margins = table_inputs.read_numbers(self.moe, "moe", workload)

@@ -5,9 +5,6 @@ Each paper is a folder. Its `SHEETS` are the names, in order; its module ``repor
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dualmech.crosscheck.papers import backends, common, eigen, fitness, local, scale, streams
+from dualmech.crosscheck.processes import computed
 from dualmech.errors import InvalidInputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -174,29 +172,7 @@ def compute(sheets: Sequence[Sheet], quick: bool = False, jobs: int = 1) -> Iter
 
     Several at a time get one BLAS thread each. The rows of a sheet must be taken before those of the next.
     """
-    from joblib import Parallel, cpu_count, delayed
-
     batches = [sheet.tasks(quick) for sheet in sheets]
-    jobs = max(1, min(jobs, sum(map(len, batches)), cpu_count()))
-    pool = Parallel(n_jobs=jobs, return_as="generator", backend="loky", inner_max_num_threads=1)
-    with _silent_processes() if jobs > 1 else contextlib.nullcontext():
-        rows = iter(pool(delayed(task)() for batch in batches for task in batch))
+    rows = computed([task for batch in batches for task in batch], jobs)
     for batch in batches:
         yield islice(rows, len(batch))
-
-
-@contextlib.contextmanager
-def _silent_processes() -> Iterator[None]:
-    """Leave Ctrl-C, and all that is to be said, to this process: others that are started here take no part in it."""
-    masked = hasattr(signal, "pthread_sigmask")
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masked else set()
-    error, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(error, 2)
-        os.close(error)
-        os.close(nowhere)
-        if masked:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -284,6 +284,15 @@ class TestExplain:
         for words in ("λ = (2/3, 1/3)", "μ = (1/3, 2/3)", "-1/2", "α ≤ 4/3", "α ≥ 4/3", "exactly 4/3"):
             assert words in result.output
 
+    @pytest.mark.parametrize("name", ["identity:3", "prefix:3", "prefix:2"])
+    def test_what_no_neighbour_moves_is_named_and_the_rest_proven(self, name: str) -> None:
+        """Of replaced records Σ is singular: the program says so, and the fractions are proven where there is noise."""
+        result = run("explain", name, "--neighbours", "replace")
+        assert result.exit_code == 0
+        for words in ("over Σ ⪰ 0 whose range", "the sum of all cells: released exactly", "pseudo-inverse"):
+            assert words in result.output
+        assert "is exactly " in result.output
+
     @pytest.mark.parametrize("name", ["prefix:16", "total:3", "marginals:2x2:0,1", "pl94"])
     def test_what_has_no_small_fractions_is_proved_in_floats(self, name: str) -> None:
         result = run("explain", name)

@@ -224,6 +224,15 @@ class TestJudge:
         verdict = crosscheck.judge(problem, S.toeplitz([1.0], 8))
         assert verdict.feasible and verdict.interval == pytest.approx((1.75, 2.0))
 
+    def test_of_all_ranges_by_the_matrix(self) -> None:
+        asked = dm.workloads.all_range(140)
+        problem = dm.TotalVariance(asked)
+        assert problem.geometry.name == "stream"
+        verdict = crosscheck.judge(problem, S.sqrt_toeplitz(140))
+        own = S.sqrt_toeplitz(140).dense()
+        true = own.variances(asked).sum() * own.squared_privacy_cost
+        assert verdict.scaled.objective == pytest.approx(true, rel=1e-6)
+
     def test_many_steps(self) -> None:
         """Squared maximum error of the root of 4,096 prefixes: 19.7 % above the optimum."""
         problem = dm.FitnessForUse(dm.workloads.prefix(4096))

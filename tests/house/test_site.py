@@ -21,8 +21,11 @@ from urllib.parse import unquote
 
 import pytest
 
-for needed in ("sphinx", "myst_nb", "furo", "latex2mathml"):
-    pytest.importorskip(needed, reason=f"the site needs {needed} (pip install '.[site]')")
+REASON = "the site needs its extra: pip install '.[site]'"
+pytest.importorskip("sphinx", reason=REASON)
+pytest.importorskip("myst_nb", reason=REASON)
+pytest.importorskip("furo", reason=REASON)
+pytest.importorskip("latex2mathml", reason=REASON)
 
 ROOT = Path(__file__).resolve().parents[2]
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

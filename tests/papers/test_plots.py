@@ -1,0 +1,106 @@
+"""Pictures of one's own problem: what is drawn is what was computed, and what cannot be drawn is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.crosscheck.command.main import app
+
+pytest.importorskip("matplotlib")
+
+SUMS = dm.workloads.prefix(12)
+
+
+@pytest.fixture(scope="module")
+def answer() -> Any:
+    return fast.solve(dm.FitnessForUse(SUMS, targets=np.r_[np.ones(6), np.full(6, 4.0)]), tol=1e-6)
+
+
+class TestWhatIsDrawn:
+    def test_covariance_and_correlation(self, answer: Any) -> None:
+        (image,) = dm.plots.covariance(answer).get_images()
+        np.testing.assert_allclose(image.get_array(), answer.mechanism.covariance(SUMS))
+        assert image.norm.vmin == -image.norm.vmax
+        (image,) = dm.plots.covariance(answer, correlation=True).get_images()
+        np.testing.assert_allclose(np.diagonal(image.get_array()), 1.0)
+
+    def test_exact_answers_have_no_correlation(self) -> None:
+        exact = fast.solve(dm.FitnessForUse(SUMS, neighbours="replace"), tol=1e-6)
+        (image,) = dm.plots.covariance(exact, correlation=True).get_images()
+        assert image.get_array()[-1, -1] == 0 and np.all(np.isfinite(image.get_array()))
+
+    def test_variances_prices_profile(self, answer: Any) -> None:
+        drawn = dm.plots.variances(answer)
+        points = drawn.collections[0]
+        np.testing.assert_allclose(points.get_offsets()[:, 1], answer.variances)
+        np.testing.assert_allclose(points.get_array(), answer.prices)
+        heights = dm.plots.profile(answer).get_lines()[0].get_ydata()
+        np.testing.assert_allclose(heights, np.sort(answer.mechanism.profile)[::-1])
+
+    def test_curves(self, answer: Any) -> None:
+        curve, point = dm.plots.tradeoff(answer, delta=1e-6).get_lines()
+        assert point.get_ydata()[0] == pytest.approx(answer.mechanism.epsilon(1e-6))
+        assert np.all(np.diff(curve.get_ydata()) < 0)
+        above, below, asked = dm.plots.convergence(answer).get_lines()
+        assert len(above.get_xdata()) == len(below.get_xdata()) == len(answer.history)
+        assert asked.get_ydata()[0] == answer.tol
+
+    def test_ellipses_hold_95_percent(self, answer: Any) -> None:
+        outline = dm.plots.ellipses({"best": answer}, SUMS, (0, 11)).get_lines()[0].get_xydata()
+        precision = np.linalg.inv(answer.mechanism.covariance(SUMS.select([0, 11])))
+        np.testing.assert_allclose(np.einsum("ni,ij,nj->n", outline, precision, outline), -2 * np.log(0.05))
+
+    def test_comparison_is_at_one_cost(self, answer: Any) -> None:
+        drawn = dm.plots.comparison({"a": answer, "b": answer.mechanism.scaled(7.0)}, SUMS)
+        first, last = (line.get_ydata() for line in drawn.get_lines())
+        np.testing.assert_allclose(first, last)
+
+    def test_given_axes_are_used(self, answer: Any) -> None:
+        axes = dm.plots.profile(answer)
+        assert dm.plots.profile(answer, axes=axes) is axes
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (lambda a: dm.plots.variances(fast.solve(dm.TotalVariance(SUMS))), "a problem with targets"),
+        (lambda a: dm.plots.covariance(a.mechanism), "workload must be given"),
+        (lambda a: dm.plots.covariance(a, dm.workloads.all_range(64)), "at most 512 queries"),
+        (lambda a: dm.plots.ellipses({}, SUMS), "mechanisms"),
+        (lambda a: dm.plots.ellipses({"a": a}, SUMS, (1,)), "queries must be two"),
+        (lambda a: dm.plots.comparison({str(k): a for k in range(6)}, SUMS), "mechanisms must be 1 to 5"),
+        (lambda a: dm.plots.tradeoff(a, delta=1.0), "delta"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_by_name(draw: Any, words: str, answer: Any) -> None:
+    with pytest.raises(dm.InvalidInputError, match=words):
+        draw(answer)
+
+
+def test_what_is_no_answer_is_refused(answer: Any) -> None:
+    with pytest.raises(dm.InputTypeError, match="answer must be a Solution or a mechanism"):
+        dm.plots.profile(np.eye(3))
+    with pytest.raises(dm.InputTypeError, match="axes must be those of matplotlib"):
+        dm.plots.profile(answer, axes=3)
+
+
+def test_the_command_draws_what_a_file_holds(tmp_path: Path) -> None:
+    path, folder = str(tmp_path / "answer.npz"), tmp_path / "pictures"
+    fast.solve(dm.FitnessForUse(dm.workloads.marginals([3, 2], ways=(1, 2)))).save(path)
+    result = CliRunner().invoke(app, ["plot", path, "-o", str(folder)])
+    assert result.exit_code == 0 and result.output.count("drawn: ") == 10
+    assert len({each.stem for each in folder.iterdir()}) == 5
+    fast.solve(dm.TotalVariance(SUMS)).save(path)
+    result = CliRunner().invoke(app, ["plot", path, "-o", str(folder)])
+    assert result.exit_code == 0 and "not drawn: variances" in result.output
+    for given in (["--only", "variances"], ["--only", "cube"]):
+        assert isinstance(
+            CliRunner().invoke(app, ["plot", path, "-o", str(folder), *given]).exception, dm.InvalidInputError
+        )
