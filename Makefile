@@ -4,6 +4,7 @@
 #   make test         run the test suite           (DIST=wheel tests an installed wheel, doctests included)
 #   make test-lowest  run it on the lowest versions that pyproject.toml allows, in .venv-lowest
 #   make docs         run every example and command of the pages, and hold their numbers against what is printed
+#   make site         build the pages with their examples run, and the reference, into build/site (open index.html there)
 #   make lint         ruff and mypy
 #   make bench        measure the solvers, gaps first
 #   make dev          a strict editable install, which editors and doctests understand
@@ -18,7 +19,7 @@ clean_build := rm -rf build dist *.egg-info
 lowest := import tomllib; required = tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]; \
 	print(*(each.replace(">=", "==") for each in required), sep="\n")
 
-.PHONY: install test test-lowest test-slow docs crosscheck bench lint format dev clean
+.PHONY: install test test-lowest test-slow docs site crosscheck bench lint format dev clean
 
 $(bin)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dualmech needs Python 3.11 or newer, set PYTHON=")'
@@ -55,6 +56,15 @@ test-slow: install
 
 docs: install
 	$(bin)/python -m pytest -m "slow or not slow" tests/house/test_docs.py tests/house/test_claims.py $(ARGS)
+
+$(VENV)/.site: $(VENV)/.installed
+	$(bin)/python -m pip install --quiet --editable '.[site]'
+	touch $@
+
+site: $(VENV)/.site
+	rm -rf build/site build/pages build/jupyter_execute
+	mkdir -p build/pages
+	$(bin)/sphinx-build --quiet --fail-on-warning --keep-going --jobs 2 -c docs build/pages build/site
 
 crosscheck: install
 	$(bin)/dualmech crosscheck $(ARGS)
