@@ -12,15 +12,15 @@ import scipy.fft
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.grams import all_range_gram
+from dualmech.workloads.rules import RuleWorkload
 
 MAX_CELLS = 2**22  # most cells of either workload
 
 MAX_ANSWERS = 2**28  # most answers, or norms, that are written out
 
 
-class RangeWorkload(Workload):
+class RangeWorkload(RuleWorkload):
     """Every interval of d ordered cells, once, by first cell and then by last: (d (d + 1) / 2, d), matrix on demand.
 
     Examples
@@ -33,30 +33,14 @@ class RangeWorkload(Workload):
     (array([0, 0, 1]), array([    0, 65535,     1]))
     """
 
-    __slots__ = ("_written",)
+    __slots__ = ()
 
-    _written: Array | None
+    counted = "all ranges of"
+    instead = "total variance and query weighting by dualmech.workloads.sines need no matrix"
 
     def __init__(self, cells: int) -> None:
         count = _cells(cells)
-        object.__setattr__(self, "domain", None)
-        object.__setattr__(self, "cell_names", None)
-        object.__setattr__(self, "shape", (count * (count + 1) // 2, count))
-        object.__setattr__(self, "_written", None)
-
-    @property
-    def matrix(self) -> Array:
-        """W (m, d), dense; refused where it is too large to write out."""
-        if self._written is None:
-            queries, cells = self.shape
-            if queries * cells > MAX_DENSE_ENTRIES:
-                raise InvalidInputError(
-                    f"all ranges of {cells} cells are too many to write out (limit {MAX_DENSE_ENTRIES} entries); "
-                    "total variance and query weighting by dualmech.workloads.sines need no matrix"
-                )
-            object.__setattr__(self, "_written", validate.read_only(self._rows(np.arange(queries))))
-        assert self._written is not None
-        return self._written
+        self._begin(count * (count + 1) // 2, count)
 
     def ends(
         self, queries: Sequence[int] | npt.NDArray[np.integer]
@@ -79,30 +63,6 @@ class RangeWorkload(Workload):
         """Return ``W' diag(query_weights) W`` (d, d); all weights 1 by default."""
         return all_range_gram(self.shape[1]) if query_weights is None else super().gram(query_weights)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """One name per range, such as ``cells 2..5``."""
-        self._check_query_count()
-        return self._named(np.arange(self.shape[0]))
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """One name for all: ``ranges``."""
-        self._check_query_count()
-        return ("ranges",) * self.shape[0]
-
-    @property
-    def is_sparse(self) -> bool:
-        """Never: a third of the entries are not zero."""
-        return False
-
-    def select(self, queries: Sequence[int] | npt.NDArray[np.integer]) -> Workload:
-        """Return the workload of the chosen ranges, in the chosen order."""
-        index = validate.indices(self.shape[0], queries=queries)
-        if len(index) * self.shape[1] > MAX_DENSE_ENTRIES or not len(index):
-            return super().select(queries)
-        return Workload(self._rows(index), self._named(index), ["ranges"] * len(index))
-
     def row_norms(self) -> Array:
         """Return the Euclidean norm of each range (m,), the root of its length; refused where they are too many."""
         self._check_answers()
@@ -114,6 +74,10 @@ class RangeWorkload(Workload):
         """Return the squared Euclidean norm of each column (d,): in how many ranges each cell is."""
         cell = np.arange(1, self.shape[1] + 1, dtype=np.float64)
         return cell * cell[::-1]
+
+    @property
+    def _group(self) -> str:
+        return "ranges"
 
     def _named(self, index: npt.NDArray[Any]) -> tuple[str, ...]:
         ends = zip(*self.ends(index), strict=True)
@@ -141,7 +105,7 @@ class RangeWorkload(Workload):
         return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, all ranges)"
 
 
-class SineWorkload(Workload):
+class SineWorkload(RuleWorkload):
     """The orthonormal sines ``q_k(i) = √(2/(d+1)) sin(π k i / (d+1))``, k and i from 1 to d: (d, d), matrix on demand.
 
     They are the eigenvectors of the Gram matrix of all ranges, by falling eigenvalue: ``W'W`` is d + 1 times the
@@ -158,58 +122,18 @@ class SineWorkload(Workload):
     np.float64(0.0)
     """
 
-    __slots__ = ("_written",)
+    __slots__ = ()
 
-    _written: Array | None
+    counted = "sines over"
+    instead = "weighting them for all ranges needs no matrix"
 
     def __init__(self, cells: int) -> None:
         count = _cells(cells)
-        object.__setattr__(self, "domain", None)
-        object.__setattr__(self, "cell_names", None)
-        object.__setattr__(self, "shape", (count, count))
-        object.__setattr__(self, "_written", None)
-
-    @property
-    def matrix(self) -> Array:
-        """Q (d, d), dense; refused where it is too large to write out."""
-        if self._written is None:
-            count = self.shape[0]
-            if count**2 > MAX_DENSE_ENTRIES:
-                raise InvalidInputError(
-                    f"sines over {count} cells are too many to write out (limit {MAX_DENSE_ENTRIES} entries); "
-                    "weighting them for all ranges needs no matrix"
-                )
-            object.__setattr__(self, "_written", validate.read_only(self._rows(np.arange(count))))
-        assert self._written is not None
-        return self._written
+        self._begin(count, count)
 
     def apply(self, x: npt.ArrayLike) -> Array:
         """Return ``Q x`` (d,), by a fast sine transform."""
         return np.asarray(scipy.fft.dst(validate.vector(self.shape[1], "cell", x=x), type=1, norm="ortho"))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """One name per sine, such as ``sine 3``: by how often it changes its sign, and one more."""
-        self._check_query_count()
-        return tuple(f"sine {order}" for order in range(1, self.shape[0] + 1))
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """One name for all: ``sines``."""
-        self._check_query_count()
-        return ("sines",) * self.shape[0]
-
-    @property
-    def is_sparse(self) -> bool:
-        """Never."""
-        return False
-
-    def select(self, queries: Sequence[int] | npt.NDArray[np.integer]) -> Workload:
-        """Return the workload of the chosen sines, in the chosen order."""
-        index = validate.indices(self.shape[0], queries=queries)
-        if len(index) * self.shape[1] > MAX_DENSE_ENTRIES or not len(index):
-            return super().select(queries)
-        return Workload(self._rows(index), [f"sine {each + 1}" for each in index], ["sines"] * len(index))
 
     def row_norms(self) -> Array:
         """Return the Euclidean norm of each sine (d,): 1."""
@@ -218,6 +142,13 @@ class SineWorkload(Workload):
     def column_squares(self) -> Array:
         """Return the squared Euclidean norm of each column (d,): 1, the matrix being orthogonal."""
         return np.ones(self.shape[1])
+
+    @property
+    def _group(self) -> str:
+        return "sines"
+
+    def _named(self, index: npt.NDArray[Any]) -> tuple[str, ...]:
+        return tuple(f"sine {each + 1}" for each in index)
 
     def _rows(self, index: npt.NDArray[Any]) -> Array:
         turns, period = self.shape[0] + 1, np.arange(1, self.shape[0] + 1)

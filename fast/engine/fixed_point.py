@@ -19,8 +19,6 @@ from dualmech.validate import Array
 POWER = 1.8  # κ of an ordinary step; 1 is the plain step, 2 the edge of stability
 MEMORY = 6  # number of earlier steps that Anderson acceleration mixes
 FLOOR = 1e-14  # smallest weight, relative to the mean weight: a zero could not grow again
-LONG = 2**15  # weights from which on a mixture is found by normal equations
-DEPENDENT = 1e-13  # eigenvalue of these, relative, below which what is mixed depends on the rest
 LONGEST = 3.0  # largest change of the logarithm of a weight in one step
 
 
@@ -42,9 +40,6 @@ class Acceleration:
 
     memory: int = MEMORY
     spare: float = 0.0  # by how much a mixture may lower the bound, relative
-    # weights below this share of the mean go where their own gains say: a mixture that is best for the bound knows
-    # nothing of them, and their gains decide the other side
-    steered: float = 0.0
 
 
 def step(
@@ -56,7 +51,7 @@ def step(
     # What hardly moves anything may gain nothing at all in floating point.
     residual = np.log(np.maximum(spectrum.gains / spectrum.fidelity, linalg.EPS))
     trail = (*state.trail, (position, residual))[-acceleration.memory :]
-    proposed = _evaluate(program, spectrum, _anderson_step(trail, spectrum.weights, acceleration.steered))
+    proposed = _evaluate(program, spectrum, _anderson_step(trail, spectrum.weights))
     if proposed is not None and proposed.lower_bound >= (1 - acceleration.spare) * spectrum.lower_bound:
         return FixedPointState(proposed, trail, proposed.decompositions)
     plain = _evaluate(program, spectrum, position + residual)
@@ -64,7 +59,7 @@ def step(
     return FixedPointState(spectrum if plain is None else plain, decompositions=spent)
 
 
-def _anderson_step(trail: tuple[tuple[Array, Array], ...], weights: Array, steered: float) -> Array:
+def _anderson_step(trail: tuple[tuple[Array, Array], ...], weights: Array) -> Array:
     """Mix the trail so that the residual, weighted as it enters F, would be least (Anderson, type II)."""
     position, residual = trail[-1]
     target = position + POWER * residual
@@ -73,22 +68,8 @@ def _anderson_step(trail: tuple[tuple[Array, Array], ...], weights: Array, steer
     moves = np.diff([place for place, _ in trail], axis=0)
     changes = np.diff([left for _, left in trail], axis=0)
     importance = np.sqrt(weights)
-    mix = _least_squares(changes * importance, residual * importance)
-    mixed = target - mix @ (moves + POWER * changes)
-    astray = (weights < steered * weights.mean()) & ((mixed - position) * residual < 0)
-    return np.where(astray, position + residual, mixed)
-
-
-def _least_squares(rows: Array, right: Array) -> Array:
-    """Return the mix of rows that is nearest to the right side; of long ones by their products."""
-    if len(right) <= LONG:
-        return np.asarray(np.linalg.lstsq(rows.T, right, rcond=1e-10)[0])
-    norms = np.linalg.norm(rows, axis=1)
-    units = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0)
-    values, vectors = np.linalg.eigh((rows @ rows.T) * units * units[:, None])
-    kept = values > DEPENDENT * values[-1]
-    basis = vectors[:, kept] * units[:, None]
-    return np.asarray(basis @ (basis.T @ (rows @ right) / values[kept]))
+    mix = np.linalg.lstsq((changes * importance).T, residual * importance, rcond=1e-10)[0]
+    return np.asarray(target - mix @ (moves + POWER * changes))
 
 
 def _evaluate(program: Evaluable, spectrum: Evaluated, position: Array) -> Evaluated | None:

@@ -22,7 +22,7 @@ from dualmech.validate import Array
 
 SHARE = 1e-3  # share of the tolerance that the quadrature of a step may be off by
 
-ACCELERATION = fixed_point.Acceleration(memory=11, spare=1e-9, steered=1e-5)
+ACCELERATION = fixed_point.Acceleration(memory=11, spare=1e-9)
 
 PATIENCE = 150  # evaluations without a smaller gap after which it counts as stalled: they are cheap
 
