@@ -99,7 +99,13 @@ def refine(
     solved: list[tuple[RefinementStage, FitnessDual, int]] = []
     with np.errstate(all="ignore"):
         while not stage.finished and not (solved and deadline.passed):
-            inner, dual, steps = solve(stage)
+            try:
+                inner, dual, steps = solve(stage)
+            except np.linalg.LinAlgError:
+                # A stage that doubles do not hold stays open, and counts as unproven.
+                if not solved:
+                    raise
+                break
             solved.append((stage, dual, steps))
             point = stage.covariance(inner)
             try:

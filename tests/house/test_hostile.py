@@ -269,7 +269,7 @@ class World:
             "records.count": {"workload": self.tables},
             "reference.lower_bound": {"problem": dm.LocalStrategy(two, 1.0), "time_limit": 5.0},
             "reference.reconstruct": {"workload": two, "strategy": self.strategy},
-            "sampling.hit_and_run": {"thin": 2, "burn_in": 5},
+            "sampling.hit_and_run": {"thin": 8, "burn_in": 5},
             "uncertainty.posterior_variances": {"prior": 1.0},
             "uncertainty.variance_reduction": {"known": self.common, "prior": 1.0},
             "workloads": {"ways": 1},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -351,6 +352,24 @@ class TestHardStages:
             statuses = [stage.status is dm.Status.CERTIFIED for stage in answer.stages]
             assert statuses == sorted(statuses, reverse=True)  # nothing is proven after what is not
             assert answer.certified is (all(statuses) and answer.solution.status is dm.Status.CERTIFIED)
+
+
+def test_a_stage_that_cannot_be_held_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a late stage overflows is a matter of the last digits; what was found before it is the answer."""
+    solved: list[Any] = []
+    own = fast.refinement.solve_stage
+
+    def once(stage: Any, **options: Any) -> Any:
+        if solved:
+            raise np.linalg.LinAlgError("the weighted workload is no longer finite")
+        solved.append(stage)
+        return own(stage, **options)
+
+    monkeypatch.setattr(fast.refinement, "solve_stage", once)
+    problem = dm.FitnessForUse(dm.workloads.prefix(6), [1, 1, 1, 4, 4, 4])
+    with pytest.warns(dm.UncertifiedWarning):
+        answer = fast.refine(problem)
+    assert not answer.certified and answer.solution.certificate.feasible and len(answer.stages) == 1
 
 
 class TestPrivacyFirst:
