@@ -95,7 +95,7 @@ class Moved:
 
     rows: BlockRows  # which blocks a record in a cell reaches
     scale: float  # the most records of a person
-    pairs: _Pairs | None  # where records are replaced, the types of pairs of cells
+    pairs: Pairs | None  # where records are replaced, the types of pairs of cells
     count: int  # number of orbits of neighbours
 
     @classmethod
@@ -106,7 +106,7 @@ class Moved:
         scale = 1.0 if relation is None else float(relation.members)
         if relation is None or not relation.replace:
             return cls(rows, scale, None, math.prod(len(symmetries[axis].sizes) for axis in rows.wide))
-        pairs = _Pairs.of(symmetries, rows.wide)
+        pairs = Pairs.of(symmetries, rows.wide)
         return cls(rows, scale, pairs, pairs.count)
 
     def steps(self, key: Key, moves: Array) -> tuple[Array, Index]:
@@ -122,7 +122,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Pairs:
+class Pairs:
     """Types of pairs of cells, none the same cell, and of two that are each other's reverse one."""
 
     types: tuple[Types, ...]
@@ -135,7 +135,7 @@ class _Pairs:
         return len(self.first)
 
     @classmethod
-    def of(cls, symmetries: tuple[AttributeSymmetry, ...], wide: tuple[int, ...]) -> _Pairs:
+    def of(cls, symmetries: tuple[AttributeSymmetry, ...], wide: tuple[int, ...]) -> Pairs:
         types = tuple(Types.of(symmetry) for symmetry in symmetries)
         sizes = [len(each.first) for each in types]
         if np.prod(sizes, dtype=np.float64) > 2 * MAX_ORBITS:
@@ -164,14 +164,14 @@ class _Pairs:
         return found
 
 
-def _single(pairs: _Pairs, rows: BlockRows, key: Key) -> Array:
+def _single(pairs: Pairs, rows: BlockRows, key: Key) -> Array:
     """Return what a unit of ``1/K`` of a block of one coordinate costs each pair."""
     (cell,) = rows.cells_of(key)
     one, two = pairs.first == cell, pairs.second == cell
     return np.where(one & two, 2 * pairs.apart(key), (one | two).astype(np.float64))
 
 
-def _several(pairs: _Pairs, key: Key, cells: Index, moves: Array) -> tuple[Array, Index]:
+def _several(pairs: Pairs, key: Key, cells: Index, moves: Array) -> tuple[Array, Index]:
     """Return the moves of a block's pairs, two columns for a pair between coordinates, and the pair of each.
 
     The squares of a pair's columns add up to its quadratic form.

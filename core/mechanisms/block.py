@@ -162,7 +162,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     def scaled(self, factor: float) -> BlockMechanism:
         """Return the mechanism with the covariance of all noise times a factor > 0: its cost is divided by that."""
         times = validate.positive_number(factor=factor)
-        return self._with({key: piece.scaled(times) for key, piece in self.pieces.items()})
+        return self.with_pieces({key: piece.scaled(times) for key, piece in self.pieces.items()})
 
     def point_on(self, geometry: Any) -> BlockPoint:
         """Return the noise on blocks that may stand in another order, or on other bases.

@@ -90,7 +90,7 @@ class BlockNoise:
             np.add.at(self.rounding, piece.orbits, piece.rounding + len(pieces) * linalg.EPS * piece.costs)
         freeze((pieces, moved, symmetries, self.costs, self.rounding))
 
-    def _with(self, pieces: dict[Key, Piece]) -> Self:
+    def with_pieces(self, pieces: dict[Key, Piece]) -> Self:
         """Return other noise with the same symmetry."""
         found = object.__new__(type(self))
         kept = self.workload if isinstance(self.workload, UnionWorkload) else None

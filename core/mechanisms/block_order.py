@@ -135,10 +135,10 @@ class OrderedBlocks(BlockTables):
         combined: dict[Axes, Array] = {}
         for key, level in _combined_levels(levels).items():
             axes = axes_of(key)
-            found = combined.setdefault(axes, np.zeros(self._extents(axes)))
+            found = combined.setdefault(axes, np.zeros(self.extents(axes)))
             for (_, given), own in zip(parts, levels, strict=True):
                 if key in own:
-                    where = np.ix_(*self._places(key))
+                    where = np.ix_(*self.places(key))
                     found[where] += level / own[key] * self._as_block_table(given, axes)[where]
         return combined
 
@@ -147,7 +147,7 @@ class OrderedBlocks(BlockTables):
         pieces = {
             key: Piece.of(self.symmetries, self.moved, key, one, one * level) for key, level in levels.items()
         }
-        return self._with(pieces)
+        return self.with_pieces(pieces)
 
 
 def same_symmetry(first: Sequence[AttributeSymmetry], second: Sequence[AttributeSymmetry]) -> bool:

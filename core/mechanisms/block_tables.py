@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
@@ -37,7 +38,7 @@ class BlockTables(BlockNoise):
         Raises `InvalidInputError` for a table of more cells than are counted; the message has its attributes.
         """
         chosen = records.maximal_sets(
-            tuple(sorted(key_axes + classed)) for key_axes, classed in self._blocks_by_view()
+            tuple(sorted(key_axes + classed)) for key_axes, classed in self.blocks_by_view()
         )
         for axes in chosen:
             self._countable(axes)
@@ -72,14 +73,14 @@ class BlockTables(BlockNoise):
         """
         given, draw = check_tables(tables=tables), draws.gaussian(rng) if sampler is None else sampler
         measured: dict[Axes, Array] = {}
-        for (key_axes, classed), keys in self._blocks_by_view().items():
+        for (key_axes, classed), keys in self.blocks_by_view().items():
             if not self.wide and not any(self.symmetries[axis].turning for axis in key_axes):
                 level = float(self.pieces[keys[0]].covariance[0, 0])
                 whole = _scaled_residual(marginal_of(self.domain, given, key_axes))
                 noisy = whole + draws.draw_noise(draw, math.sqrt(level * whole.size), whole.shape)
                 measured[key_axes] = np.asarray(_centred(noisy) / whole.size)
                 continue
-            found = measured.setdefault(key_axes, np.zeros(self._extents(key_axes)))
+            found = measured.setdefault(key_axes, np.zeros(self.extents(key_axes)))
             parts = self._parts_of(given, key_axes, classed)
             for key in keys:
                 self._draw(found, parts, key, draw)
@@ -87,12 +88,12 @@ class BlockTables(BlockNoise):
 
     def _draw(self, found: Array, parts: Array, key: Key, draw: Sampler) -> None:
         """Write the noisy parts of a block to their places."""
-        piece, where = self.pieces[key], self._places(key)
+        piece, where = self.pieces[key], self.places(key)
         extents = tuple(len(each) for each in where)
         noise = draws.draw_noise(draw, 1.0, (*extents, len(piece.moves)))
         for position, (axis, component) in enumerate(key):
             noise = components.unit_noise(self.symmetries[axis], component, noise, position)
-        moves = self._class_basis(key, piece)
+        moves = self.class_basis(key, piece)
         own = parts[np.ix_(*where)].reshape((*extents, moves.shape[1]))
         noisy = own @ moves.T + piece.weight * (noise @ piece.root)
         found[np.ix_(*where)] = (noisy @ piece.moves).reshape((*extents, *found.shape[len(key) :]))
@@ -130,31 +131,42 @@ class BlockTables(BlockNoise):
         names = asked.table_names if isinstance(asked, UnionWorkload) else asked.sets
         return {name: self.recombine(measured, name) for name in names}
 
-    def _blocks_by_view(self) -> dict[tuple[Axes, Axes], list[Key]]:
+    def blocks_by_view(self) -> dict[tuple[Axes, Axes], list[Key]]:
         """Return the blocks by the attributes of their keys, and by those that they see classes of."""
         views: dict[tuple[Axes, Axes], list[Key]] = {}
         for key, piece in self.pieces.items():
             views.setdefault((axes_of(key), piece.classed), []).append(key)
         return views
 
-    def _parts_of(self, tables: Tables, key_axes: Axes, classed: Axes) -> Array:
-        """Return the data by parts along some attributes, then by classes of others."""
+    def counts_by_class(self, tables: Tables, key_axes: Axes, classed: Axes) -> Array:
+        """Return the data by values of some attributes, then by classes of others."""
         whole = tuple(sorted(key_axes + classed))
         array = marginal_of(self.domain, tables, whole)
         for axis in classed:
             array = components.class_sums(self.symmetries[axis], array, whole.index(axis))
-        array = np.transpose(array, [whole.index(axis) for axis in (*key_axes, *classed)])
+        return np.transpose(array, [whole.index(axis) for axis in (*key_axes, *classed)])
+
+    def _parts_of(self, tables: Tables, key_axes: Axes, classed: Axes) -> Array:
+        """Return the data by parts along some attributes, then by classes of others."""
+        array = self.counts_by_class(tables, key_axes, classed)
         for position, axis in enumerate(key_axes):
             array = components.parts_of(self.symmetries[axis], array, position)
         return array
 
-    def _class_basis(self, key: Key, piece: Piece) -> Array:
+    def class_basis(self, key: Key, piece: Piece) -> Array:
         """Return the basis of a block with one coordinate for all classes that it does not tell apart."""
         outside = self._outside(axes_of(key))
         sizes = [len(self.symmetries[axis].sizes) for axis in outside]
         even = tuple(position for position, axis in enumerate(outside, start=1) if axis not in piece.classed)
         moves = piece.moves.reshape((len(piece.moves), *sizes)).mean(axis=even)
         return np.asarray(moves.reshape(len(piece.moves), -1))
+
+    def over_all_classes(self, key: Key, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return rows on the classes that a block sees as rows on all classes of the attributes outside its key."""
+        outside, classed = self._outside(axes_of(key)), self.pieces[key].classed
+        sizes = [len(self.symmetries[axis].sizes) for axis in outside]
+        seen = [size if axis in classed else 1 for axis, size in zip(outside, sizes, strict=True)]
+        return np.broadcast_to(rows.reshape(-1, *seen), (len(rows), *sizes)).reshape(len(rows), -1)
 
     def _value_table(self, parts: Array, key_axes: Axes, axes: Axes) -> Array:
         """Return the table of some attributes' values that has parts along some and is even along the others."""
@@ -177,7 +189,7 @@ class BlockTables(BlockNoise):
             raise InvalidInputError(f"measured must hold {self._shown(key_axes)}, at {key_axes}")
         own, shape = (
             validate.finite(**{f"measured[{key_axes}]": measured[key_axes]}),
-            self._extents(key_axes),
+            self.extents(key_axes),
         )
         if own.shape != shape:
             raise InvalidInputError(f"measured[{key_axes}] must have shape {shape}, got {own.shape}")
@@ -190,10 +202,10 @@ class BlockTables(BlockNoise):
                 f"a table of {shown} has {count_text(cells)} cells, too many to count (limit {records.LARGEST_TABLE})"
             )
 
-    def _places(self, key: Key) -> list[components.Index]:
+    def places(self, key: Key) -> list[components.Index]:
         return [components.places(self.symmetries[axis], component) for axis, component in key]
 
-    def _extents(self, key_axes: Axes) -> tuple[int, ...]:
+    def extents(self, key_axes: Axes) -> tuple[int, ...]:
         own = (self.domain.shape[axis] - int(self.symmetries[axis].turning) for axis in key_axes)
         return (*own, *(len(self.symmetries[axis].sizes) for axis in self._outside(key_axes)))
 

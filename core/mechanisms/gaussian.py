@@ -109,7 +109,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         cost = self.cost_matrix
         most = min(most, -(-len(cost) // apart))
         together = participation(len(cost), most, apart, np.ones((1, most)))
-        judged = linalg.inverse_forms(self._independent_noise, self._independent_rows)
+        judged = linalg.inverse_forms(self._independent_noise, self.independent_rows)
         assert judged is not None
         # An entry is off by at most the geometric mean of what both diagonal ones may be.
         off = together.T @ np.sqrt(judged[2])
@@ -169,7 +169,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         both = self.stack(*others)
         if not both.releases_exactly:
             return both.standardize()
-        return LinearGaussianMechanism(both._independent_rows, both._independent_noise, self.neighbours)
+        return LinearGaussianMechanism(both.independent_rows, both._independent_noise, self.neighbours)
 
     def scaled(self, factor: float) -> LinearGaussianMechanism:
         """Return the mechanism with all variances times a factor > 0: its cost is divided by that."""

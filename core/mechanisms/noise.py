@@ -191,13 +191,13 @@ class NoisyQueries:
         """
         if workload is None:
             return self._covariance
-        coordinates = self._represent(workload)
+        coordinates = self.represent(workload)
         product = coordinates @ self._independent_noise @ coordinates.T
         return np.asarray((product + product.T) / 2)
 
     def variances(self, workload: Workload) -> Array:
         """Return the variance of each answer to a workload (m,); a query outside the row space is refused."""
-        coordinates = self._represent(workload)
+        coordinates = self.represent(workload)
         spread = coordinates @ self._independent_noise
         if sp.issparse(coordinates):
             return np.maximum(np.asarray(coordinates.multiply(spread).sum(axis=1)).ravel(), 0.0)
@@ -230,10 +230,11 @@ class NoisyQueries:
         if workload is None:
             return np.asarray(noisy)
         estimates = noisy if self._reduced is None else noisy @ self._reduced.estimate.T
-        return np.asarray((self._represent(workload) @ estimates.T).T)
+        return np.asarray((self.represent(workload) @ estimates.T).T)
 
     @property
-    def _independent_rows(self) -> Array:
+    def independent_rows(self) -> Array:
+        """Independent rows (k, d) with the span of B: B itself where its rows are."""
         return self.query_matrix if self._reduced is None else self._reduced.rows
 
     @property
@@ -241,10 +242,10 @@ class NoisyQueries:
         """Covariance of the noise on the independent rows: Σ itself where B's are."""
         return self._covariance if self._reduced is None else self._reduced.noise
 
-    def _represent(self, workload: Workload) -> Matrix:
+    def represent(self, workload: Workload) -> Matrix:
         """Return L with ``L B = W`` for independent rows B, sparse where B is the identity and W is sparse."""
         self.check_cells(workload)
-        rows = self._independent_rows
+        rows = self.independent_rows
         if linalg.is_identity(rows):
             return workload.matrix
         return linalg.represent(workload.dense(), np.asarray(rows), workload.names)

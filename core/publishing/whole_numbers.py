@@ -1,0 +1,202 @@
+"""Whole numbers in place of reals: bases of row spaces, matrices on a grid, and their exact squares.
+
+What privacy rests on is computed here without rounding: a release adds discrete noise to whole numbers, and its cost
+is a sum of squares of whole numbers. Products of doubles are exact below 2^53, so that matrices are split into pieces
+of few bits, multiplied in floating point, and put together as Python's integers.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.sparse as sp
+
+from dualmech.errors import InvalidInputError
+from dualmech.validate import Array, Matrix
+
+Integers = npt.NDArray[np.int64]
+Exact = npt.NDArray[np.object_]  # of Python's integers
+
+PIECE_BITS = 20
+LONGEST_SUM = 2**12  # products of two pieces that are added: 2^40 each, together below 2^53
+LARGEST = 2**61  # largest magnitude of an entry that is kept in 64 bits, with room for one addition
+
+LARGEST_DENOMINATOR = 10_000
+LARGEST_MULTIPLE = 2**20  # largest common denominator of a row, and largest entry of a basis
+AGREEMENT = 1e-9  # how far a row may be from whole multiples, relative to its largest entry: as the span of a workload
+
+CHUNK = 2**22  # entries of a product that are held at a time
+
+
+def whole_basis(rows: Array) -> Integers:
+    """Return whole rows (k, d) with the same span as independent rows of real numbers.
+
+    All rows of full rank are the cells themselves. Others are taken as they are where each is a multiple of whole
+    numbers, and else by the echelon form, which has small denominators where the span has any basis of such.
+    Raises `InvalidInputError` where neither has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> whole_basis(np.array([[0.5, 0.5, 0.0], [0.0, 0.1, 0.3]]))
+    array([[1, 1, 0],
+           [0, 1, 3]])
+    >>> whole_basis(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([[1, 0],
+           [0, 1]])
+    """
+    count, cells = rows.shape
+    if count == cells:
+        return np.eye(cells, dtype=np.int64)
+    found = _whole_multiples(rows)
+    if found is None and count:
+        pivots = scipy.linalg.qr(rows, mode="r", pivoting=True, check_finite=False)[1][:count]
+        found = _whole_multiples(np.linalg.solve(rows[:, np.sort(pivots)], rows))
+    if found is None:
+        raise InvalidInputError(
+            f"mechanism must answer queries whose span has a basis of whole numbers up to {LARGEST_MULTIPLE}: its "
+            f"{count} independent rows on {cells} cells have none that was found"
+        )
+    return found
+
+
+def _whole_multiples(rows: Array) -> Integers | None:
+    """Return each row as a multiple of itself with small whole entries; None where one has none."""
+    found = np.zeros(rows.shape, dtype=np.int64)
+    for index, row in enumerate(rows):
+        size = np.abs(row).max()
+        entries = row / np.abs(row[np.abs(row) > AGREEMENT * size]).min()
+        values, places = np.unique(entries, return_inverse=True)
+        near = [Fraction(value).limit_denominator(LARGEST_DENOMINATOR) for value in values.tolist()]
+        common = math.lcm(*(each.denominator for each in near))
+        whole = [int(each * common) for each in near]
+        if common > LARGEST_MULTIPLE or max(map(abs, whole)) > LARGEST_MULTIPLE:
+            return None
+        if np.abs(values - [float(each) for each in near]).max() > AGREEMENT * np.abs(values).max():
+            return None
+        divisor = math.gcd(*whole)
+        found[index] = np.array([each // divisor for each in whole])[places.ravel()]
+    return found
+
+
+def on_grid(factor: Array, bits: int, least: int) -> tuple[Integers, Integers]:
+    """Return whole numbers N and exponents b of the rows with ``N ≈ diag(2^b) factor``, entries of about `bits` bits.
+
+    No exponent is below `least`: it is that of the noise's deviation. Zeros stay zeros.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> on_grid(np.array([[0.5, 0.0], [0.3, 100.0]]), bits=4, least=1)
+    (array([[  8,   0],
+           [  1, 200]]), array([4, 1]))
+    """
+    largest = np.frexp(np.abs(factor).max(axis=1))[1]
+    exponents = np.maximum(bits - largest, least).astype(np.int64)
+    scaled = np.ldexp(factor, exponents[:, None])
+    if np.abs(scaled).max(initial=0.0) >= LARGEST:
+        raise InvalidInputError(
+            "mechanism must have noise of a deviation above 1e-9 in the units of its queries"
+        )
+    if exponents.max(initial=0) > 2 * bits + PIECE_BITS:
+        raise InvalidInputError("mechanism must have noise of a deviation below 1e12 in the units of its queries")
+    return np.rint(scaled).astype(np.int64), exponents
+
+
+def pieces(whole: Integers) -> list[Array]:
+    """Return doubles that hold some bits each: ``whole = Σ_j pieces[j] · 2^(20 j)``, all of the sign of the number."""
+    sign, rest, found = np.sign(whole).astype(np.float64), np.abs(whole), []
+    while True:
+        found.append(sign * (rest & (2**PIECE_BITS - 1)))
+        rest = rest >> PIECE_BITS
+        if not np.any(rest):
+            return found
+
+
+def column_squares(whole: Integers) -> Exact:
+    """Return the sum of the squares of each column, exactly.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> column_squares(np.array([[2**40 + 1, 3], [1, -4]]))
+    array([1208925819616828197961730, 25], dtype=object)
+    """
+    return column_products(whole, whole)
+
+
+def column_products(one: Integers, two: Integers) -> Exact:
+    """Return the inner product of each column of one matrix with that of another, exactly."""
+    total = np.zeros(one.shape[1], dtype=object)
+    for start in range(0, len(one), LONGEST_SUM):
+        left, right = (pieces(each[start : start + LONGEST_SUM]) for each in (one, two))
+        for i, first in enumerate(left):
+            for j, second in enumerate(right):
+                sums = np.einsum("ki,ki->i", first, second).astype(np.int64).astype(object)
+                total = total + sums * (1 << (PIECE_BITS * (i + j)))
+    return total
+
+
+def product(whole: Integers, vector: npt.NDArray[np.generic]) -> Exact:
+    """Return ``whole @ vector`` (k,) exactly, for a vector of whole numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> product(np.array([[2**40, 1]]), np.array([2**40, 3]))
+    array([1208925819614629174706179], dtype=object)
+    """
+    magnitudes = np.abs(whole).astype(np.float64) @ np.abs(vector.astype(np.float64))
+    if magnitudes.max(initial=0.0) < LARGEST:
+        return np.asarray((whole @ vector.astype(np.int64)).astype(object))
+    exact = np.array([int(each) for each in vector.tolist()], dtype=object)
+    return np.array([(row.astype(object) * exact).sum() for row in whole], dtype=object)
+
+
+def moves_of_whole_numbers(neighbours: Matrix) -> tuple[sp.csc_array, int]:
+    """Return neighbours' differences as whole numbers and the exponent e with ``differences = whole / 2^e``.
+
+    Raises `InvalidInputError` for differences that are no multiples of 2^-20, or too large.
+    """
+    columns = sp.csc_array(neighbours)
+    for exponent in range(0, PIECE_BITS + 1, PIECE_BITS // 4):
+        scaled = columns.data * 2.0**exponent
+        if np.all(scaled == np.rint(scaled)) and np.abs(scaled).max(initial=0.0) < 2**PIECE_BITS:
+            whole = scaled.astype(np.int64)
+            return sp.csc_array((whole, columns.indices, columns.indptr), shape=columns.shape), exponent
+    raise InvalidInputError(
+        f"neighbours must be differences that are multiples of 2^-{PIECE_BITS}, so that their cost is known exactly"
+    )
+
+
+def squared_costs(whole: Integers, exponents: Integers, neighbours: Matrix | None) -> Exact:
+    """Return ``Σ_r (N_r u)² / 4^(b_r)`` for each of the neighbours' differences u, as fractions; None: for each cell.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> squared_costs(np.array([[3, 1], [0, 1]]), np.array([1, 0]), None)
+    array([Fraction(9, 4), Fraction(5, 4)], dtype=object)
+    """
+    if neighbours is None:
+        return _squares(whole, exponents)
+    moves, scale = moves_of_whole_numbers(neighbours)
+    reach = np.abs(whole).astype(np.float64).max(initial=0.0) * abs(moves).sum(axis=0).max()
+    if reach >= LARGEST:
+        raise InvalidInputError("neighbours must differ in fewer records for their cost to be known exactly")
+    found, step = [], max(CHUNK // max(len(whole), 1), 1)
+    for start in range(0, moves.shape[1], step):
+        moved = np.asarray((moves[:, start : start + step].T @ whole.T).T)
+        found.append(_squares(moved, exponents + scale))
+    return np.concatenate(found)
+
+
+def _squares(moved: Integers, exponents: Integers) -> Exact:
+    total = np.array([Fraction(0)] * moved.shape[1], dtype=object)
+    for exponent in np.unique(exponents).tolist():
+        total = total + column_squares(moved[exponents == exponent]) * (Fraction(1) / Fraction(4) ** exponent)
+    return total
