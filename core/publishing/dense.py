@@ -71,8 +71,7 @@ class DrawnRows:
         """Draw estimates of B x (k,) from a data vector (d,) of whole numbers: the one place where data meet noise."""
         counts = whole_counts(x, self.basis.shape[1])
         noisy = whole_numbers.product(self.whole, counts) + drawn(noise, self.exponents)
-        pairs = zip(noisy.tolist(), self.exponents.tolist(), strict=True)
-        answers = np.array([float(Fraction(each, 2**exponent)) for each, exponent in pairs])
+        answers = np.ldexp(noisy.astype(np.float64), -self.exponents)
         known = whole_numbers.product(self.basis[: self.exact], counts).astype(np.float64)
         return np.concatenate([known, solved(self.factor, self.exponents, answers)])
 

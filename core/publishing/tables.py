@@ -60,16 +60,12 @@ class DrawnBlock:
 
     def draw(self, residual: Exact, noise: Noise) -> Array:
         """Draw the block's rows (…, r) from its residual (…, b): the one place where tables meet noise."""
-        whole = np.tensordot(residual, self.whole.T.astype(object), axes=1)
-        exponents = np.broadcast_to(self.exponents, whole.shape)
-        noisy = whole + drawn(noise, exponents)
-        answers = np.array(
-            [
-                float(Fraction(each, 2**exponent * self.cells))
-                for each, exponent in zip(noisy.ravel().tolist(), exponents.ravel().tolist(), strict=True)
-            ]
-        ).reshape(-1, len(self.exponents))
-        return np.asarray((self.moves @ solved(self.factor, self.exponents, answers.T)).T).reshape(whole.shape)
+        data = residual.reshape(-1, residual.shape[-1]).T
+        noisy = whole_numbers.product(self.whole, data)
+        noisy = noisy + drawn(noise, np.broadcast_to(self.exponents[:, None], noisy.shape))
+        answers = np.ldexp(noisy.astype(np.float64), -self.exponents[:, None]) / self.cells
+        found = (self.moves @ solved(self.factor, self.exponents, answers)).T
+        return np.asarray(found.reshape(*residual.shape[:-1], -1))
 
 
 class DrawnTables:

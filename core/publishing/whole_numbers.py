@@ -8,7 +8,9 @@ of few bits, multiplied in floating point, and put together as Python's integers
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -107,11 +109,11 @@ def on_grid(factor: Array, bits: int, least: int) -> tuple[Integers, Integers]:
     return np.rint(scaled).astype(np.int64), exponents
 
 
-def pieces(whole: Integers) -> list[Array]:
+def pieces(whole: npt.NDArray[Any]) -> list[Array]:
     """Return doubles that hold some bits each: ``whole = Σ_j pieces[j] · 2^(20 j)``, all of the sign of the number."""
-    sign, rest, found = np.sign(whole).astype(np.float64), np.abs(whole), []
+    sign, rest, found = np.where(whole < 0, -1.0, 1.0), np.abs(whole), []
     while True:
-        found.append(sign * (rest & (2**PIECE_BITS - 1)))
+        found.append(sign * (rest & (2**PIECE_BITS - 1)).astype(np.float64))
         rest = rest >> PIECE_BITS
         if not np.any(rest):
             return found
@@ -141,8 +143,8 @@ def column_products(one: Integers, two: Integers) -> Exact:
     return total
 
 
-def product(whole: Integers, vector: npt.NDArray[np.generic]) -> Exact:
-    """Return ``whole @ vector`` (k,) exactly, for a vector of whole numbers.
+def product(whole: Integers, data: npt.NDArray[Any]) -> Exact:
+    """Return ``whole @ data`` exactly, (k,) or (k, n), for whole numbers of any size.
 
     Examples
     --------
@@ -150,11 +152,26 @@ def product(whole: Integers, vector: npt.NDArray[np.generic]) -> Exact:
     >>> product(np.array([[2**40, 1]]), np.array([2**40, 3]))
     array([1208925819614629174706179], dtype=object)
     """
-    magnitudes = np.abs(whole).astype(np.float64) @ np.abs(vector.astype(np.float64))
-    if magnitudes.max(initial=0.0) < LARGEST:
-        return np.asarray((whole @ vector.astype(np.int64)).astype(object))
-    exact = np.array([int(each) for each in vector.tolist()], dtype=object)
-    return np.array([(row.astype(object) * exact).sum() for row in whole], dtype=object)
+    reach = float(np.abs(whole).sum(axis=1, dtype=np.float64).max(initial=0.0))
+    if reach * float(np.abs(data).max(initial=0)) < LARGEST:
+        return np.asarray((whole @ data.astype(np.int64)).astype(object))
+    total = np.zeros((len(whole), *data.shape[1:]), dtype=object)
+    for start in range(0, whole.shape[1], LONGEST_SUM):
+        inside = slice(start, start + LONGEST_SUM)
+        right = pieces(data[inside])
+        for i, first in enumerate(pieces(whole[:, inside])):
+            for j, second in enumerate(right):
+                total = total + (first @ second).astype(np.int64).astype(object) * (1 << (PIECE_BITS * (i + j)))
+    return total
+
+
+def along_axes(matrices: Sequence[Integers], data: npt.NDArray[Any]) -> Exact:
+    """Return whole data with a whole matrix applied along each axis, exactly."""
+    for axis, matrix in enumerate(matrices):
+        moved = np.moveaxis(data, axis, 0)
+        found = product(matrix, moved.reshape(len(moved), -1))
+        data = np.moveaxis(found.reshape(len(matrix), *moved.shape[1:]), 0, axis)
+    return np.asarray(data, dtype=object)
 
 
 def moves_of_whole_numbers(neighbours: Matrix) -> tuple[sp.csc_array, int]:
