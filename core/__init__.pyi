@@ -91,6 +91,7 @@ from .workloads.domain import Domain as Domain
 from .workloads.marginals import MarginalWorkload as MarginalWorkload
 from .workloads.products import ProductWorkload as ProductWorkload
 from .workloads.query_tables import TableWorkload as TableWorkload
+from .workloads.schema import Schema as Schema
 from .workloads.unions import UnionWorkload as UnionWorkload
 
 __version__: str

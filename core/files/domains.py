@@ -12,16 +12,22 @@ from dualmech.errors import InvalidInputError
 from dualmech.files.archives import Arrays, as_text_array
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.lattice import Axes
+from dualmech.workloads.schema import Schema
 
 KEYS = ("domain_names", "domain_sizes", "set_axes", "set_sizes")
+
+SCHEMA_KEY = "domain_schema"  # what values are called, where the domain is a schema
 
 
 def domain_arrays(domain: Domain) -> Arrays:
     """Return the arrays that describe a domain."""
-    return {
+    found: Arrays = {
         "domain_names": as_text_array("domain names", domain.names),
         "domain_sizes": np.array(domain.shape, dtype=np.int64),
     }
+    if isinstance(domain, Schema):
+        found[SCHEMA_KEY] = as_text_array("schema", [domain.to_json()])
+    return found
 
 
 def domain_from_arrays(given: Mapping[str, npt.NDArray[Any]]) -> Domain | None:
@@ -33,7 +39,13 @@ def domain_from_arrays(given: Mapping[str, npt.NDArray[Any]]) -> Domain | None:
         raise InvalidInputError(
             "a domain needs both workload_domain_names and workload_domain_sizes, one of each per attribute"
         )
-    return Domain(zip(*(each.tolist() for each in found), strict=True))
+    plain = Domain(zip(*(each.tolist() for each in found), strict=True))
+    if SCHEMA_KEY not in given:
+        return plain
+    schema = Schema.of_json(str(np.ravel(given[SCHEMA_KEY])[0]))
+    if schema.sizes != plain.sizes:
+        raise InvalidInputError("domain_schema must have the attributes and sizes of the domain")
+    return schema
 
 
 def arrays(domain: Domain, sets: Collection[Axes]) -> Arrays:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
@@ -15,16 +14,17 @@ from dualmech import files, validate
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.files import csv
 from dualmech.validate import Array
+from dualmech.workloads.attributes import LARGEST_CODE, Attribute, codes_of
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.frames import column_names
 from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
+from dualmech.workloads.schema import Schema
 
 __all__ = ["count"]
 
 BATCH = 256  # records that are read at a time: so few that hardly any lives to see a garbage collection
 CHUNK = 65536  # records that are counted at a time, and distinct texts that are remembered
-LARGEST_CODE = 2**53 - 1  # largest whole number up to which a double holds all
 LARGEST_TABLE = 2**27  # largest number of cells of a table that is counted (1 GiB)
 
 Codes = npt.NDArray[np.int64]
@@ -144,16 +144,16 @@ def maximal_sets(chosen: Iterable[Axes]) -> list[Axes]:
 class _Codes(dict[str, int]):
     """What the texts in an attribute's column stand for; each is read once, but for those too many to remember."""
 
-    def __init__(self, name: str, size: int) -> None:
-        self.name, self.size = name, size
+    def __init__(self, attribute: Attribute) -> None:
+        self.attribute = attribute
 
     def __missing__(self, text: str) -> int:
-        number = csv.number(text)
-        if number is None or not (number.is_integer() and 0 <= number <= _largest(self.size)):
-            raise InvalidInputError(_demand(self.name, self.size, reprlib.repr(text)))
+        code = self.attribute.code(text)
+        if code is None:
+            raise InvalidInputError(self.attribute.refused(text))
         if len(self) == CHUNK:
             self.clear()
-        self[text] = code = int(number)
+        self[text] = code
         return code
 
 
@@ -169,14 +169,29 @@ def _chunks(source: str | PathLike[str] | npt.ArrayLike, domain: Domain) -> Iter
     columns = None if names is None else [given.columns[each] for each in _positions(names, domain)]
     if _is_empty(given):
         return
-    if columns is None:
-        yield _checked(validate.finite(2, records=given).T, domain)
+    if columns is not None:
+        named = zip(_attributes(domain), columns, strict=True)
+        yield np.stack([_column(each, np.asarray(given[key])) for each, key in named])
+    elif isinstance(domain, Schema):
+        raise InputTypeError(
+            "records of a schema are matched by the names of columns: give a CSV file or a DataFrame, got "
+            f"{type(source).__name__}"
+        )
     else:
-        named = zip(domain.names, columns, strict=True)
-        numbers = [
-            validate.finite(1, **{f"records[{name!r}]": np.asarray(given[key])}) for name, key in named
-        ]
-        yield _checked(np.stack(numbers), domain)
+        yield _checked(validate.finite(2, records=given).T, domain)
+
+
+def _column(attribute: Attribute, values: npt.NDArray[Any]) -> Codes:
+    """Return the codes of a column of a frame; the first value that is not allowed is refused, with its record."""
+    codes = codes_of(attribute, values)
+    wrong = np.flatnonzero(codes < 0)
+    if len(wrong):
+        raise InvalidInputError(f"records: record {wrong[0] + 1}: {attribute.refused(values.tolist()[wrong[0]])}")
+    return codes
+
+
+def _attributes(domain: Domain) -> list[Attribute]:
+    return [domain.attribute(axis) for axis in range(len(domain.names))]
 
 
 def _is_empty(source: Any) -> bool:
@@ -192,23 +207,23 @@ def _checked(numbers: Array, domain: Domain) -> Codes:
         raise InvalidInputError(
             f"records must hold {len(domain.names)} whole numbers each, one per attribute, got shape {numbers.T.shape}"
         )
-    largest = np.array([_largest(size) for size in domain.shape], dtype=np.float64)[:, None]
+    largest = np.array([min(size - 1, LARGEST_CODE) for size in domain.shape], dtype=np.float64)[:, None]
     wrong = np.argwhere(((numbers < 0) | (numbers > largest) | (numbers != np.floor(numbers))).T)
     if len(wrong):
         record, axis = wrong[0]
-        name, size = domain.sizes[axis]
-        shown = repr(float(numbers[axis, record])).removesuffix(".0")
-        raise InvalidInputError(f"records: record {record + 1}: {_demand(name, size, shown)}")
+        told = domain.attribute(int(axis)).refused(float(numbers[axis, record]))
+        raise InvalidInputError(f"records: record {record + 1}: {told}")
     return numbers.astype(np.int64)
 
 
 def _batches(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
     """Yield the codes of a few records of a file at a time (attributes, records)."""
     with files.errors_naming(path):
-        rows, codes = csv.lines(path), [_Codes(*each) for each in domain.sizes]
+        rows, codes = csv.lines(path), [_Codes(each) for each in _attributes(domain)]
         line, header = next(rows, (1, []))
         with csv.line_named(path, line):
-            columns = _positions([name if name in domain.names else name.strip() for name in header], domain)
+            sought = {each.source for each in _attributes(domain)}
+            columns = _positions([name if name in sought else name.strip() for name in header], domain)
         while batch := [*itertools.islice(rows, BATCH)]:
             try:
                 yield _parse([row for _, row in batch], codes, columns, len(header))
@@ -231,7 +246,8 @@ def _parse(rows: Sequence[Sequence[str]], codes: list[_Codes], columns: list[int
 
 def _positions(labels: list[str], domain: Domain) -> list[int]:
     """Return where the attributes stand among the labels of columns."""
-    for name in domain.names:
+    for attribute in _attributes(domain):
+        name = attribute.source
         if name not in labels:
             near = did_you_mean(name, labels)
             raise InvalidInputError(
@@ -239,12 +255,4 @@ def _positions(labels: list[str], domain: Domain) -> list[int]:
             )
         if labels.count(name) > 1:
             raise InvalidInputError(f"columns of records must name the attribute {name!r} once, got {labels}")
-    return [labels.index(name) for name in domain.names]
-
-
-def _largest(size: int) -> int:
-    return min(size - 1, LARGEST_CODE)
-
-
-def _demand(name: str, size: int, shown: str) -> str:
-    return f"{name!r} must be a whole number from 0 to {_largest(size)}, got {shown}"
+    return [labels.index(each.source) for each in _attributes(domain)]

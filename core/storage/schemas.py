@@ -112,7 +112,8 @@ def _sets_made(distinct: bool, parts: Mapping[str, Any]) -> Any:
     missing = [key for key in domains.KEYS if key not in parts]
     if missing:
         raise InvalidInputError(f"needs the array {missing[0]!r}")
-    return domains.from_arrays({key: np.asarray(parts[key]) for key in domains.KEYS}, distinct)
+    known = (*domains.KEYS, domains.SCHEMA_KEY)
+    return domains.from_arrays({key: np.asarray(parts[key]) for key in known if key in parts}, distinct)
 
 
 def _union(workload: UnionWorkload) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import index, sequence, size
+from dualmech.workloads.attributes import Attribute
 
 MAX_CELLS = 2**31  # largest number of cells whose indices are ever enumerated
 
@@ -78,6 +79,10 @@ class Domain:
         if len(set(wanted)) != len(wanted):
             raise InvalidInputError(f"attributes must be distinct, got {wanted}")
         return tuple(sorted(self.names.index(name) for name in wanted))
+
+    def attribute(self, axis: int) -> Attribute:
+        """Return what the values of an attribute are, by its position: in a domain, the codes themselves."""
+        return Attribute(*self.sizes[axis])
 
     def cell(self, **codes: int) -> int:
         """Return the number of the cell with one code for each attribute."""

@@ -1,0 +1,315 @@
+"""What an attribute's values are: labels, whole numbers, bins, or codes; how records hold them, how tables show them."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import validate
+from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
+
+LARGEST_CODE = 2**53 - 1  # largest whole number up to which a double holds all
+SHOWN_VALUES = 8  # labels that a message lists
+LISTED_VALUES = 3  # labels that the name of a query lists
+
+OPTIONS = ("labels", "from", "to", "bins", "size", "column", "missing", "clamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute whose values are the codes 0 … size - 1 themselves: the base of the others."""
+
+    name: str
+    size: int
+    column: str = ""  # what the column of records is called, by default the name
+    missing: tuple[str, ...] = ()  # texts that stand for a missing value, which has the last code
+
+    @property
+    def source(self) -> str:
+        """The name of the column in records."""
+        return self.column or self.name
+
+    @property
+    def values(self) -> int:
+        """Number of values that are not missing."""
+        return self.size - bool(self.missing)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether values have an order, so that a query may be a range of them."""
+        return True
+
+    @property
+    def demand(self) -> str:
+        """What a value must be, for messages."""
+        return f"a whole number from 0 to {min(self.size - 1, LARGEST_CODE)}"
+
+    def code(self, text: str) -> int | None:
+        """Return the code of a value in records, None of one that is not allowed."""
+        if self.missing and text.strip() in self.missing:
+            return self.size - 1
+        return self._code(text)
+
+    def label(self, code: int) -> str:
+        """Return what a value is called in tables."""
+        return "missing" if self.missing and code == self.size - 1 else self._label(code)
+
+    def describe(self, codes: Sequence[int]) -> str | None:
+        """Return a name for the query that counts some values; None where they have no short one.
+
+        Examples
+        --------
+        >>> from dualmech.workloads.attributes import attribute_of
+        >>> age, sex = attribute_of("age", range(17, 91)), attribute_of("sex", ["female", "male"])
+        >>> age.describe(range(19)), age.describe([3]), age.describe(range(1, 48)), sex.describe([0, 1])
+        ('age ≤ 35', 'age = 20', '18 ≤ age ≤ 64', 'any sex')
+        """
+        if len(codes) == self.size:
+            return f"any {self.name}"
+        if len(codes) == 1:
+            return f"{self.name} = {self.label(codes[0])}"
+        first, last = codes[0], codes[-1]
+        if self.ordered and last - first == len(codes) - 1 and last < self.values:
+            return self._range(first, last)
+        if len(codes) <= LISTED_VALUES:
+            shown = [self.label(each) for each in codes]
+            return f"{self.name} = {', '.join(shown[:-1])} or {shown[-1]}"
+        return None
+
+    def as_spec(self) -> dict[str, Any]:
+        """Return the mapping that `attribute_of` makes this attribute of."""
+        common = {"column": self.column, "missing": list(self.missing)}
+        return self._spec() | {key: value for key, value in common.items() if value}
+
+    def refused(self, value: object) -> str:
+        """Say that a value is not allowed."""
+        shown = reprlib.repr(value).removesuffix(".0")
+        return f"{self.source!r} must be {self.demand}, got {shown}"
+
+    def _code(self, text: str) -> int | None:
+        number = _number(text)
+        if number is None or not (number.is_integer() and 0 <= number <= min(self.values - 1, LARGEST_CODE)):
+            return None
+        return int(number)
+
+    def _label(self, code: int) -> str:
+        return str(code)
+
+    def _range(self, first: int, last: int) -> str:
+        if first == 0:
+            return f"{self.name} ≤ {self.label(last)}"
+        if last == self.values - 1:
+            return f"{self.name} ≥ {self.label(first)}"
+        return f"{self.label(first)} ≤ {self.name} ≤ {self.label(last)}"
+
+    def _spec(self) -> dict[str, Any]:
+        return {"size": self.values}
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled(Attribute):
+    """An attribute of labels, such as the names of occupations."""
+
+    labels: tuple[str, ...] = ()
+    _codes: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_codes", {label: code for code, label in enumerate(self.labels)})
+
+    @property
+    def ordered(self) -> bool:
+        """Labels have no order."""
+        return False
+
+    @property
+    def demand(self) -> str:
+        """One of the labels."""
+        shown = ", ".join(map(repr, self.labels[:SHOWN_VALUES]))
+        return f"one of {shown}{', …' if len(self.labels) > SHOWN_VALUES else ''}"
+
+    def _code(self, text: str) -> int | None:
+        return self._codes.get(text.strip())
+
+    def _label(self, code: int) -> str:
+        return self.labels[code]
+
+    def _spec(self) -> dict[str, Any]:
+        return {"labels": list(self.labels)}
+
+
+@dataclass(frozen=True, slots=True)
+class WholeNumbers(Attribute):
+    """An attribute of whole numbers, one cell each, such as years of age."""
+
+    first: int = 0
+    clamp: bool = False  # whether numbers beyond either end count as the end
+
+    @property
+    def last(self) -> int:
+        """The largest value."""
+        return self.first + self.values - 1
+
+    @property
+    def demand(self) -> str:
+        """A whole number between the ends."""
+        return "a whole number" if self.clamp else f"a whole number from {self.first} to {self.last}"
+
+    def _code(self, text: str) -> int | None:
+        number = _number(text)
+        if number is None or not number.is_integer():
+            return None
+        if not self.first <= number <= self.last and not self.clamp:
+            return None
+        return int(min(max(number, self.first), self.last)) - self.first
+
+    def _label(self, code: int) -> str:
+        return str(self.first + code)
+
+    def _spec(self) -> dict[str, Any]:
+        return {"from": self.first, "to": self.last} | ({"clamp": True} if self.clamp else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Binned(Attribute):
+    """An attribute of numbers in bins: each from its left edge to below its right one, the last with both."""
+
+    edges: tuple[float, ...] = ()
+    clamp: bool = False
+
+    @property
+    def demand(self) -> str:
+        """A number between the ends."""
+        return "a number" if self.clamp else f"a number from {self.edges[0]:g} to {self.edges[-1]:g}"
+
+    def _code(self, text: str) -> int | None:
+        number = _number(text)
+        if number is None or not (self.clamp or self.edges[0] <= number <= self.edges[-1]):
+            return None
+        return min(max(bisect.bisect_right(self.edges, number) - 1, 0), self.values - 1)
+
+    def _label(self, code: int) -> str:
+        last = "]" if code == self.values - 1 else ")"
+        return f"[{self.edges[code]:g}, {self.edges[code + 1]:g}{last}"
+
+    def _range(self, first: int, last: int) -> str:
+        low, high = f"{self.edges[first]:g}", f"{self.edges[last + 1]:g}"
+        if last == self.values - 1:
+            return f"{self.name} ≥ {low}"
+        return f"{self.name} < {high}" if first == 0 else f"{low} ≤ {self.name} < {high}"
+
+    def _spec(self) -> dict[str, Any]:
+        return {"bins": list(self.edges)} | ({"clamp": True} if self.clamp else {})
+
+
+def attribute_of(name: str, spec: Any) -> Attribute:
+    """Return the attribute that a number, a range, labels or a mapping of options stands for.
+
+    Raises `InvalidInputError` or `InputTypeError` for anything else; the message names the attribute and the option.
+    """
+    if isinstance(spec, Attribute):
+        return spec
+    if isinstance(spec, bool):
+        raise InputTypeError(f"attribute {name!r} must be a size, a range, labels or a mapping, got {spec}")
+    if isinstance(spec, int | np.integer):
+        return _of_options(name, {"size": spec})
+    if isinstance(spec, range):
+        if spec.step != 1 or not len(spec):
+            raise InvalidInputError(f"attribute {name!r} must be a range of step 1 that is not empty, got {spec}")
+        return _of_options(name, {"from": spec.start, "to": spec.stop - 1})
+    if isinstance(spec, Mapping):
+        return _of_options(name, spec)
+    if isinstance(spec, list | tuple):
+        return _of_options(name, {"labels": spec})
+    raise InputTypeError(
+        f"attribute {name!r} must be a size, a range, a list of labels or a mapping of options, "
+        f"got {type(spec).__name__}"
+    )
+
+
+def _of_options(name: str, options: Mapping[str, Any]) -> Attribute:
+    for key in options:
+        if key not in OPTIONS:
+            near = did_you_mean(str(key), OPTIONS)
+            raise InvalidInputError(f"attribute {name!r} takes {', '.join(OPTIONS)}, got {key!r}{near}")
+    kinds = [key for key in ("labels", "from", "bins", "size") if key in options]
+    if len(kinds) != 1 or ("to" in options) != ("from" in options):
+        raise InvalidInputError(f"attribute {name!r} must have exactly one of labels, from and to, bins, size")
+    missing = options.get("missing", ())
+    texts = (missing,) if isinstance(missing, str) else validate.sequence(**{f"missing of {name!r}": missing})
+    column = validate.text(**{f"column of {name!r}": options.get("column", "")})
+    common = (column, tuple(str(each).strip() for each in texts))
+    more = bool(common[1])
+    clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
+    if clamp and kinds[0] in ("labels", "size"):
+        raise InvalidInputError(f"attribute {name!r} has no ends to clamp numbers to")
+    if kinds[0] == "size":
+        return Attribute(name, validate.size(**{f"size of {name!r}": options["size"]}) + more, *common)
+    if kinds[0] == "labels":
+        labels = tuple(str(each).strip() for each in validate.sequence(**{f"labels of {name!r}": options["labels"]}))
+        if not labels or len({*labels, *common[1]}) < len(labels) + len(common[1]):
+            raise InvalidInputError(
+                f"labels of {name!r} must be one or more, all distinct and none of them a text for missing values"
+            )
+        return Labelled(name, len(labels) + more, *common, labels)
+    if kinds[0] == "bins":
+        edges = validate.finite(1, **{f"bins of {name!r}": options["bins"]})
+        if len(edges) < 2 or np.any(np.diff(edges) <= 0):
+            raise InvalidInputError(f"bins of {name!r} must be two or more increasing edges")
+        return Binned(name, len(edges) - 1 + more, *common, tuple(edges.tolist()), clamp)
+    first, last = (_whole(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
+    if last < first:
+        raise InvalidInputError(f"to of {name!r} must be at least {first}, got {last}")
+    return WholeNumbers(name, last - first + 1 + more, *common, first, clamp)
+
+
+def text_of(value: Any) -> str:
+    """Return a value of a data frame as the text that a file would hold: nothing where it is missing.
+
+    Examples
+    --------
+    >>> text_of(39.0), text_of("Private"), text_of(float("nan")), text_of(None)
+    ('39', 'Private', '', '')
+    """
+    if isinstance(value, str):
+        return value
+    if value is None or value != value:  # NaN and pandas's own missing values differ from themselves
+        return ""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def codes_of(attribute: Attribute, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return the codes of a column's values, -1 of those that are not allowed."""
+    known: dict[Any, int] = {}
+    found = np.empty(len(values), dtype=np.int64)
+    for index, value in enumerate(values.tolist()):
+        text = text_of(value)
+        if text not in known:
+            code = attribute.code(text)
+            if code is None and isinstance(value, bool):
+                code = attribute.code(str(int(value)))
+            known[text] = -1 if code is None else code
+        found[index] = known[text]
+    return found
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and text.isascii() and "_" not in text else None
+
+
+def _whole(what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InputTypeError(f"{what} must be a whole number, got {value!r}")
+    return int(value)
