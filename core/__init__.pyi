@@ -81,6 +81,8 @@ from .progress import Status as Status
 from .proofs.prove import Proof as Proof
 from .proofs.prove import prove as prove
 from .proofs.prove import verify as verify
+from .publishing.publication import Publication as Publication
+from .publishing.release import release as release
 from .solution import Solution as Solution
 from .storage.store import load as load
 from .storage.store import save as save

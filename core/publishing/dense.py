@@ -14,9 +14,11 @@ from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.publishing import whole_numbers
 from dualmech.publishing.discrete import Noise
+from dualmech.publishing.drawing import counted_vector
 from dualmech.publishing.whole_numbers import Exact, Integers
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
+from dualmech.workloads.domain import Domain
 
 PRECISIONS = (20, 26, 32, 38)  # bits of the grid's entries, the fewest that are accurate enough taken
 ACCURACY = 1e-6  # largest relative error of the noise's covariance, in its own metric, that the grid may cause
@@ -66,6 +68,12 @@ class DrawnRows:
     def squared_privacy_cost(self) -> Fraction:
         """The largest of the neighbours' costs, exactly."""
         return Fraction(max(self.costs))
+
+    by_table = False
+
+    def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> Any:
+        """Return the data vector (d,) of records, or of the counts that were given."""
+        return counted_vector(source, domain, allow_empty)
 
     def draw(self, x: Any, noise: Noise) -> Array:
         """Draw estimates of B x (k,) from a data vector (d,) of whole numbers: the one place where data meet noise."""

@@ -17,9 +17,11 @@ from dualmech.mechanisms.product import ProductMechanism
 from dualmech.publishing import whole_numbers
 from dualmech.publishing.dense import LEAST_EXPONENT, whole_counts
 from dualmech.publishing.discrete import LARGEST_DEVIATION, Noise
+from dualmech.publishing.drawing import counted_vector
 from dualmech.publishing.whole_numbers import Integers
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
+from dualmech.workloads.domain import Domain
 from dualmech.workloads.products import ProductWorkload
 
 MOST_BITS, FEWEST_BITS = 22, 6
@@ -128,6 +130,12 @@ class DrawnProduct:
         most = math.prod(int(max(whole_numbers.column_squares(each))) for each in self.whole)
         return Fraction(most) / Fraction(4) ** self.exponent
 
+    by_table = False
+
+    def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> Any:
+        """Return the data by the factors' cells, of records or of the counts that were given."""
+        return counted_vector(source, domain, allow_empty)
+
     def draw(self, x: Any, noise: Noise) -> Array:
         """Draw estimates of ``(⊗ B_i) x`` from counts on the factors' axes: the one place where data meet noise."""
         shape = tuple(basis.shape[1] for basis in self.bases)
@@ -142,6 +150,7 @@ class DrawnProduct:
         return answers
 
     def estimate(self, measured: Array, workload: ProductWorkload) -> Array:
-        """Return the unbiased estimates (m_1, …, m_r) of a product workload from what was drawn."""
+        """Return the unbiased estimates (m,) of a product workload from what was drawn."""
         pairs = zip(self.mechanism.factors, workload.factors, strict=True)
-        return linalg.apply_along_axes([linalg.to_dense(own.represent(part)) for own, part in pairs], measured)
+        matrices = [linalg.to_dense(own.represent(part)) for own, part in pairs]
+        return linalg.apply_along_axes(matrices, measured).ravel()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dualmech.mechanisms import records
 from dualmech.mechanisms.records import Tables, marginal_of
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.publishing import whole_numbers
@@ -17,6 +19,7 @@ from dualmech.publishing.discrete import Noise
 from dualmech.publishing.products import ROOM, DrawnFactor, magnitude, shared_bits
 from dualmech.publishing.whole_numbers import Integers
 from dualmech.validate import Array
+from dualmech.workloads.domain import Domain
 from dualmech.workloads.lattice import Axes
 
 SHARE_OF_BITS, MOST_SHARE_BITS = 0.4, 14  # of the bits of an attribute, those of the shares of its total
@@ -72,6 +75,14 @@ class DrawnSplit:
             extra, deviation = self._grid(axes, level)
             total += Fraction(4**extra * math.prod(worst[axis] for axis in axes)) / Fraction(deviation) ** 2
         return total
+
+    by_table = True
+
+    def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> Tables:
+        """Return the tables of counts that are needed of records, or those that were given."""
+        if isinstance(source, Mapping):
+            return records.check_tables(records=source)
+        return records.count(source, self.mechanism.workload.tables, allow_empty=allow_empty)
 
     def draw(self, tables: Tables, noise: Noise) -> dict[Axes, Array]:
         """Draw the noisy residuals of all measured sets from tables of counts: the one place where they meet noise."""

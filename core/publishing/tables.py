@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from dualmech.publishing.discrete import Noise
 from dualmech.publishing.pairs import costs_of_orbits
 from dualmech.publishing.whole_numbers import Exact, Integers
 from dualmech.validate import Array
+from dualmech.workloads.domain import Domain
 from dualmech.workloads.lattice import Axes
 
 
@@ -103,6 +105,14 @@ class DrawnTables:
     def squared_privacy_cost(self) -> Fraction:
         """The largest of the neighbours' costs, exactly."""
         return Fraction(max(self.costs))
+
+    by_table = True
+
+    def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> records.Tables:
+        """Return the tables of counts that are needed of records, or those that were given."""
+        if isinstance(source, Mapping):
+            return records.check_tables(records=source)
+        return records.count(source, self.mechanism.needed_tables, allow_empty=allow_empty)
 
     def draw(self, tables: records.Tables, noise: Noise) -> dict[Axes, Array]:
         """Draw the noisy parts of all blocks from tables of counts, as `BlockMechanism.measure` returns them."""

@@ -17,6 +17,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, MAX_NAMES, Workload
 from dualmech.workloads.domain import Domain, count_text
+from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import Table, UnionWorkload, union_of
 
 
@@ -234,5 +235,7 @@ def _stored_entries(factor: Workload) -> int:
 def _joint_domain(domains: Sequence[Domain | None]) -> Domain | None:
     known = [domain for domain in domains if domain is not None]
     pairs = [pair for domain in known for pair in domain.sizes]
-    distinct = len({name for name, _ in pairs}) == len(pairs)
-    return Domain(pairs) if len(known) == len(domains) and distinct else None
+    if len(known) < len(domains) or len({name for name, _ in pairs}) < len(pairs):
+        return None
+    named = any(isinstance(domain, Schema) for domain in known)
+    return Schema.joined(known) if named else Domain(pairs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
@@ -59,6 +59,12 @@ class Schema(Domain):
     def attribute(self, axis: int) -> Attribute:
         """Return what the values of an attribute are, by its position."""
         return self.attributes[axis]
+
+    @classmethod
+    def joined(cls, domains: Sequence[Domain]) -> Schema:
+        """Return the attributes of several domains, one after another."""
+        attributes = [each.attribute(axis) for each in domains for axis in range(len(each.names))]
+        return cls({each.name: each for each in attributes})
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Schema:

@@ -1,0 +1,60 @@
+"""What every mechanism offers once it is on a grid, whatever its noise lies on."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from os import PathLike
+from typing import Any, Protocol
+
+import numpy as np
+
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.mechanisms import records
+from dualmech.publishing.discrete import Noise
+from dualmech.workloads.domain import Domain
+from dualmech.workloads.marginals import MarginalWorkload
+
+
+class Drawn(Protocol):
+    """A mechanism in whole numbers with discrete Gaussian noise: its exact cost, and how it is drawn."""
+
+    by_table: bool
+    """Whether estimates are asked for table by table; else those of all queries of a workload."""
+
+    @property
+    def mechanism(self) -> Any:
+        """The Gaussian mechanism with the noise that is drawn: what accuracy is computed from."""
+
+    @property
+    def squared_privacy_cost(self) -> Fraction:
+        """The largest squared distance between neighbours in units of the noise: twice ρ."""
+
+    def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> Any:
+        """Return the counts that are needed of records."""
+
+    def draw(self, data: Any, noise: Noise) -> Any:
+        """Draw what everything is estimated from: the one place where data meet noise."""
+
+    def estimate(self, measured: Any, asked: Any) -> Any:
+        """Return unbiased estimates of a table or a workload."""
+
+
+def is_records(source: Any) -> bool:
+    """Whether a source is records, to be counted: a file or a frame with named columns."""
+    return isinstance(source, str | PathLike) or hasattr(source, "columns")
+
+
+def counted_vector(source: Any, domain: Domain | None, allow_empty: bool) -> Any:
+    """Return the data vector (d,) of records over all cells of a domain; what is no records, as it is."""
+    if not is_records(source):
+        return source
+    if domain is None:
+        raise InputTypeError(
+            "records must be counts, a data vector: the workload has no domain that says which columns to count; give it "
+            "one (domain=), such as a dualmech.Schema"
+        )
+    whole = tuple(range(len(domain.names)))
+    if domain.cells > records.LARGEST_TABLE:
+        raise InvalidInputError(f"a domain of {domain.cells} cells is too large to count in one table")
+    tables = records.count(source, MarginalWorkload(domain, [whole]), allow_empty=allow_empty)
+    return np.asarray(tables[whole]).ravel()

@@ -1,0 +1,220 @@
+"""What a release has made public: estimates, their accuracy, and the exact privacy cost."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.special
+
+from dualmech import accounting, files, validate
+from dualmech.display import Displayed
+from dualmech.errors import BackendError, InvalidInputError, did_you_mean
+from dualmech.publishing.drawing import Drawn
+from dualmech.publishing.published import PublishedTable, published_tables
+from dualmech.publishing.statement import statement
+from dualmech.validate import Array
+from dualmech.workloads import products
+from dualmech.workloads.base import Workload
+
+LEVEL = 0.95
+MEASURES = ("estimate", "margin", "low", "high")
+INDEX, STATEMENT = "tables.csv", "STATEMENT.md"
+LONGEST = 60  # most letters of a table's name that the name of its file holds
+
+
+class Publication(Displayed):
+    """Noisy answers as `dualmech.release` returns them: all that is left of the records, and safe to tell.
+
+    Attributes
+    ----------
+    drawn : Drawn
+        The mechanism on its grid; ``drawn.mechanism`` is the Gaussian mechanism with the noise that was drawn.
+    measured : array or dict of arrays
+        What everything is estimated from.
+    workload : Workload
+        What is published.
+    """
+
+    def __init__(self, drawn: Drawn, measured: Any, workload: Workload) -> None:
+        self.drawn, self.measured, self.workload = drawn, measured, workload
+
+    @property
+    def rho(self) -> Fraction:
+        """The ρ of zero-concentrated differential privacy, exactly."""
+        return self.drawn.squared_privacy_cost / 2
+
+    def epsilon(self, delta: float) -> float:
+        """Return an ε at which the release is (ε, δ)-differentially private, as ρ implies it; rounded up.
+
+        The noise is discrete: the curve of the continuous Gaussian mechanism, which is lower, does not hold for it.
+        """
+        return accounting.zcdp_epsilon(rounded_up(self.rho), delta) if self.rho else 0.0
+
+    def delta(self, epsilon: float) -> float:
+        """Return a δ at which the release is (ε, δ)-differentially private, as ρ implies it; rounded up."""
+        return accounting.zcdp_delta(rounded_up(self.rho), epsilon) if self.rho else 0.0
+
+    @cached_property
+    def published(self) -> dict[str, PublishedTable]:
+        """The tables, by name: what their entries are called."""
+        return {table.name: table for table in published_tables(self.workload)}
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables."""
+        return tuple(self.published)
+
+    def estimates(self, table: str) -> Array:
+        """Return the unbiased estimates of a table, an axis a side."""
+        asked = self._table(table)
+        if self.drawn.by_table:
+            return np.asarray(self.drawn.estimate(self.measured, asked.asked)).reshape(asked.shape)
+        return self._answers[asked.rows].reshape(asked.shape)
+
+    def variances(self, table: str) -> Array:
+        """Return the variance of each estimate of a table, an axis a side."""
+        asked = self._table(table)
+        if self.drawn.by_table:
+            return np.asarray(self.drawn.mechanism.variances(asked.asked)).reshape(asked.shape)
+        return self._spread[asked.rows].reshape(asked.shape)
+
+    def margins(self, table: str, level: float = LEVEL, simultaneous: bool = False) -> Array:
+        """Return the margin of error of each estimate: truth lies within it with this probability.
+
+        With `simultaneous`, all truths of all tables do at once: by Šidák's inequality, which holds for Gaussian noise
+        however it is correlated, at the level ``level^(1/m)`` of each of m.
+        """
+        chosen = validate.probability(level=level)
+        if validate.boolean(simultaneous=simultaneous):
+            chosen = chosen ** (1 / sum(each.entries for each in self.published.values()))
+        return np.asarray(-scipy.special.ndtri((1 - chosen) / 2) * np.sqrt(self.variances(table)))
+
+    def rows(
+        self, table: str, level: float = LEVEL, simultaneous: bool = False
+    ) -> tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]:
+        """Return the heading of a table and its rows: a label a side, then estimate, margin and interval."""
+        asked, margins = self._table(table), self.margins(table, level, simultaneous).ravel().tolist()
+        cells = itertools.product(*asked.sides.values())
+        numbers = zip(self.estimates(table).ravel().tolist(), margins, strict=True)
+        lines = (
+            (*cell, estimate, margin, estimate - margin, estimate + margin)
+            for cell, (estimate, margin) in zip(cells, numbers, strict=True)
+        )
+        return (*asked.sides, *MEASURES), lines
+
+    def frame(self, table: str, level: float = LEVEL, simultaneous: bool = False) -> Any:
+        """Return a table as a pandas DataFrame, a row an entry: labels, estimate, margin of error, interval."""
+        try:
+            pandas: Any = importlib.import_module("pandas")
+        except ImportError as error:
+            raise BackendError("a frame needs pandas: pip install pandas; rows() and write() do without") from error
+        heading, rows = self.rows(table, level, simultaneous)
+        return pandas.DataFrame(list(rows), columns=list(heading))
+
+    def estimate(self, asked: Any) -> tuple[float, float] | tuple[Array, Array]:
+        """Return the estimate of a derived query and its variance, from the joint noise of all tables.
+
+        `asked` is a `Workload` of any queries in the span, where the mechanism is on a matrix; of tables, a product
+        query: a mapping of attributes to factors, as `BlockMechanism.variance_of` takes it.
+        """
+        if not self.drawn.by_table:
+            return self.drawn.estimate(self.measured, asked), self._variances(asked)
+        mechanism = self.drawn.mechanism
+        factors = {name: np.asarray(factor, dtype=np.float64) for name, factor in validate.mapping("attributes to factors", asked=asked).items()}
+        variance = mechanism.variance_of(factors)
+        table = self.drawn.estimate(self.measured, tuple(factors))
+        for name in sorted(factors, key=mechanism.domain.names.index):
+            table = np.tensordot(factors[name], table, axes=(0, 0))
+        return float(table), variance
+
+    def write(self, folder: str | PathLike[str], level: float = LEVEL, simultaneous: bool = False) -> list[str]:
+        """Write a CSV file a table, a list of them, and the statement; return the names of the files.
+
+        The folder must not exist; it is there whole or not at all.
+        """
+        names = [file_name(number, name, len(self.tables)) for number, name in enumerate(self.tables, start=1)]
+        with files.atomic_folder(folder) as place:
+            listed = []
+            for name, table in zip(names, self.tables, strict=True):
+                write_rows(place / name, *self.rows(table, level, simultaneous))
+                largest = float(self.margins(table, level, simultaneous).max())
+                listed.append((name, table, self.published[table].entries, largest))
+            write_rows(place / INDEX, ("file", "table", "entries", "largest margin"), listed)
+            with files.atomic_write(place / STATEMENT) as handle:
+                handle.write(self.statement(level, simultaneous).encode())
+        return [*names, INDEX, STATEMENT]
+
+    def statement(self, level: float = LEVEL, simultaneous: bool = False) -> str:
+        """Return a page in Markdown that says what was asked, protected and promised, and what is not covered."""
+        return statement(self, level, simultaneous)
+
+    @cached_property
+    def _answers(self) -> Array:
+        return np.asarray(self.drawn.estimate(self.measured, self.workload)).ravel()
+
+    @cached_property
+    def _spread(self) -> Array:
+        return self._variances(self.workload)
+
+    def _variances(self, workload: Workload) -> Array:
+        found = self.drawn.mechanism.variances(workload)
+        if isinstance(found, tuple):  # of a product, by factor
+            return products.outer(found).ravel()
+        return np.asarray(found)
+
+    def _table(self, name: str) -> PublishedTable:
+        if name not in self.published:
+            near = did_you_mean(name, self.published)
+            raise InvalidInputError(f"table must be one of {list(self.tables)}, got {name!r}{near}")
+        return self.published[name]
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "tables": len(self.tables),
+            "queries": sum(each.entries for each in self.published.values()),
+            "rho (zCDP)": rounded_up(self.rho),
+            "epsilon at delta = 1e-09": self.epsilon(1e-9),
+        }
+
+    def __repr__(self) -> str:
+        return f"Publication({len(self.tables)} tables, rho={rounded_up(self.rho):.6g})"
+
+
+def rounded_up(number: Fraction) -> float:
+    """Return the least double that is not below a fraction."""
+    found = float(number)
+    return found if Fraction(found) >= number else math.nextafter(found, math.inf)
+
+
+def file_name(number: int, label: str, count: int) -> str:
+    """Return a name that any file system takes, whatever the attributes are called."""
+    letters = re.sub("[^0-9A-Za-z]+", "_", label).strip("_")[:LONGEST]
+    return f"{number:0{len(str(count))}d}_{letters}.csv"
+
+
+def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a CSV file, whole or not at all; no text of it is one of which a spreadsheet makes a formula."""
+    with files.atomic_write(path) as handle:
+        text = io.TextIOWrapper(handle, encoding="utf-8", newline="", write_through=True)
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(map(_shown, header))
+        writer.writerows(map(_shown, row) for row in rows)
+        text.flush()
+        text.detach()
+
+
+def _shown(cell: object) -> object:
+    """Return a cell of which a spreadsheet makes no formula: a text that would begin one gets an apostrophe."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in tuple("=+-@\t\r") else cell

@@ -1,0 +1,112 @@
+"""Which tables a workload is published as, and what their rows are called."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualmech.workloads.attributes import Attribute
+from dualmech.workloads.base import Workload
+from dualmech.workloads.circular import CircularWorkload
+from dualmech.workloads.domain import Domain
+from dualmech.workloads.unions import UnionWorkload
+
+LARGEST_SEARCH = 2**26  # entries of an attribute's queries that names are found for
+
+QUERY = "query"  # the column of queries that have names of their own
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A table as it is published: its name, and what its entries are called along each of its sides."""
+
+    name: str
+    sides: Mapping[str, Sequence[str]]
+    asked: Any  # what a mechanism of tables calls it: its name in a union, or its attributes
+    rows: npt.NDArray[np.intp]  # its queries among those of the workload
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of entries along each side."""
+        return tuple(len(labels) for labels in self.sides.values())
+
+    @property
+    def entries(self) -> int:
+        """Number of queries."""
+        return math.prod(self.shape)
+
+
+def published_tables(workload: Workload) -> tuple[PublishedTable, ...]:
+    """Return the tables of a workload: those that it is made of, or one for each of its groups of queries.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> people = dm.Schema({"age": range(17, 91), "sex": ["female", "male"]})
+    >>> asked = dm.workloads.union(
+    ...     people, {"ages": {"age": dm.workloads.prefix(74)}, "cells": ["age", "sex"]}
+    ... )
+    >>> [(table.name, table.shape) for table in published_tables(asked)]
+    [('ages', (74,)), ('cells', (74, 2))]
+    >>> published_tables(asked)[0].sides["age"][:2]
+    ['age = 17', 'age ≤ 18']
+    """
+    tabular = workload.tabular()
+    if tabular is None:
+        return _groups(workload)
+    domain: Domain = tabular.domain
+    numbers, found = None, []
+    for number, table in enumerate(tabular.product_tables):
+        sides = {
+            domain.names[axis]: entry_names(domain.attribute(axis), asked) for axis, asked in table.queries
+        }
+        named = isinstance(tabular, UnionWorkload) and isinstance(workload, UnionWorkload)
+        if numbers is None and workload.shape[0] <= LARGEST_SEARCH:
+            numbers = workload.table_numbers()
+        rows = np.zeros(0, dtype=np.intp) if numbers is None else np.flatnonzero(numbers == number)
+        asked = table.name if named else tuple(domain.names[axis] for axis in table.axes)
+        found.append(PublishedTable(table.name or "total", sides, asked, rows))
+    return tuple(found)
+
+
+def entry_names(attribute: Attribute, asked: Any) -> list[str]:
+    """Return what the entries along an attribute are called: its values, or the queries on them."""
+    if asked is None:
+        return [attribute.label(code) for code in range(attribute.size)]
+    if isinstance(asked, CircularWorkload) or math.prod(asked.shape) > LARGEST_SEARCH:
+        return [*asked.names]
+    rows = sp.csr_array(asked.matrix, copy=True)
+    rows.eliminate_zeros()
+    rows.sort_indices()
+    counted = [
+        rows.indices[first:last].tolist() if last > first and np.all(rows.data[first:last] == 1) else []
+        for first, last in itertools.pairwise(rows.indptr.tolist())
+    ]
+    if all(len(codes) == 1 for codes in counted):
+        return [attribute.label(codes[0]) for codes in counted]
+    pairs = zip(counted, asked.names, strict=True)
+    return [(attribute.describe(codes) if codes else None) or name for codes, name in pairs]
+
+
+def _groups(workload: Workload) -> tuple[PublishedTable, ...]:
+    """Return a table for each group of queries, in the order of their first ones."""
+    domain = workload.domain
+    names = (
+        entry_names(domain.attribute(0), workload)
+        if domain is not None and len(domain.names) == 1
+        else [*workload.names]
+    )
+    groups: dict[str, list[int]] = {}
+    for index, group in enumerate(workload.groups):
+        groups.setdefault(group, []).append(index)
+    return tuple(
+        PublishedTable(group, {QUERY: [names[index] for index in rows]}, None, np.array(rows, dtype=np.intp))
+        for group, rows in groups.items()
+    )

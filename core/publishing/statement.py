@@ -1,0 +1,141 @@
+"""The page that goes with a release: what was asked, what is protected, how accurate it is, what is not covered."""
+
+from __future__ import annotations
+
+import decimal
+import hashlib
+import importlib.metadata
+import math
+import platform
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dualmech.errors import printable
+from dualmech.neighbours import Relation
+from dualmech.storage import codec
+from dualmech.workloads.domain import Domain
+from dualmech.workloads.schema import Schema
+
+if TYPE_CHECKING:
+    from dualmech.publishing.publication import Publication
+
+DELTAS = (1e-6, 1e-9, 1e-12)
+MOST_LISTED = 60  # tables that the page lists
+MOST_DIGITS = 60  # of a fraction's numerator that is printed whole
+
+NOT_COVERED = """\
+- The number of records, where records are replaced rather than added or removed, is public.
+- Bounds on values, labels and bins are part of the schema: they must not have been read off the records.
+- Whoever sees a release adds its ρ to that of all others about the same records.
+- The guarantee is about one unit, as said above: a person with more records than that is protected less.
+- Time, memory and the error messages of the run are not protected; nor are records before they are counted.
+- Margins of error are of the noise alone: errors of the records themselves are not in them."""
+
+
+def statement(released: Publication, level: float, simultaneous: bool) -> str:
+    """Return the page in Markdown."""
+    rho, workload, domain = released.rho, released.workload, released.workload.domain
+    lines = [
+        "# Statement of a differentially private release",
+        "",
+        "## What was asked",
+        "",
+        f"{workload.shape[0]} queries in {len(released.tables)} tables.",
+        "",
+        *([_attributes(domain), ""] if domain is not None else []),
+        "## What is protected",
+        "",
+        f"Data sets count as neighbours where {neighbours_text(released)}.",
+        "",
+        f"- ρ of zero-concentrated differential privacy, exactly: {_fraction(rho)}, which is at most {_above(rho)}",
+        *(f"- ε = {released.epsilon(delta):.6g} at δ = {delta:g}, as ρ implies it" for delta in DELTAS),
+        "",
+        "Whole numbers were answered in exact arithmetic, with discrete Gaussian noise of OpenDP's sampler added; all "
+        "else was computed from the sums.",
+        "",
+        "## Accuracy",
+        "",
+        f"Margins of error at the level {level:g}{', of all entries at once' if simultaneous else ', of each entry'}.",
+        "",
+        "| table | entries | largest margin |",
+        "|---|---:|---:|",
+        *_accuracy(released, level, simultaneous),
+        "",
+        "## What is not covered",
+        "",
+        NOT_COVERED,
+        "",
+        "## To check",
+        "",
+        f"- workload: SHA-256 `{digest(workload)}`",
+        *([f"- schema: SHA-256 `{_sha(domain.to_json().encode())}`"] if isinstance(domain, Schema) else []),
+        f"- dualmech {_version('dualmech')}, OpenDP {_version('opendp')}, NumPy {np.__version__}, "
+        f"Python {platform.python_version()}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def neighbours_text(released: Publication) -> str:
+    """Say in words which data sets privacy keeps apart."""
+    given = getattr(released.drawn.mechanism, "neighbours", None)
+    relation = given if given is None or isinstance(given, Relation) else Relation.matching(given)
+    if given is None:
+        relation = Relation()
+    if relation is None:
+        return f"they differ by one of {given.shape[1]} listed differences"
+    records = "one record" if relation.members == 1 else f"up to {relation.members} records of one person"
+    if relation.replace:
+        return f"{records} {'has' if relation.members == 1 else 'have'} other values"
+    return f"{records} {'is' if relation.members == 1 else 'are'} added or removed"
+
+
+def digest(workload: object) -> str:
+    """Return the SHA-256 of what a workload asks, as its file would hold it."""
+    codec.known_problems()  # which enters all kinds of workloads
+    found = hashlib.sha256()
+    packed = codec.pack("workload", workload)
+    for key in sorted(packed):
+        array = np.asarray(packed[key])
+        found.update(f"{key}:{array.dtype.str}:{array.shape}:".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+def _attributes(domain: Domain) -> str:
+    shown = [f"{printable(name)} ({size} values)" for name, size in domain.sizes[:MOST_LISTED]]
+    more = "" if len(domain.names) <= MOST_LISTED else f", and {len(domain.names) - MOST_LISTED} more"
+    return f"Attributes: {', '.join(shown)}{more}."
+
+
+def _accuracy(released: Publication, level: float, simultaneous: bool) -> list[str]:
+    found = [
+        f"| {printable(name).replace('|', '/')} | {released.published[name].entries} | "
+        f"{released.margins(name, level, simultaneous).max():.6g} |"
+        for name in released.tables[:MOST_LISTED]
+    ]
+    left = len(released.tables) - MOST_LISTED
+    return found if left <= 0 else [*found, f"| and {left} more, in the list of tables | | |"]
+
+
+def _fraction(number: Fraction) -> str:
+    shown = f"{number.numerator}/{number.denominator}"
+    return shown if len(shown) <= MOST_DIGITS else f"a fraction of {len(shown) - 1} digits"
+
+
+def _above(number: Fraction) -> str:
+    """Return a decimal of ten digits that is not below a fraction."""
+    upwards = decimal.Context(prec=10, rounding=decimal.ROUND_CEILING)
+    return str(upwards.divide(decimal.Decimal(number.numerator), decimal.Decimal(number.denominator)))
+
+
+def _sha(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
