@@ -7,7 +7,7 @@ from functools import singledispatch
 from typing import Any
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InputTypeError
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -17,6 +17,7 @@ from dualmech.mechanisms.stream import StreamMechanism
 from dualmech.publishing.dense import DrawnRows
 from dualmech.publishing.discrete import discrete_gaussian, require_sampler
 from dualmech.publishing.drawing import Drawn
+from dualmech.publishing.limits import as_fraction, require_no_seed, require_within
 from dualmech.publishing.products import DrawnProduct
 from dualmech.publishing.publication import Publication
 from dualmech.publishing.splits import DrawnSplit
@@ -69,22 +70,13 @@ def release(
     >>> asked = dm.workloads.marginals(people, ways=(1, 2))
     >>> answer = fast.solve(dm.FitnessForUse(asked, {1: 4.0, 2: 16.0}))
     >>> tables = dm.records.count([[3, 0], [30, 1], [30, 1]], dm.workloads.marginals([74, 2], ways=2))
-    >>> released = dm.release(answer, tables, rho="1/4")
+    >>> released = dm.release(answer, tables, rho="0.26")
     >>> released.rho <= answer.mechanism.rho, released.tables
     (True, ('age', 'sex', 'age x sex'))
     """
-    if refused:
-        given = ", ".join(refused)
-        raise InputTypeError(
-            f"release takes no {given}: noise that can be drawn again protects nobody; a mechanism's simulate takes a "
-            f"seed, for study"
-        )
+    require_no_seed(refused)
     drawn, asked = plan(mechanism, workload)
-    limit = None if rho is None else _as_fraction(rho)
-    if limit is not None and drawn.squared_privacy_cost / 2 > limit:
-        raise InvalidInputError(
-            f"mechanism costs rho = {float(drawn.squared_privacy_cost / 2):.9g}, more than the {float(limit):.9g} allowed"
-        )
+    require_within(drawn.squared_privacy_cost, as_fraction(rho))
     require_sampler()
     data = drawn.read(records, asked.domain, validate.boolean(allow_empty=allow_empty))
     return Publication(drawn, drawn.draw(data, discrete_gaussian), asked)
@@ -141,13 +133,3 @@ def _(mechanism: SplitMechanism) -> Drawn:
 @as_drawn.register(CausalMechanism)
 def _(mechanism: Any) -> Drawn:
     return DrawnRows(mechanism.dense())
-
-
-def _as_fraction(rho: Any) -> Fraction:
-    try:
-        found = Fraction(rho) if isinstance(rho, str | Fraction) else Fraction(validate.positive_number(rho=rho))
-    except (ValueError, ZeroDivisionError) as error:
-        raise InvalidInputError(f"rho must be a positive number or a fraction such as '1/2', got {rho!r}") from error
-    if found <= 0:
-        raise InvalidInputError(f"rho must be positive, got {rho!r}")
-    return found

@@ -1,0 +1,43 @@
+"""What is checked before any record is read: no seed, and no more privacy spent than allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from dualmech import validate
+from dualmech.errors import InputTypeError, InvalidInputError
+
+
+def require_no_seed(refused: Mapping[str, Any]) -> None:
+    """Refuse a seed, and all else that a release takes no argument for."""
+    if refused:
+        raise InputTypeError(
+            f"a release takes no {', '.join(refused)}: noise that can be drawn again protects nobody; a mechanism's "
+            f"simulate takes a seed, for study"
+        )
+
+
+def as_fraction(rho: Any) -> Fraction | None:
+    """Return a positive number or a text such as ``1/2`` as a fraction, None as it is."""
+    if rho is None:
+        return None
+    try:
+        found = Fraction(rho if isinstance(rho, str | Fraction) else validate.positive_number(rho=rho))
+    except (ValueError, ZeroDivisionError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(f"rho must be a positive number or a fraction such as '1/2', got {rho!r}") from error
+    if found <= 0:
+        raise InvalidInputError(f"rho must be positive, got {rho!r}")
+    return found
+
+
+def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
+    """Refuse an exact squared privacy cost of more than twice the ρ allowed."""
+    if rho is not None and squared_cost > 2 * rho:
+        raise InvalidInputError(
+            f"mechanism costs rho = {float(squared_cost / 2):.12g}, more than the {float(rho):.12g} allowed; noise that is "
+            f"larger by a factor costs less by as much: scaled({float(squared_cost / (2 * rho)) * (1 + 1e-9):.12g})"
+        )
