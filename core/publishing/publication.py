@@ -22,6 +22,7 @@ from dualmech import accounting, files, validate
 from dualmech.display import Displayed
 from dualmech.errors import BackendError, InvalidInputError, did_you_mean
 from dualmech.publishing.drawing import Drawn
+from dualmech.publishing.fitting import FittedTables, fit
 from dualmech.publishing.published import PublishedTable, published_tables
 from dualmech.publishing.statement import statement
 from dualmech.validate import Array
@@ -138,6 +139,13 @@ class Publication(Displayed):
         for name in sorted(factors, key=mechanism.domain.names.index):
             table = np.tensordot(factors[name], table, axes=(0, 0))
         return float(table), variance
+
+    def fitted(self, integer: bool = False) -> FittedTables:
+        """Return tables of one non-negative data set near to these, of whole numbers if asked: consistent, and biased.
+
+        Raises `InvalidInputError` for more than 2^17 cells, or a release that does not tell the number of records.
+        """
+        return fit(self, validate.boolean(integer=integer))
 
     def write(self, folder: str | PathLike[str], level: float = LEVEL, simultaneous: bool = False) -> list[str]:
         """Write a CSV file a table, a list of them, and the statement; return the names of the files.
