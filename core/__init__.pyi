@@ -85,6 +85,7 @@ from .publishing.adaptive import ExactAdaptiveRelease as ExactAdaptiveRelease
 from .publishing.adaptive import release_chain as release_chain
 from .publishing.publication import Publication as Publication
 from .publishing.release import release as release
+from .publishing.specification import Specification as Specification
 from .solution import Solution as Solution
 from .storage.store import load as load
 from .storage.store import save as save

@@ -24,7 +24,7 @@ from dualmech.errors import BackendError, InvalidInputError, did_you_mean
 from dualmech.publishing.drawing import Drawn
 from dualmech.publishing.fitting import FittedTables, fit
 from dualmech.publishing.published import PublishedTable, published_tables
-from dualmech.publishing.statement import statement
+from dualmech.publishing.statement import decimal_above, statement
 from dualmech.validate import Array
 from dualmech.workloads import products
 from dualmech.workloads.base import Workload
@@ -55,6 +55,11 @@ class Publication(Displayed):
     def rho(self) -> Fraction:
         """The ρ of zero-concentrated differential privacy, exactly."""
         return self.drawn.squared_privacy_cost / 2
+
+    @property
+    def rho_text(self) -> str:
+        """ρ as a decimal of ten digits that is not below it."""
+        return decimal_above(self.rho)
 
     def epsilon(self, delta: float) -> float:
         """Return an ε at which the release is (ε, δ)-differentially private, as ρ implies it; rounded up.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,9 @@ from dualmech.workloads.domain import Domain
 from dualmech.workloads.unions import UnionWorkload
 
 LARGEST_SEARCH = 2**26  # entries of an attribute's queries that names are found for
+
+COUNTING = re.compile(r"q?\d+|cells? \d+(\.\.\d+)?|total")
+"""Names that only count: those that builders give, in whose place values tell more."""
 
 QUERY = "query"  # the column of queries that have names of their own
 
@@ -80,7 +84,7 @@ def entry_names(attribute: Attribute, asked: Any) -> list[str]:
     """Return what the entries along an attribute are called: its values, or the queries on them."""
     if asked is None:
         return [attribute.label(code) for code in range(attribute.size)]
-    if isinstance(asked, CircularWorkload) or math.prod(asked.shape) > LARGEST_SEARCH:
+    if not attribute.named or isinstance(asked, CircularWorkload) or math.prod(asked.shape) > LARGEST_SEARCH:
         return [*asked.names]
     rows = sp.csr_array(asked.matrix, copy=True)
     rows.eliminate_zeros()
@@ -89,10 +93,13 @@ def entry_names(attribute: Attribute, asked: Any) -> list[str]:
         rows.indices[first:last].tolist() if last > first and np.all(rows.data[first:last] == 1) else []
         for first, last in itertools.pairwise(rows.indptr.tolist())
     ]
-    if all(len(codes) == 1 for codes in counted):
+    if all(len(codes) == 1 for codes in counted) and all(map(COUNTING.fullmatch, asked.names)):
         return [attribute.label(codes[0]) for codes in counted]
     pairs = zip(counted, asked.names, strict=True)
-    return [(attribute.describe(codes) if codes else None) or name for codes, name in pairs]
+    return [
+        (attribute.describe(codes) if codes and COUNTING.fullmatch(name) else None) or name
+        for codes, name in pairs
+    ]
 
 
 def _groups(workload: Workload) -> tuple[PublishedTable, ...]:

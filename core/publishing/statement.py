@@ -49,7 +49,7 @@ def statement(released: Publication, level: float, simultaneous: bool) -> str:
         "",
         f"Data sets count as neighbours where {neighbours_text(released)}.",
         "",
-        f"- ρ of zero-concentrated differential privacy, exactly: {_fraction(rho)}, which is at most {_above(rho)}",
+        f"- ρ of zero-concentrated differential privacy, exactly: {_fraction(rho)}, which is at most {decimal_above(rho)}",
         *(f"- ε = {released.epsilon(delta):.6g} at δ = {delta:g}, as ρ implies it" for delta in DELTAS),
         "",
         "Whole numbers were answered in exact arithmetic, with discrete Gaussian noise of OpenDP's sampler added; all "
@@ -124,7 +124,7 @@ def _fraction(number: Fraction) -> str:
     return shown if len(shown) <= MOST_DIGITS else f"a fraction of {len(shown) - 1} digits"
 
 
-def _above(number: Fraction) -> str:
+def decimal_above(number: Fraction) -> str:
     """Return a decimal of ten digits that is not below a fraction."""
     upwards = decimal.Context(prec=10, rounding=decimal.ROUND_CEILING)
     return str(upwards.divide(decimal.Decimal(number.numerator), decimal.Decimal(number.denominator)))

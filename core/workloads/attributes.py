@@ -7,7 +7,7 @@ import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ OPTIONS = ("labels", "from", "to", "bins", "size", "column", "missing", "clamp")
 @dataclass(frozen=True, slots=True)
 class Attribute:
     """An attribute whose values are the codes 0 … size - 1 themselves: the base of the others."""
+
+    named: ClassVar[bool] = False  # whether values have names of their own, which describe queries
 
     name: str
     size: int
@@ -71,6 +73,8 @@ class Attribute:
         >>> age.describe(range(19)), age.describe([3]), age.describe(range(1, 48)), sex.describe([0, 1])
         ('age ≤ 35', 'age = 20', '18 ≤ age ≤ 64', 'any sex')
         """
+        if not self.named:
+            return None
         if len(codes) == self.size:
             return f"any {self.name}"
         if len(codes) == 1:
@@ -82,6 +86,16 @@ class Attribute:
             shown = [self.label(each) for each in codes]
             return f"{self.name} = {', '.join(shown[:-1])} or {shown[-1]}"
         return None
+
+    def span(self, first: str, last: str) -> tuple[int, int]:
+        """Return the codes of a range of values, the first and the one after the last.
+
+        Raises `InvalidInputError` for ends that are no values, or of bins no edges, or out of order.
+        """
+        start, stop = self._ends(first), self._ends(last)
+        if start is None or stop is None or start[0] >= stop[1]:
+            raise InvalidInputError(f"a range of {self.name!r} must go from one value to a later one, got {first}..{last}")
+        return start[0], stop[1]
 
     def as_spec(self) -> dict[str, Any]:
         """Return the mapping that `attribute_of` makes this attribute of."""
@@ -98,6 +112,11 @@ class Attribute:
         if number is None or not (number.is_integer() and 0 <= number <= min(self.values - 1, LARGEST_CODE)):
             return None
         return int(number)
+
+    def _ends(self, text: str) -> tuple[int, int] | None:
+        """Return the codes that a range has as its first, and as the one after its last, where it ends at a value."""
+        code = self._code(text)
+        return None if code is None else (code, code + 1)
 
     def _label(self, code: int) -> str:
         return str(code)
@@ -116,6 +135,8 @@ class Attribute:
 @dataclass(frozen=True, slots=True)
 class Labelled(Attribute):
     """An attribute of labels, such as the names of occupations."""
+
+    named: ClassVar[bool] = True
 
     labels: tuple[str, ...] = ()
     _codes: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -147,6 +168,8 @@ class Labelled(Attribute):
 @dataclass(frozen=True, slots=True)
 class WholeNumbers(Attribute):
     """An attribute of whole numbers, one cell each, such as years of age."""
+
+    named: ClassVar[bool] = True
 
     first: int = 0
     clamp: bool = False  # whether numbers beyond either end count as the end
@@ -180,6 +203,8 @@ class WholeNumbers(Attribute):
 class Binned(Attribute):
     """An attribute of numbers in bins: each from its left edge to below its right one, the last with both."""
 
+    named: ClassVar[bool] = True
+
     edges: tuple[float, ...] = ()
     clamp: bool = False
 
@@ -193,6 +218,13 @@ class Binned(Attribute):
         if number is None or not (self.clamp or self.edges[0] <= number <= self.edges[-1]):
             return None
         return min(max(bisect.bisect_right(self.edges, number) - 1, 0), self.values - 1)
+
+    def _ends(self, text: str) -> tuple[int, int] | None:
+        number = _number(text)
+        if number is None or number not in self.edges:
+            return None
+        place = self.edges.index(number)
+        return place, place
 
     def _label(self, code: int) -> str:
         last = "]" if code == self.values - 1 else ")"
@@ -250,7 +282,7 @@ def _of_options(name: str, options: Mapping[str, Any]) -> Attribute:
     if clamp and kinds[0] in ("labels", "size"):
         raise InvalidInputError(f"attribute {name!r} has no ends to clamp numbers to")
     if kinds[0] == "size":
-        return Attribute(name, validate.size(**{f"size of {name!r}": options["size"]}) + more, *common)
+        return WholeNumbers(name, validate.size(**{f"size of {name!r}": options["size"]}) + more, *common)
     if kinds[0] == "labels":
         labels = tuple(str(each).strip() for each in validate.sequence(**{f"labels of {name!r}": options["labels"]}))
         if not labels or len({*labels, *common[1]}) < len(labels) + len(common[1]):

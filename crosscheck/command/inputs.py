@@ -23,6 +23,7 @@ from dualmech.neighbours import Relation
 from dualmech.problems import designs, strategies
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
+from dualmech.publishing.specification import Specification
 from dualmech.solution import Solution
 from dualmech.storage import store
 from dualmech.validate import Array, Matrix
@@ -37,15 +38,24 @@ COEFFICIENTS = "toeplitz:"  # before the file of those of a Toeplitz strategy
 
 
 def read_workload(text: str) -> Workload:
-    """Return a built-in workload such as ``prefix:64``, or the one in a file.
+    """Return a built-in workload such as ``prefix:64``, or the one in a file, that of a specification among them.
 
     A file in the way of a built-in name can be given as ``./prefix``.
     """
     if names.is_named(text):
         return names.builtin_workload(text)
+    if (specified := read_specification(text)) is not None:
+        return specified.workload
     if Path(text).suffix.lower() in files.SUFFIXES or Path(text).exists():
         return files.read_workload(text)
     return names.builtin_workload(text)
+
+
+def read_specification(text: object) -> Specification | None:
+    """Return the specification in a file that ends in ``.toml``, None of another text."""
+    if not isinstance(text, str) or Path(text).suffix.lower() != ".toml":
+        return None
+    return Specification.read(text)
 
 
 def read_neighbours(text: str) -> Relation | Array:

@@ -19,6 +19,7 @@ from dualmech.crosscheck.command import commands, sweeping
 from dualmech.crosscheck.command.options import UsageError
 from dualmech.crosscheck.command.pictures import plot
 from dualmech.crosscheck.command.proven import leaderboard, library
+from dualmech.crosscheck.command.releasing import release
 from dualmech.crosscheck.command.verification import verify
 from dualmech.crosscheck.papers import sheets
 from dualmech.errors import DualmechError, printable
@@ -64,6 +65,7 @@ for posed in (
     verify,
     commands.explain,
     commands.simulate,
+    release,
     plot,
     library,
     leaderboard,

@@ -163,7 +163,8 @@ class Request:
     def _moves(self) -> Relation | Array:
         """Return the neighbours that are asked for, one record added or removed where none are."""
         if self.neighbours is None:
-            return Relation()
+            specified = inputs.read_specification(self.workload)
+            return Relation() if specified is None else specified.neighbours
         return (
             inputs.read_neighbours(self.neighbours) if isinstance(self.neighbours, str) else self.neighbours
         )
@@ -171,6 +172,10 @@ class Request:
     def _variances(self, workload: Workload) -> Any:
         if self.targets is not None and not isinstance(self.targets, str):
             return self.targets
+        if self.moe is None and self.targets is None:
+            specified = inputs.read_specification(self.workload)
+            if specified is not None:
+                return specified.targets
         if self.moe is None:
             return table_inputs.read_numbers(self.targets or "1", "targets", workload)
         margins = table_inputs.read_numbers(self.moe, "moe", workload)

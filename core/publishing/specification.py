@@ -1,0 +1,182 @@
+"""Specifications: attributes, tables and how accurate each shall be, in one small file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import scipy.special
+
+from dualmech import accounting, validate
+from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError, did_you_mean
+from dualmech.neighbours import Relation
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.validate import Array
+from dualmech.workloads import builders, unions
+from dualmech.workloads.attributes import Attribute
+from dualmech.workloads.base import Workload
+from dualmech.workloads.schema import Schema
+from dualmech.workloads.unions import UnionWorkload
+
+LEVEL = 0.95
+KEYS = ("attributes", "tables", "neighbours", "level")
+TABLE_KEYS = ("name", "ask", "variance", "margin")
+KINDS = ("values", "prefixes", "ranges", "total")
+"""What may be asked of an attribute, but for lists of values."""
+
+BETWEEN = ".."  # as in ``18..64``
+
+
+@dataclass(frozen=True, slots=True)
+class Specification:
+    """Which tables to publish of which records, and how accurate each shall be.
+
+    Attributes
+    ----------
+    schema : Schema
+        The attributes.
+    workload : UnionWorkload
+        The tables.
+    targets : dict of names to float
+        The variance that no query of a table may exceed.
+    neighbours : Relation
+        Which data sets privacy keeps apart.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> asked = dm.Specification.of(
+    ...     {
+    ...         "attributes": {"age": {"from": 17, "to": 90}, "sex": {"labels": ["female", "male"]}},
+    ...         "tables": [
+    ...             {"name": "ages", "ask": {"age": "prefixes"}, "variance": 100},
+    ...             {"name": "adults by sex", "ask": {"age": ["18..64", "65..90"], "sex": "values"}, "margin": 20},
+    ...         ],
+    ...     }
+    ... )
+    >>> asked.workload.shape, {name: round(target, 3) for name, target in asked.targets.items()}
+    ((78, 148), {'ages': 100.0, 'adults by sex': 104.127})
+    >>> asked.problem().geometry.name
+    'blocks'
+    """
+
+    schema: Schema
+    workload: UnionWorkload
+    targets: dict[str, float]
+    neighbours: Relation
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Specification:
+        """Return the specification that a mapping makes, as a file holds it.
+
+        Raises `InvalidInputError` or `InputTypeError` for keys that are unknown or missing, and what a schema refuses.
+        """
+        _known(given, KEYS, "a specification")
+        for key in ("attributes", "tables"):
+            if key not in given:
+                raise InvalidInputError(f"a specification needs {key}")
+        schema = Schema(given["attributes"])
+        level = validate.probability(level=given.get("level", LEVEL))
+        tables, targets = {}, {}
+        for table in validate.sequence(tables=given["tables"]):
+            name, asked, target = _table(schema, table, level)
+            if name in tables:
+                raise InvalidInputError(f"tables must have distinct names, got {name!r} twice")
+            tables[name], targets[name] = asked, target
+        relation = Relation.of(validate.text(neighbours=given.get("neighbours", "add-remove")))
+        return cls(schema, unions.union(schema, tables), targets, relation)
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> Specification:
+        """Read a specification from a TOML file (``docs/formats.md``).
+
+        Raises `FileFormatError` for a file that cannot be read or is no TOML, and with its path for what `of` refuses.
+        """
+        try:
+            with open(path, "rb") as handle:
+                given = tomllib.load(handle)
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise FileFormatError(f"{path}: is no specification in TOML: {error}") from error
+        try:
+            return cls.of(given)
+        except (InvalidInputError, InputTypeError) as error:
+            raise FileFormatError(f"{path}: {error}") from error
+
+    def problem(self) -> FitnessForUse:
+        """Return the problem of the least privacy cost that meets all targets."""
+        return FitnessForUse(self.workload, self.targets, neighbours=self.neighbours)
+
+
+def asked_of(attribute: Attribute, asked: Any) -> Workload | None:
+    """Return the queries on an attribute that a kind, or a list of values and ranges of them, stands for.
+
+    Examples
+    --------
+    >>> from dualmech.workloads.attributes import attribute_of
+    >>> asked_of(attribute_of("age", range(17, 91)), ["18..64", 90]).names
+    ('18 ≤ age ≤ 64', 'age = 90')
+    """
+    if asked == "values":
+        return None
+    values = attribute.values
+    if isinstance(asked, str):
+        validate.choice(KINDS, **{f"ask of {attribute.name!r}": asked})
+        if asked != "total" and not attribute.ordered:
+            raise InvalidInputError(f"{asked} need an order, which the labels of {attribute.name!r} have not")
+        made = {"prefixes": builders.prefix, "ranges": builders.all_range, "total": builders.total}[asked]
+        rows = made(attribute.size if asked == "total" else values).dense()
+        rows = np.pad(rows, ((0, 0), (0, attribute.size - rows.shape[1])))
+    else:
+        items = validate.sequence(**{f"ask of {attribute.name!r}": asked})
+        rows = np.array([_row(attribute, item) for item in items])
+        if not len(rows):
+            raise InvalidInputError(f"ask of {attribute.name!r} must list one value or more, got none")
+    names = [attribute.describe(np.flatnonzero(row).tolist()) for row in rows]
+    shown = [name or f"{attribute.name}: {int(row.sum())} values" for name, row in zip(names, rows, strict=True)]
+    return Workload(rows, shown)
+
+
+def _row(attribute: Attribute, item: Any) -> Array:
+    row = np.zeros(attribute.size)
+    for part in item if isinstance(item, list | tuple) else [item]:
+        first, between, last = str(part).partition(BETWEEN)
+        if between and attribute.ordered:
+            start, stop = attribute.span(first, last)
+            row[start:stop] = 1.0
+        else:
+            code = attribute.code(str(part))
+            if code is None:
+                raise InvalidInputError(f"ask of {attribute.name!r}: {attribute.refused(part)}")
+            row[code] = 1.0
+    return row
+
+
+def _table(schema: Schema, given: Any, level: float) -> tuple[str, Any, float]:
+    """Return a table's name, what it asks of each attribute, and its target."""
+    table = validate.mapping("name, ask, and variance or margin", table=given)
+    _known(table, TABLE_KEYS, "a table")
+    asked = table.get("ask")
+    if not isinstance(asked, Mapping | list | tuple) or ("variance" in table) == ("margin" in table):
+        raise InvalidInputError(
+            "a table must have ask, attributes or a mapping of them to what is asked, and one of variance and margin"
+        )
+    each = asked if isinstance(asked, Mapping) else dict.fromkeys(asked, "values")
+    name = validate.text(name=table.get("name", " x ".join(map(str, each))))
+    queries = {}
+    for attribute, own in each.items():
+        (axis,) = schema.axes([attribute])
+        queries[attribute] = asked_of(schema.attribute(axis), own)
+    if "variance" in table:
+        return name, queries, validate.positive_number(**{f"variance of {name!r}": table["variance"]})
+    margin = validate.positive_number(**{f"margin of {name!r}": table["margin"]})
+    return name, queries, float(accounting.variance_from_margin(margin, -scipy.special.ndtri((1 - level) / 2)))
+
+
+def _known(given: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
+    for key in given:
+        if key not in keys:
+            raise InvalidInputError(f"{what} takes {', '.join(keys)}, got {key!r}{did_you_mean(str(key), keys)}")

@@ -1,0 +1,52 @@
+"""The command ``release``: records in, exact noise, and a folder of tables with a statement out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dualmech.crosscheck.command.options import UsageError
+from dualmech.watching import passing
+
+
+def release(
+    data: Annotated[
+        str, typer.Argument(metavar="RECORDS", help="CSV file with a header; columns are matched by name.")
+    ],
+    source: Annotated[
+        str, typer.Argument(metavar="SOLUTION", help="File of a solution, whose workload is published.")
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for tables and statement.")
+    ],
+    rho: Annotated[
+        str | None, typer.Option(help="The most that it may cost, such as 1/2 or 0.5, compared exactly.")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Probability that truth lies within a margin of error.")] = 0.95,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
+    ] = False,
+    allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
+) -> None:
+    """Count records, add exact noise, and write tables with margins of error and a statement for auditors."""
+    import dualmech as dm
+    from dualmech import validate
+    from dualmech.crosscheck.command import inputs, report
+
+    with passing("reading") as line:
+        validate.probability(level=level)
+        answer = inputs.read_solution(source)
+        if answer is None:
+            raise UsageError(f"release takes the file of a solution, which {source} is not")
+        line.say("drawing")
+        released = dm.release(answer, data, rho=rho, allow_empty=allow_empty)
+        line.say("writing")
+        names = released.write(output, level, simultaneous)
+    out = report.console()
+    for text in (
+        f"written: {len(names) - 2} tables, {names[-2]} and {names[-1]} in {output}",
+        f"Privacy: rho is at most {released.rho_text} (zCDP), as a fraction in the statement; "
+        f"epsilon = {released.epsilon(1e-9):.6g} at delta = 1e-09.",
+    ):
+        out.print(text, markup=False, soft_wrap=True)
