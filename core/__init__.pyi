@@ -81,7 +81,6 @@ from .progress import Status as Status
 from .proofs.prove import Proof as Proof
 from .proofs.prove import prove as prove
 from .proofs.prove import verify as verify
-from .publishing.adaptive import ExactAdaptiveRelease as ExactAdaptiveRelease
 from .publishing.adaptive import release_chain as release_chain
 from .publishing.publication import Publication as Publication
 from .publishing.release import release as release

@@ -132,10 +132,12 @@ class Pairs:
 
     @property
     def count(self) -> int:
+        """Number of types."""
         return len(self.first)
 
     @classmethod
     def of(cls, symmetries: tuple[AttributeSymmetry, ...], wide: tuple[int, ...]) -> Pairs:
+        """List the types of pairs; refused where there are more than `MAX_ORBITS`."""
         types = tuple(Types.of(symmetry) for symmetry in symmetries)
         sizes = [len(each.first) for each in types]
         if np.prod(sizes, dtype=np.float64) > 2 * MAX_ORBITS:

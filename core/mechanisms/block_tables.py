@@ -203,9 +203,11 @@ class BlockTables(BlockNoise):
             )
 
     def places(self, key: Key) -> list[components.Index]:
+        """Return where along each attribute of a key its component lies."""
         return [components.places(self.symmetries[axis], component) for axis, component in key]
 
     def extents(self, key_axes: Axes) -> tuple[int, ...]:
+        """Return the shape of what is measured on some attributes: theirs, then the classes of the other wide ones."""
         own = (self.domain.shape[axis] - int(self.symmetries[axis].turning) for axis in key_axes)
         return (*own, *(len(self.symmetries[axis].sizes) for axis in self._outside(key_axes)))
 

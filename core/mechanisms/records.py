@@ -186,7 +186,9 @@ def _column(attribute: Attribute, values: npt.NDArray[Any]) -> Codes:
     codes = codes_of(attribute, values)
     wrong = np.flatnonzero(codes < 0)
     if len(wrong):
-        raise InvalidInputError(f"records: record {wrong[0] + 1}: {attribute.refused(values.tolist()[wrong[0]])}")
+        raise InvalidInputError(
+            f"records: record {wrong[0] + 1}: {attribute.refused(values.tolist()[wrong[0]])}"
+        )
     return codes
 
 

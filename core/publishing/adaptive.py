@@ -15,7 +15,7 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.publishing.dense import DrawnRows
 from dualmech.publishing.discrete import discrete_gaussian, require_sampler
 from dualmech.publishing.drawing import counted_vector
-from dualmech.publishing.limits import as_fraction, require_within, require_no_seed
+from dualmech.publishing.limits import as_fraction, require_no_seed, require_within
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
@@ -54,8 +54,8 @@ def release_chain(
     Nothing runs until `advance` is called; each stage, and the residual of the mechanism that is chosen, is drawn as
     `dualmech.release` draws mechanisms.
     Raises `BackendError` where OpenDP, of the extra ``release``, is not installed; `InvalidInputError` or
-    `InputTypeError`, before records are read, for no chain, a stage that has no whole rows, a chain that costs more than
-    `rho`, a seed or any other argument; and what `dualmech.records.count` refuses of records.
+    `InputTypeError`, before records are read, for no chain, a stage that has no whole rows, a chain that costs more
+    than `rho`, a seed or any other argument; and what `dualmech.records.count` refuses of records.
 
     Parameters
     ----------

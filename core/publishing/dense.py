@@ -21,9 +21,13 @@ from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
 PRECISIONS = (20, 26, 32, 38)  # bits of the grid's entries, the fewest that are accurate enough taken
-ACCURACY = 1e-6  # largest relative error of the noise's covariance, in its own metric, that the grid may cause
+ACCURACY = (
+    1e-6  # largest relative error of the noise's covariance, in its own metric, that the grid may cause
+)
 NO_NOISE = 1e-12  # largest share of the noise, in units of the rows, that counts as none
-LEAST_EXPONENT = 10  # noise of deviation 1024 or more, where the discrete Gaussian's moments are the continuous one's
+LEAST_EXPONENT = (
+    10  # noise of deviation 1024 or more, where the discrete Gaussian's moments are the continuous one's
+)
 
 
 class DrawnRows:
@@ -52,7 +56,9 @@ class DrawnRows:
         basis, self.exact = _split_basis(mechanism)
         noisy = basis[self.exact :]
         rows = noisy.astype(np.float64)
-        self.factor, self.exponents = rounded_factor(mechanism.covariance(Workload(rows)) if len(rows) else rows)
+        self.factor, self.exponents = rounded_factor(
+            mechanism.covariance(Workload(rows)) if len(rows) else rows
+        )
         reach = np.abs(self.factor).astype(np.float64) @ np.abs(rows)
         if reach.max(initial=0.0) >= whole_numbers.LARGEST:
             raise InvalidInputError("mechanism must answer rows of smaller numbers for its noise to be exact")
@@ -139,7 +145,10 @@ def drawn(noise: Noise, exponents: Integers) -> Exact:
 
 
 def rounded_factor(
-    covariance: Array, precisions: Sequence[int] = PRECISIONS, least: int = LEAST_EXPONENT, accuracy: float = ACCURACY
+    covariance: Array,
+    precisions: Sequence[int] = PRECISIONS,
+    least: int = LEAST_EXPONENT,
+    accuracy: float = ACCURACY,
 ) -> tuple[Integers, Integers]:
     """Return F with ``F'F ⪯ Σ⁻¹`` on a grid, lower triangular: whole numbers and exponents of the rows.
 
@@ -159,4 +168,6 @@ def rounded_factor(
         turned = np.ldexp(whole.astype(np.float64), -exponents[:, None]) @ upper.T
         if np.linalg.norm(turned @ turned.T - identity @ identity) <= accuracy:
             return whole, exponents
-    raise InvalidInputError("covariance must be better conditioned for its noise to be drawn in whole numbers")
+    raise InvalidInputError(
+        "covariance must be better conditioned for its noise to be drawn in whole numbers"
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.util
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -16,11 +15,13 @@ from dualmech.publishing.whole_numbers import Exact
 Noise: TypeAlias = Callable[[float, int], Exact]
 """Whole-number noise: a parameter σ and a count give that many independent draws."""
 
-LARGEST_DEVIATION = 2.0**56  # 40 deviations, which no draw exceeds, are then below 2^62: the sampler saturates at 2^63
+LARGEST_DEVIATION = (
+    2.0**56
+)  # 40 deviations, which no draw exceeds, are then below 2^62: the sampler saturates at 2^63
 
 
 def discrete_gaussian(deviation: float, count: int) -> Exact:
-    """Draw from the discrete Gaussian of parameter σ, whose probabilities are ``∝ exp(-z²/2σ²)``; its variance is at most σ².
+    """Draw from the discrete Gaussian of parameter σ, probabilities ``∝ exp(-z²/2σ²)``, of variance σ² at most.
 
     Added to whole numbers it is ``‖difference‖² / 2σ²`` zCDP, exactly (Canonne, Kamath and Steinke, "The discrete
     Gaussian for differential privacy", NeurIPS 2020, Theorem 14). The draws are OpenDP's, on the numbers 0, from the
@@ -31,7 +32,8 @@ def discrete_gaussian(deviation: float, count: int) -> Exact:
     """
     if not 0 < deviation <= LARGEST_DEVIATION:
         raise InvalidInputError(
-            f"noise must have a deviation above 0, of at most {LARGEST_DEVIATION:g} in units of its grid, got {deviation:g}"
+            f"noise must have a deviation above 0, of at most {LARGEST_DEVIATION:g} in units of its grid, "
+            f"got {deviation:g}"
         )
     if not count:
         return np.zeros(0, dtype=object)
@@ -47,7 +49,8 @@ def require_sampler() -> None:
 @functools.lru_cache(maxsize=64)
 def _measurement(deviation: float, count: int) -> Any:
     require_sampler()
-    opendp: Any = importlib.import_module("opendp.prelude")
+    from opendp import prelude as opendp  # which takes a while, and is of an extra
+
     opendp.enable_features("contrib")
     numbers = opendp.vector_domain(opendp.atom_domain(T="i64"), size=count)
     return opendp.m.make_gaussian(numbers, opendp.l2_distance(T="f64"), scale=deviation)

@@ -50,8 +50,8 @@ def counted_vector(source: Any, domain: Domain | None, allow_empty: bool) -> Any
         return source
     if domain is None:
         raise InputTypeError(
-            "records must be counts, a data vector: the workload has no domain that says which columns to count; give it "
-            "one (domain=), such as a dualmech.Schema"
+            "records must be counts, a data vector: the workload has no domain that says which columns to count; give "
+            "it one (domain=), such as a dualmech.Schema"
         )
     whole = tuple(range(len(domain.names)))
     if domain.cells > records.LARGEST_TABLE:

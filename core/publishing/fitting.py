@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import count_text
 from dualmech.workloads.unions import Table
-
-if TYPE_CHECKING:
-    from dualmech.publishing.publication import Publication
 
 LARGEST_DOMAIN = 2**17  # cells of a data set that is fitted
 STEPS, JUDGED = 400, 5  # steps at most, and after how many each the gap is computed
@@ -57,7 +54,7 @@ class FittedTables:
         return self._tables[table][1]
 
 
-def fit(released: Publication, integer: bool) -> FittedTables:
+def fit(released: Any, integer: bool) -> FittedTables:
     """Return the data set of the released total that is nearest, each table in units of its noise.
 
     Minimise ``f(x) = ½ Σ_j ((W x - y)_j / σ_j)²`` over ``x ≥ 0`` with ``1'x = N``, by alternating directions. By
@@ -94,14 +91,14 @@ class _Operator:
     adjoint: Callable[[Array], Array]
 
 
-def _operators(released: Publication) -> list[_Operator]:
+def _operators(released: Any) -> list[_Operator]:
     workload = released.workload
     tabular = workload.tabular()
     cells = workload.shape[1]
     if cells > LARGEST_DOMAIN:
         raise InvalidInputError(
-            f"a data set of {count_text(cells)} cells is too large to fit (limit {LARGEST_DOMAIN}): publish the unbiased "
-            f"tables, or fit a release on fewer attributes"
+            f"a data set of {count_text(cells)} cells is too large to fit (limit {LARGEST_DOMAIN}): publish the "
+            f"unbiased tables, or fit a release on fewer attributes"
         )
     if tabular is None:
         return [_of_rows(table, workload) for table in released.published.values()]
@@ -111,7 +108,9 @@ def _operators(released: Publication) -> list[_Operator]:
 
 def _of_rows(table: PublishedTable, workload: Workload) -> _Operator:
     rows = workload.select(table.rows).matrix
-    return _Operator(table, (workload.shape[1],), lambda x: np.asarray(rows @ x), lambda y: np.asarray(rows.T @ y))
+    return _Operator(
+        table, (workload.shape[1],), lambda x: np.asarray(rows @ x), lambda y: np.asarray(rows.T @ y)
+    )
 
 
 def _of_table(table: PublishedTable, own: Table, shape: tuple[int, ...]) -> _Operator:
@@ -130,7 +129,7 @@ def _of_table(table: PublishedTable, own: Table, shape: tuple[int, ...]) -> _Ope
     return _Operator(table, shape, forward, adjoint)
 
 
-def _total(released: Publication) -> float:
+def _total(released: Any) -> float:
     """Return the estimate of the number of records."""
     if not released.drawn.by_table:
         found, _ = released.estimate(Workload(np.ones((1, released.workload.shape[1]))))

@@ -28,7 +28,9 @@ def as_fraction(rho: Any) -> Fraction | None:
     except (ValueError, ZeroDivisionError) as error:
         if isinstance(error, InvalidInputError):
             raise
-        raise InvalidInputError(f"rho must be a positive number or a fraction such as '1/2', got {rho!r}") from error
+        raise InvalidInputError(
+            f"rho must be a positive number or a fraction such as '1/2', got {rho!r}"
+        ) from error
     if found <= 0:
         raise InvalidInputError(f"rho must be positive, got {rho!r}")
     return found
@@ -37,7 +39,8 @@ def as_fraction(rho: Any) -> Fraction | None:
 def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
     """Refuse an exact squared privacy cost of more than twice the ρ allowed."""
     if rho is not None and squared_cost > 2 * rho:
+        larger = float(squared_cost / (2 * rho)) * (1 + 1e-9)
         raise InvalidInputError(
-            f"mechanism costs rho = {float(squared_cost / 2):.12g}, more than the {float(rho):.12g} allowed; noise that is "
-            f"larger by a factor costs less by as much: scaled({float(squared_cost / (2 * rho)) * (1 + 1e-9):.12g})"
+            f"mechanism costs rho = {float(squared_cost / 2):.12g}, more than the {float(rho):.12g} allowed; noise "
+            f"that is larger by a factor costs less by as much: scaled({larger:.12g})"
         )

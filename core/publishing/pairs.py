@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +13,8 @@ from dualmech.geometry.block_neighbours import Pairs, Types
 from dualmech.geometry.block_rows import Key
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.publishing import whole_numbers
+from dualmech.publishing.blocks import DrawnBlock
 from dualmech.publishing.whole_numbers import Exact, Integers
-
-if TYPE_CHECKING:
-    from dualmech.publishing.tables import DrawnBlock
 
 
 def costs_of_orbits(mechanism: BlockMechanism, blocks: Mapping[Key, DrawnBlock]) -> Exact:
@@ -56,7 +53,9 @@ def _replaced(
     """Return what each type of pair costs in some rows of a block: both squares, less twice the inner product."""
     places = np.full(1 + max(int(pairs.first.max()), int(pairs.second.max())), len(cells))
     places[cells] = np.arange(len(cells))
-    columns = np.hstack([rows, np.zeros((len(rows), 1), dtype=np.int64)])  # the last for cells that it does not see
+    columns = np.hstack(
+        [rows, np.zeros((len(rows), 1), dtype=np.int64)]
+    )  # the last for cells that it does not see
     one, two, same = places[pairs.first], places[pairs.second], _same(mechanism, key)
     squares = whole_numbers.column_squares(columns)
     shared = np.array([1] * pairs.count, dtype=object)

@@ -20,14 +20,14 @@ import scipy.special
 
 from dualmech import accounting, files, validate
 from dualmech.display import Displayed
-from dualmech.errors import BackendError, InvalidInputError, did_you_mean
+from dualmech.errors import BackendError, InputTypeError, InvalidInputError, did_you_mean
 from dualmech.publishing.drawing import Drawn
 from dualmech.publishing.fitting import FittedTables, fit
 from dualmech.publishing.published import PublishedTable, published_tables
 from dualmech.publishing.statement import decimal_above, statement
 from dualmech.validate import Array
 from dualmech.workloads import products
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 LEVEL = 0.95
 MEASURES = ("estimate", "margin", "low", "high")
@@ -49,7 +49,9 @@ class Publication(Displayed):
     """
 
     def __init__(self, drawn: Drawn, measured: Any, workload: Workload) -> None:
-        self.drawn, self.measured, self.workload = drawn, measured, workload
+        if not hasattr(drawn, "squared_privacy_cost") or not hasattr(drawn, "by_table"):
+            raise InputTypeError(f"drawn must be a mechanism on its grid, got {type(drawn).__name__}")
+        self.drawn, self.measured, self.workload = drawn, measured, check_workload(workload)
 
     @property
     def rho(self) -> Fraction:
@@ -125,7 +127,9 @@ class Publication(Displayed):
         try:
             pandas: Any = importlib.import_module("pandas")
         except ImportError as error:
-            raise BackendError("a frame needs pandas: pip install pandas; rows() and write() do without") from error
+            raise BackendError(
+                "a frame needs pandas: pip install pandas; rows() and write() do without"
+            ) from error
         heading, rows = self.rows(table, level, simultaneous)
         return pandas.DataFrame(list(rows), columns=list(heading))
 
@@ -138,7 +142,10 @@ class Publication(Displayed):
         if not self.drawn.by_table:
             return self.drawn.estimate(self.measured, asked), self._variances(asked)
         mechanism = self.drawn.mechanism
-        factors = {name: np.asarray(factor, dtype=np.float64) for name, factor in validate.mapping("attributes to factors", asked=asked).items()}
+        factors = {
+            name: np.asarray(factor, dtype=np.float64)
+            for name, factor in validate.mapping("attributes to factors", asked=asked).items()
+        }
         variance = mechanism.variance_of(factors)
         table = self.drawn.estimate(self.measured, tuple(factors))
         for name in sorted(factors, key=mechanism.domain.names.index):
@@ -152,12 +159,16 @@ class Publication(Displayed):
         """
         return fit(self, validate.boolean(integer=integer))
 
-    def write(self, folder: str | PathLike[str], level: float = LEVEL, simultaneous: bool = False) -> list[str]:
+    def write(
+        self, folder: str | PathLike[str], level: float = LEVEL, simultaneous: bool = False
+    ) -> list[str]:
         """Write a CSV file a table, a list of them, and the statement; return the names of the files.
 
         The folder must not exist; it is there whole or not at all.
         """
-        names = [file_name(number, name, len(self.tables)) for number, name in enumerate(self.tables, start=1)]
+        names = [
+            file_name(number, name, len(self.tables)) for number, name in enumerate(self.tables, start=1)
+        ]
         with files.atomic_folder(folder) as place:
             listed = []
             for name, table in zip(names, self.tables, strict=True):

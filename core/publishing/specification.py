@@ -116,7 +116,7 @@ def asked_of(attribute: Attribute, asked: Any) -> Workload | None:
 
     Examples
     --------
-    >>> from dualmech.workloads.attributes import attribute_of
+    >>> from dualmech.workloads.schema import attribute_of
     >>> asked_of(attribute_of("age", range(17, 91)), ["18..64", 90]).names
     ('18 ≤ age ≤ 64', 'age = 90')
     """
@@ -136,7 +136,9 @@ def asked_of(attribute: Attribute, asked: Any) -> Workload | None:
         if not len(rows):
             raise InvalidInputError(f"ask of {attribute.name!r} must list one value or more, got none")
     names = [attribute.describe(np.flatnonzero(row).tolist()) for row in rows]
-    shown = [name or f"{attribute.name}: {int(row.sum())} values" for name, row in zip(names, rows, strict=True)]
+    shown = [
+        name or f"{attribute.name}: {int(row.sum())} values" for name, row in zip(names, rows, strict=True)
+    ]
     return Workload(rows, shown)
 
 
@@ -173,10 +175,16 @@ def _table(schema: Schema, given: Any, level: float) -> tuple[str, Any, float]:
     if "variance" in table:
         return name, queries, validate.positive_number(**{f"variance of {name!r}": table["variance"]})
     margin = validate.positive_number(**{f"margin of {name!r}": table["margin"]})
-    return name, queries, float(accounting.variance_from_margin(margin, -scipy.special.ndtri((1 - level) / 2)))
+    return (
+        name,
+        queries,
+        float(accounting.variance_from_margin(margin, -scipy.special.ndtri((1 - level) / 2))),
+    )
 
 
 def _known(given: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
     for key in given:
         if key not in keys:
-            raise InvalidInputError(f"{what} takes {', '.join(keys)}, got {key!r}{did_you_mean(str(key), keys)}")
+            raise InvalidInputError(
+                f"{what} takes {', '.join(keys)}, got {key!r}{did_you_mean(str(key), keys)}"
+            )

@@ -1,4 +1,4 @@
-"""Mechanisms of query tables, drawn: residuals by whole shares of the total along each attribute, and discrete noise."""
+"""Mechanisms of query tables, drawn: residuals by whole shares of the total along each attribute."""
 
 from __future__ import annotations
 
@@ -56,8 +56,13 @@ class DrawnSplit:
         self.rows, shapes = {}, list(mechanism.point.shapes)
         for axis, factor in self.factors.items():
             shares = _whole_shares(parts[axis].means, self.share_bits)
-            self.rows[axis] = 2**self.share_bits * np.eye(len(shares), dtype=np.int64)[:-1] - shares[:-1, None]
-            theta, lift = np.ldexp(shares, -self.share_bits), np.vstack([np.eye(len(shares) - 1), -np.ones(len(shares) - 1)])
+            self.rows[axis] = (
+                2**self.share_bits * np.eye(len(shares), dtype=np.int64)[:-1] - shares[:-1, None]
+            )
+            theta, lift = (
+                np.ldexp(shares, -self.share_bits),
+                np.vstack([np.eye(len(shares) - 1), -np.ones(len(shares) - 1)]),
+            )
             shape = shapes[axis].sum() * np.outer(theta, theta) + lift @ factor.covariance @ lift.T
             shapes[axis] = (shape + shape.T) / 2
         self.mechanism = SplitMechanism(mechanism.workload, shapes, [*mechanism.noise.values()])
@@ -118,7 +123,7 @@ class DrawnSplit:
         return sum(self.factors[axis].exponent + self.share_bits for axis in axes)
 
     def _grid(self, axes: Axes, level: float) -> tuple[int, float]:
-        """Return by how many more bits a set is asked so that its noise is many grid steps, and the noise's deviation."""
+        """Return by how many bits more a set is asked, so that noise is many grid steps, and the noise's deviation."""
         exponent = self._exponent(axes)
         extra = max(math.ceil(LEAST_EXPONENT - exponent - math.log2(level) / 2), 0)
         return extra, math.sqrt(level) * 2.0 ** (exponent + extra)

@@ -5,21 +5,18 @@ from __future__ import annotations
 import decimal
 import hashlib
 import importlib.metadata
-import math
 import platform
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
+from dualmech import validate
 from dualmech.errors import printable
 from dualmech.neighbours import Relation
 from dualmech.storage import codec
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.schema import Schema
-
-if TYPE_CHECKING:
-    from dualmech.publishing.publication import Publication
 
 DELTAS = (1e-6, 1e-9, 1e-12)
 MOST_LISTED = 60  # tables that the page lists
@@ -34,8 +31,9 @@ NOT_COVERED = """\
 - Margins of error are of the noise alone: errors of the records themselves are not in them."""
 
 
-def statement(released: Publication, level: float, simultaneous: bool) -> str:
+def statement(released: Any, level: float, simultaneous: bool) -> str:
     """Return the page in Markdown."""
+    level = validate.probability(level=level)
     rho, workload, domain = released.rho, released.workload, released.workload.domain
     lines = [
         "# Statement of a differentially private release",
@@ -49,7 +47,7 @@ def statement(released: Publication, level: float, simultaneous: bool) -> str:
         "",
         f"Data sets count as neighbours where {neighbours_text(released)}.",
         "",
-        f"- ρ of zero-concentrated differential privacy, exactly: {_fraction(rho)}, which is at most {decimal_above(rho)}",
+        f"- ρ of zero-concentrated differential privacy: {_fraction(rho)}, which is at most {decimal_above(rho)}",
         *(f"- ε = {released.epsilon(delta):.6g} at δ = {delta:g}, as ρ implies it" for delta in DELTAS),
         "",
         "Whole numbers were answered in exact arithmetic, with discrete Gaussian noise of OpenDP's sampler added; all "
@@ -77,7 +75,7 @@ def statement(released: Publication, level: float, simultaneous: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def neighbours_text(released: Publication) -> str:
+def neighbours_text(released: Any) -> str:
     """Say in words which data sets privacy keeps apart."""
     given = getattr(released.drawn.mechanism, "neighbours", None)
     relation = given if given is None or isinstance(given, Relation) else Relation.matching(given)
@@ -109,7 +107,7 @@ def _attributes(domain: Domain) -> str:
     return f"Attributes: {', '.join(shown)}{more}."
 
 
-def _accuracy(released: Publication, level: float, simultaneous: bool) -> list[str]:
+def _accuracy(released: Any, level: float, simultaneous: bool) -> list[str]:
     found = [
         f"| {printable(name).replace('|', '/')} | {released.published[name].entries} | "
         f"{released.margins(name, level, simultaneous).max():.6g} |"

@@ -105,7 +105,9 @@ def on_grid(factor: Array, bits: int, least: int) -> tuple[Integers, Integers]:
             "mechanism must have noise of a deviation above 1e-9 in the units of its queries"
         )
     if exponents.max(initial=0) > 2 * bits + PIECE_BITS:
-        raise InvalidInputError("mechanism must have noise of a deviation below 1e12 in the units of its queries")
+        raise InvalidInputError(
+            "mechanism must have noise of a deviation below 1e12 in the units of its queries"
+        )
     return np.rint(scaled).astype(np.int64), exponents
 
 
@@ -161,7 +163,9 @@ def product(whole: Integers, data: npt.NDArray[Any]) -> Exact:
         right = pieces(data[inside])
         for i, first in enumerate(pieces(whole[:, inside])):
             for j, second in enumerate(right):
-                total = total + (first @ second).astype(np.int64).astype(object) * (1 << (PIECE_BITS * (i + j)))
+                total = total + (first @ second).astype(np.int64).astype(object) * (
+                    1 << (PIECE_BITS * (i + j))
+                )
     return total
 
 

@@ -1,4 +1,4 @@
-"""What an attribute's values are: labels, whole numbers, bins, or codes; how records hold them, how tables show them."""
+"""What an attribute's values are: labels, whole numbers, bins, or codes; how records hold and tables show them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
+from dualmech.errors import InvalidInputError
 
 LARGEST_CODE = 2**53 - 1  # largest whole number up to which a double holds all
 SHOWN_VALUES = 8  # labels that a message lists
 LISTED_VALUES = 3  # labels that the name of a query lists
-
-OPTIONS = ("labels", "from", "to", "bins", "size", "column", "missing", "clamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class Attribute:
 
         Examples
         --------
-        >>> from dualmech.workloads.attributes import attribute_of
+        >>> from dualmech.workloads.schema import attribute_of
         >>> age, sex = attribute_of("age", range(17, 91)), attribute_of("sex", ["female", "male"])
         >>> age.describe(range(19)), age.describe([3]), age.describe(range(1, 48)), sex.describe([0, 1])
         ('age ≤ 35', 'age = 20', '18 ≤ age ≤ 64', 'any sex')
@@ -94,7 +91,9 @@ class Attribute:
         """
         start, stop = self._ends(first), self._ends(last)
         if start is None or stop is None or start[0] >= stop[1]:
-            raise InvalidInputError(f"a range of {self.name!r} must go from one value to a later one, got {first}..{last}")
+            raise InvalidInputError(
+                f"a range of {self.name!r} must go from one value to a later one, got {first}..{last}"
+            )
         return start[0], stop[1]
 
     def as_spec(self) -> dict[str, Any]:
@@ -240,67 +239,6 @@ class Binned(Attribute):
         return {"bins": list(self.edges)} | ({"clamp": True} if self.clamp else {})
 
 
-def attribute_of(name: str, spec: Any) -> Attribute:
-    """Return the attribute that a number, a range, labels or a mapping of options stands for.
-
-    Raises `InvalidInputError` or `InputTypeError` for anything else; the message names the attribute and the option.
-    """
-    if isinstance(spec, Attribute):
-        return spec
-    if isinstance(spec, bool):
-        raise InputTypeError(f"attribute {name!r} must be a size, a range, labels or a mapping, got {spec}")
-    if isinstance(spec, int | np.integer):
-        return _of_options(name, {"size": spec})
-    if isinstance(spec, range):
-        if spec.step != 1 or not len(spec):
-            raise InvalidInputError(f"attribute {name!r} must be a range of step 1 that is not empty, got {spec}")
-        return _of_options(name, {"from": spec.start, "to": spec.stop - 1})
-    if isinstance(spec, Mapping):
-        return _of_options(name, spec)
-    if isinstance(spec, list | tuple):
-        return _of_options(name, {"labels": spec})
-    raise InputTypeError(
-        f"attribute {name!r} must be a size, a range, a list of labels or a mapping of options, "
-        f"got {type(spec).__name__}"
-    )
-
-
-def _of_options(name: str, options: Mapping[str, Any]) -> Attribute:
-    for key in options:
-        if key not in OPTIONS:
-            near = did_you_mean(str(key), OPTIONS)
-            raise InvalidInputError(f"attribute {name!r} takes {', '.join(OPTIONS)}, got {key!r}{near}")
-    kinds = [key for key in ("labels", "from", "bins", "size") if key in options]
-    if len(kinds) != 1 or ("to" in options) != ("from" in options):
-        raise InvalidInputError(f"attribute {name!r} must have exactly one of labels, from and to, bins, size")
-    missing = options.get("missing", ())
-    texts = (missing,) if isinstance(missing, str) else validate.sequence(**{f"missing of {name!r}": missing})
-    column = validate.text(**{f"column of {name!r}": options.get("column", "")})
-    common = (column, tuple(str(each).strip() for each in texts))
-    more = bool(common[1])
-    clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
-    if clamp and kinds[0] in ("labels", "size"):
-        raise InvalidInputError(f"attribute {name!r} has no ends to clamp numbers to")
-    if kinds[0] == "size":
-        return WholeNumbers(name, validate.size(**{f"size of {name!r}": options["size"]}) + more, *common)
-    if kinds[0] == "labels":
-        labels = tuple(str(each).strip() for each in validate.sequence(**{f"labels of {name!r}": options["labels"]}))
-        if not labels or len({*labels, *common[1]}) < len(labels) + len(common[1]):
-            raise InvalidInputError(
-                f"labels of {name!r} must be one or more, all distinct and none of them a text for missing values"
-            )
-        return Labelled(name, len(labels) + more, *common, labels)
-    if kinds[0] == "bins":
-        edges = validate.finite(1, **{f"bins of {name!r}": options["bins"]})
-        if len(edges) < 2 or np.any(np.diff(edges) <= 0):
-            raise InvalidInputError(f"bins of {name!r} must be two or more increasing edges")
-        return Binned(name, len(edges) - 1 + more, *common, tuple(edges.tolist()), clamp)
-    first, last = (_whole(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
-    if last < first:
-        raise InvalidInputError(f"to of {name!r} must be at least {first}, got {last}")
-    return WholeNumbers(name, last - first + 1 + more, *common, first, clamp)
-
-
 def text_of(value: Any) -> str:
     """Return a value of a data frame as the text that a file would hold: nothing where it is missing.
 
@@ -339,9 +277,3 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) and text.isascii() and "_" not in text else None
-
-
-def _whole(what: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputTypeError(f"{what} must be a whole number, got {value!r}")
-    return int(value)

@@ -82,7 +82,7 @@ class Domain:
 
     def attribute(self, axis: int) -> Attribute:
         """Return what the values of an attribute are, by its position: in a domain, the codes themselves."""
-        return Attribute(*self.sizes[axis])
+        return Attribute(*self.sizes[index(len(self.sizes), axis=axis)])
 
     def cell(self, **codes: int) -> int:
         """Return the number of the cell with one code for each attribute."""

@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
+import numpy as np
+
 from dualmech import validate
-from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError
-from dualmech.workloads.attributes import Attribute, attribute_of
+from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError, did_you_mean
+from dualmech.workloads.attributes import Attribute, Binned, Labelled, WholeNumbers
 from dualmech.workloads.domain import Domain
+
+OPTIONS = ("labels", "from", "to", "bins", "size", "column", "missing", "clamp")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -29,8 +33,9 @@ class Schema(Domain):
     attributes : mapping of names to sizes, ranges, lists of labels, or mappings of options
         A number n stands for the codes 0 … n - 1, a range for whole numbers with a cell each, a list for labels. The
         options are ``labels``, ``from`` and ``to``, ``bins`` (edges: each bin has its left edge, the last both) or
-        ``size``; and with any of them ``column``, where the records call it otherwise, and ``missing``, texts that stand
-        for a missing value, which then has a cell of its own, the last. ``clamp`` counts numbers beyond the ends there.
+        ``size``; and with any of them ``column``, where the records call it otherwise, and ``missing``, texts that
+        stand for a missing value, which then has a cell of its own, the last. ``clamp`` counts numbers beyond the ends
+        there.
 
     Examples
     --------
@@ -48,7 +53,9 @@ class Schema(Domain):
 
     def __init__(self, attributes: Mapping[str, Any]) -> None:
         if not isinstance(attributes, Mapping):
-            raise InputTypeError(f"attributes must map names to what their values are, got {type(attributes).__name__}")
+            raise InputTypeError(
+                f"attributes must map names to what their values are, got {type(attributes).__name__}"
+            )
         found = tuple(attribute_of(validate.text(name=name), spec) for name, spec in attributes.items())
         columns = [each.source for each in found]
         if len(set(columns)) < len(columns):
@@ -58,12 +65,16 @@ class Schema(Domain):
 
     def attribute(self, axis: int) -> Attribute:
         """Return what the values of an attribute are, by its position."""
-        return self.attributes[axis]
+        return self.attributes[validate.index(len(self.attributes), axis=axis)]
 
     @classmethod
     def joined(cls, domains: Sequence[Domain]) -> Schema:
         """Return the attributes of several domains, one after another."""
-        attributes = [each.attribute(axis) for each in domains for axis in range(len(each.names))]
+        known = [
+            validate.instance(Domain, **{f"domains[{index}]": each})
+            for index, each in enumerate(validate.sequence(domains=domains))
+        ]
+        attributes = [each.attribute(axis) for each in known for axis in range(len(each.names))]
         return cls({each.name: each for each in attributes})
 
     @classmethod
@@ -104,10 +115,96 @@ class Schema(Domain):
     def of_json(cls, text: str) -> Schema:
         """Return the schema that `to_json` wrote."""
         try:
-            return cls(json.loads(text))
+            return cls(json.loads(validate.text(text=text)))
         except (json.JSONDecodeError, AttributeError) as error:
-            raise InvalidInputError(f"a schema must be written in JSON: {error}") from error
+            raise InvalidInputError(f"text must be a schema in JSON: {error}") from error
 
     def to_json(self) -> str:
         """Return the schema as a text, the same for equal schemas: what files keep and digests are taken of."""
         return json.dumps({each.name: each.as_spec() for each in self.attributes}, ensure_ascii=False)
+
+
+def attribute_of(name: str, spec: Any) -> Attribute:
+    """Return the attribute that a number, a range, labels or a mapping of options stands for.
+
+    Raises `InvalidInputError` or `InputTypeError` for anything else; the message names the attribute and the option.
+    """
+    if isinstance(spec, Attribute):
+        return spec
+    if isinstance(spec, bool):
+        raise InputTypeError(f"attribute {name!r} must be a size, a range, labels or a mapping, got {spec}")
+    if isinstance(spec, int | np.integer):
+        return _of_options(name, {"size": spec})
+    if isinstance(spec, range):
+        if spec.step != 1 or not len(spec):
+            raise InvalidInputError(
+                f"attribute {name!r} must be a range of step 1 that is not empty, got {spec}"
+            )
+        return _of_options(name, {"from": spec.start, "to": spec.stop - 1})
+    if isinstance(spec, Mapping):
+        return _of_options(name, spec)
+    if isinstance(spec, list | tuple):
+        return _of_options(name, {"labels": spec})
+    raise InputTypeError(
+        f"attribute {name!r} must be a size, a range, a list of labels or a mapping of options, "
+        f"got {type(spec).__name__}"
+    )
+
+
+def _of_options(name: str, options: Mapping[str, Any]) -> Attribute:
+    for key in options:
+        if key not in OPTIONS:
+            near = did_you_mean(str(key), OPTIONS)
+            raise InvalidInputError(f"attribute {name!r} takes {', '.join(OPTIONS)}, got {key!r}{near}")
+    kinds = [key for key in MAKERS if key in options]
+    if len(kinds) != 1 or ("to" in options) != ("from" in options):
+        raise InvalidInputError(
+            f"attribute {name!r} must have exactly one of labels, from and to, bins, size"
+        )
+    clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
+    if clamp and kinds[0] in ("labels", "size"):
+        raise InvalidInputError(f"attribute {name!r} has no ends to clamp numbers to")
+    missing = options.get("missing", ())
+    texts = (missing,) if isinstance(missing, str) else validate.sequence(**{f"missing of {name!r}": missing})
+    column = validate.text(**{f"column of {name!r}": options.get("column", "")})
+    return MAKERS[kinds[0]](name, options, column, tuple(str(each).strip() for each in texts))
+
+
+def _labelled(name: str, options: Mapping[str, Any], column: str, missing: tuple[str, ...]) -> Attribute:
+    given = validate.sequence(**{f"labels of {name!r}": options["labels"]})
+    labels = tuple(str(each).strip() for each in given)
+    if not labels or len({*labels, *missing}) < len(labels) + len(missing):
+        raise InvalidInputError(
+            f"labels of {name!r} must be one or more, all distinct and none of them a text for missing values"
+        )
+    return Labelled(name, len(labels) + bool(missing), column, missing, labels)
+
+
+def _whole_numbers(name: str, options: Mapping[str, Any], column: str, missing: tuple[str, ...]) -> Attribute:
+    first, last = (_whole(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
+    if last < first:
+        raise InvalidInputError(f"to of {name!r} must be at least {first}, got {last}")
+    clamp = bool(options.get("clamp", False))
+    return WholeNumbers(name, last - first + 1 + bool(missing), column, missing, first, clamp)
+
+
+def _binned(name: str, options: Mapping[str, Any], column: str, missing: tuple[str, ...]) -> Attribute:
+    edges = validate.finite(1, **{f"bins of {name!r}": options["bins"]})
+    if len(edges) < 2 or np.any(np.diff(edges) <= 0):
+        raise InvalidInputError(f"bins of {name!r} must be two or more increasing edges")
+    clamp = bool(options.get("clamp", False))
+    return Binned(name, len(edges) - 1 + bool(missing), column, missing, tuple(edges.tolist()), clamp)
+
+
+def _codes(name: str, options: Mapping[str, Any], column: str, missing: tuple[str, ...]) -> Attribute:
+    size = validate.size(**{f"size of {name!r}": options["size"]})
+    return WholeNumbers(name, size + bool(missing), column, missing)
+
+
+MAKERS = {"labels": _labelled, "from": _whole_numbers, "bins": _binned, "size": _codes}
+
+
+def _whole(what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InputTypeError(f"{what} must be a whole number, got {value!r}")
+    return int(value)

@@ -23,7 +23,9 @@ def release(
     rho: Annotated[
         str | None, typer.Option(help="The most that it may cost, such as 1/2 or 0.5, compared exactly.")
     ] = None,
-    level: Annotated[float, typer.Option(help="Probability that truth lies within a margin of error.")] = 0.95,
+    level: Annotated[
+        float, typer.Option(help="Probability that truth lies within a margin of error.")
+    ] = 0.95,
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
     ] = False,

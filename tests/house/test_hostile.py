@@ -16,6 +16,7 @@ import dualmech as dm
 from dualmech.crosscheck import hostile
 from dualmech.crosscheck.conformance import ConformanceCase
 from dualmech.crosscheck.hostile import Call, fault_of
+from dualmech.publishing.release import plan
 
 VALUES = {**hostile.VALUES, **hostile.FOREIGN}
 SAMPLED = 3
@@ -104,6 +105,10 @@ class World:
         (folder / "vector.csv").write_text("1\n2\n")
         (folder / "matrix.csv").write_text("1,2\n2,3\n")
         (folder / "named.csv").write_text("name,value\na,1\nb,2\n")
+        (folder / "schema.toml").write_text("[age]\nsize = 4\n")
+        (folder / "asked.toml").write_text(
+            "[attributes.age]\nsize = 4\n[[tables]]\nask = ['age']\nvariance = 1\n"
+        )
         self.proof = dm.prove(self.solution)
         self.proof.save(folder / "proof.json")
         self.good, self.own = self.by_name(), self.by_place()
@@ -128,6 +133,8 @@ class World:
             "MarginalWorkload": self.tables,
             "ProductMechanism": dm.ProductMechanism([self.cells, self.rows]),
             "ProductWorkload": dm.workloads.kron(self.prefix, self.prefix),
+            "Publication": self.publication(),
+            "Publication<tables>": self.publication(tables=True),
             "RefinementStage": dm.RefinementStage(self.problem, np.zeros((4, 0)), np.eye(4)),
             "Proof": self.proof,
             "Relation": dm.neighbours.Relation(),
@@ -145,6 +152,14 @@ class World:
             "UnionWorkload": self.union,
             "Workload": dm.workloads.identity(4),
         }
+
+    def publication(self, tables: bool = False) -> dm.Publication:
+        """Return what a release would publish, without any noise."""
+        drawn, asked = plan(self.blocks, self.tables) if tables else plan(self.cells, self.prefix)
+        data: Any = self.counted if tables else np.ones(4)
+        return dm.Publication(
+            drawn, drawn.draw(data, lambda deviation, count: np.zeros(count, dtype=object)), asked
+        )
 
     def by_name(self) -> dict[str, Any]:
         """Return arguments that most functions with a parameter of a name take."""
@@ -207,8 +222,21 @@ class World:
             "Chain": {"stages": self.chain.stages},
             "ChainStage": {"mechanism": 1},
             "Decomposition": {"common_answers": np.ones(2), "residual_answers": np.ones(2), "rng": 1},
-            "Domain": {"attributes": ["age"], "codes": {"age": 1, "sex": 1}},
+            "Domain": {"axis": 0, "attributes": ["age"], "codes": {"age": 1, "sex": 1}},
             "LinearGaussianMechanism.save": {"path": written},
+            "Publication": {"table": "prefixes", "folder": self.folder / "tables", "asked": self.prefix},
+            "Publication<tables>": {"table": "age", "folder": self.folder / "others", "asked": half},
+            "Publication.__init__": {"drawn": plan(self.cells, self.prefix)[0], "measured": np.ones(4)},
+            "release": {"records": np.ones(4), "workload": self.prefix},
+            "release_chain": {"records": np.ones(4)},
+            "Schema": {"axis": 0, "attributes": {"age": 4, "sex": ["f", "m"]}, "domains": [union.domain]},
+            "Schema.of_json": {"text": '{"age": {"size": 4}}'},
+            "Schema.axes": {"attributes": ["age"]},
+            "Specification.of": {
+                "given": {"attributes": {"age": 4}, "tables": [{"ask": ["age"], "variance": 1.0}]}
+            },
+            "Specification.read": {"path": self.folder / "asked.toml"},
+            "Schema.read": {"path": self.folder / "schema.toml"},
             "LocalMechanism": {
                 "x": [3.0, 4.0],
                 "user": 1,
