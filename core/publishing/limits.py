@@ -10,6 +10,9 @@ from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 
 
+GRID = 1e-5  # how much more the grid may make noise cost once it is scaled, relative
+
+
 def require_no_seed(refused: Mapping[str, Any]) -> None:
     """Refuse a seed, and all else that a release takes no argument for."""
     if refused:
@@ -39,7 +42,7 @@ def as_fraction(rho: Any) -> Fraction | None:
 def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
     """Refuse an exact squared privacy cost of more than twice the ρ allowed."""
     if rho is not None and squared_cost > 2 * rho:
-        larger = float(squared_cost / (2 * rho)) * (1 + 1e-9)
+        larger = float(squared_cost / (2 * rho)) * (1 + GRID)
         raise InvalidInputError(
             f"mechanism costs rho = {float(squared_cost / 2):.12g}, more than the {float(rho):.12g} allowed; noise "
             f"that is larger by a factor costs less by as much: scaled({larger:.12g})"

@@ -1,0 +1,257 @@
+"""Mechanisms on their grids: exact costs by another way, what is drawn without noise, and how little the grid adds."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.publishing.dense import DrawnRows
+from dualmech.publishing.products import DrawnProduct
+from dualmech.publishing.release import as_drawn
+from dualmech.publishing.splits import DrawnSplit
+from dualmech.publishing.tables import DrawnTables
+
+RNG = np.random.default_rng(5)
+DOMAIN = dm.Domain({"age": 6, "sex": 2, "hours": 5})
+UNION = dm.workloads.union(
+    DOMAIN,
+    {
+        "ages": {"age": dm.workloads.prefix(6)},
+        "cells": ["age", "sex"],
+        "hours": {"hours": dm.Workload([[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]]), "sex": None},
+    },
+)
+MATRICES = {
+    "prefix": dm.workloads.prefix(12),
+    "tall": dm.Workload(RNG.integers(0, 3, (20, 6))),
+    "wide": dm.Workload(RNG.integers(0, 2, (3, 9))),
+    "dependent": dm.Workload([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1]]),
+    "one row": dm.Workload([[1, 1, 1]]),
+    "one column": dm.Workload([[1.0], [2.0]]),
+    "tenths": dm.Workload(0.1 * RNG.integers(0, 4, (4, 8))),
+    "scaled": dm.Workload(np.diag([1e-3, 1.0, 1e3]) @ np.tril(np.ones((3, 3)))),
+}
+
+
+def silent(deviation: float, count: int) -> Any:
+    return np.array([0] * count, dtype=object)
+
+
+def seeded(seed: int) -> Any:
+    """Return rounded Gaussian noise from a seed: for tests of accuracy alone."""
+    generator = np.random.default_rng(seed)
+    return lambda deviation, count: np.array(
+        [round(each) for each in (deviation * generator.standard_normal(count)).tolist()], dtype=object
+    )
+
+
+class TestRows:
+    @pytest.mark.parametrize("neighbours", [None, "replace", "add-remove:3"])
+    @pytest.mark.parametrize("name", MATRICES)
+    def test_costs_less_than_planned_and_by_a_hair(self, name: str, neighbours: str | None) -> None:
+        asked = MATRICES[name]
+        if asked.shape[1] == 1 and neighbours == "replace":
+            return
+        targets = 1e6 if name == "scaled" else 1.0
+        try:
+            mechanism = fast.solve(
+                dm.FitnessForUse(asked, targets, neighbours=neighbours), tol=1e-3
+            ).mechanism
+        except dm.InvalidInputError:  # nothing that replacing changes
+            return
+        drawn = DrawnRows(mechanism)
+        assert Fraction(mechanism.squared_privacy_cost) >= drawn.squared_privacy_cost
+        assert float(drawn.squared_privacy_cost) == pytest.approx(mechanism.squared_privacy_cost, rel=4e-6)
+        assert drawn.mechanism.squared_privacy_cost == pytest.approx(
+            float(drawn.squared_privacy_cost), rel=4e-6
+        )
+        planned, found = mechanism.variances(asked), drawn.mechanism.variances(asked)
+        noisy = found > 1e-9 * found.max()  # what replacing does not change is released as it is
+        assert np.all(found[noisy] >= planned[noisy] * (1 - 1e-9))
+        assert np.allclose(found[noisy], planned[noisy], rtol=4e-6)
+        assert neighbours == "replace" or np.all(noisy)
+        x = np.arange(asked.shape[1]) * 1000 + 7
+        truth = asked.apply(x)
+        assert np.allclose(drawn.estimate(drawn.draw(x, silent), asked), truth, rtol=1e-9, atol=1e-6)
+
+    def test_a_cost_by_hand(self) -> None:
+        """Noise of variance 4 on two cells: F is a half less 1e-6, on a grid of 2^-21: 20 bits."""
+        drawn = DrawnRows(dm.LinearGaussianMechanism(np.eye(2), 4 * np.eye(2)))
+        entry = round(0.5 * (1 - 1e-6) * 2**21)
+        assert drawn.whole.tolist() == [[entry, 0], [0, entry]] and drawn.exponents.tolist() == [21, 21]
+        assert drawn.squared_privacy_cost == Fraction(entry, 2**21) ** 2 < Fraction(1, 4)
+
+    def test_the_whole_matrix_is_what_costs_are_of(self) -> None:
+        drawn = DrawnRows(fast.solve(dm.FitnessForUse(dm.workloads.prefix(5), 1.0)).mechanism)
+        rows = [
+            [Fraction(int(entry), 2 ** int(exponent)) for entry in row]
+            for row, exponent in zip(drawn.whole, drawn.exponents, strict=True)
+        ]
+        assert max(sum(row[cell] ** 2 for row in rows) for cell in range(5)) == drawn.squared_privacy_cost
+
+    def test_what_neighbours_share_is_exact_and_costs_nothing(self) -> None:
+        asked = dm.workloads.prefix(6)
+        drawn = DrawnRows(fast.solve(dm.FitnessForUse(asked, 1.0, neighbours="replace")).mechanism)
+        assert drawn.exact == 1 and not np.any(drawn.basis[0] - drawn.basis[0, 0])
+        x = np.array([5, 0, 3, 2, 1, 1])
+        found = drawn.estimate(drawn.draw(x, seeded(0)), asked)
+        assert abs(found[-1] - 12) < 1e-9 and abs(found[0] - 5) > 1e-6
+        exact = dm.LinearGaussianMechanism([[1, 0], [0, 1]], [[1, 0], [0, 0]])
+        with pytest.raises(dm.InvalidInputError, match="some it releases exactly"):
+            DrawnRows(exact)
+
+    def test_counts_beyond_64_bits_are_added_without_wrapping(self) -> None:
+        drawn = DrawnRows(dm.LinearGaussianMechanism(np.eye(2), 1e-4 * np.eye(2)))
+        x = np.array([2.0**53, 2.0**53 - 1])
+        found = drawn.draw(x, silent)
+        assert np.allclose(found, x, rtol=1e-15)
+        for wrong in ([0.5, 1], [2.0**54, 0], [np.nan, 0], [1, 2, 3]):
+            with pytest.raises(dm.DualmechError, match="x must"):
+                drawn.draw(wrong, silent)
+
+    def test_noise_has_the_covariance_that_is_said(self) -> None:
+        asked = dm.workloads.prefix(3)
+        drawn = DrawnRows(fast.solve(dm.FitnessForUse(asked, 4.0)).mechanism)
+        noise = seeded(1)
+        draws = np.array([drawn.estimate(drawn.draw([1, 2, 3], noise), asked) for _ in range(4000)])
+        expected = drawn.mechanism.covariance(asked)
+        assert np.allclose(draws.mean(axis=0), [1, 3, 6], atol=0.2)
+        assert np.allclose(np.cov(draws.T), expected, atol=0.12 * expected.max())
+
+
+class TestTables:
+    @pytest.mark.parametrize("neighbours", [None, "replace", "add-remove:3", "replace:2"])
+    @pytest.mark.parametrize(
+        "asked", [UNION, dm.workloads.marginals(DOMAIN, ways=(1, 2))], ids=["union", "ways"]
+    )
+    def test_blocks_against_the_matrix(self, asked: Any, neighbours: str | None) -> None:
+        problem = dm.FitnessForUse(asked, 1.0, neighbours=neighbours, geometry="blocks")
+        mechanism = fast.solve(problem, tol=1e-4).mechanism
+        drawn = DrawnTables(mechanism)
+        cost = drawn.squared_privacy_cost
+        assert Fraction(mechanism.squared_privacy_cost) >= cost
+        assert float(cost) == pytest.approx(mechanism.squared_privacy_cost, rel=4e-6)
+        assert drawn.mechanism.dense().squared_privacy_cost == pytest.approx(float(cost), rel=1e-9)
+        records = np.random.default_rng(0).integers(0, DOMAIN.shape, (300, 3))
+        counts = dm.records.count(records, mechanism.needed_tables)
+        measured = drawn.draw(counts, silent)
+        whole = dm.records.count(records, dm.workloads.marginals(DOMAIN, ways=3))[0, 1, 2]
+        names = asked.table_names if asked is UNION else asked.sets
+        found = np.concatenate([drawn.estimate(measured, name).ravel() for name in names])
+        assert np.allclose(found, asked.matrix @ whole.ravel(), atol=1e-8)
+
+    def test_noise_has_the_variances_that_are_said(self) -> None:
+        mechanism = fast.solve(dm.FitnessForUse(UNION, 1.0, geometry="blocks"), tol=1e-3).mechanism
+        drawn, noise = DrawnTables(mechanism), seeded(2)
+        zero = {
+            axes: np.zeros([DOMAIN.shape[axis] for axis in axes]) for axes in mechanism.needed_tables.axes
+        }
+        draws = [drawn.draw(zero, noise) for _ in range(400)]
+        for name in UNION.table_names:
+            errors = np.array([drawn.estimate(each, name) for each in draws])
+            ratio = (errors**2).mean(axis=0) / drawn.mechanism.variances(name)
+            assert ratio.mean() == pytest.approx(1, abs=0.15), name
+
+    def test_waves_are_refused_or_drawn_on_the_matrix(self) -> None:
+        hours = dm.workloads.union({"hour": 6}, {"runs": {"hour": dm.workloads.circular_ranges(6)}})
+        mechanism = fast.solve(dm.FitnessForUse(hours, 1.0)).mechanism
+        with pytest.raises(dm.InvalidInputError, match="not its waves"):
+            DrawnTables(mechanism)
+        assert isinstance(as_drawn(mechanism), DrawnRows)
+
+
+class TestProductsAndSplits:
+    @pytest.mark.parametrize("target", [1.0, 1e-6, 1e6])
+    def test_products(self, target: float) -> None:
+        asked = dm.workloads.kron(dm.workloads.prefix(5), dm.Workload([[1, 1, 0], [0, 1, 1]]))
+        mechanism = fast.solve(dm.FitnessForUse(asked, target, geometry="product")).mechanism
+        drawn = DrawnProduct(mechanism)
+        assert Fraction(mechanism.squared_privacy_cost) >= drawn.squared_privacy_cost
+        assert float(drawn.squared_privacy_cost) == pytest.approx(mechanism.squared_privacy_cost, rel=1e-4)
+        written = drawn.mechanism.dense().squared_privacy_cost
+        assert written == pytest.approx(float(drawn.squared_privacy_cost), rel=1e-9)
+        x = np.arange(15).reshape(5, 3)
+        assert np.allclose(drawn.estimate(drawn.draw(x, silent), asked), asked.apply(x.ravel()), atol=1e-7)
+
+    @pytest.mark.parametrize("target", [1.0, 1e-6, 1e6])
+    def test_splits(self, target: float) -> None:
+        sizes = {"age": 7, "hours": 5, "sex": 2}
+        queries = {"age": dm.workloads.prefix(7), "hours": dm.workloads.prefix(5)}
+        asked = dm.workloads.query_tables(sizes, queries, ways=2)
+        mechanism = fast.solve(dm.FitnessForUse(asked, target, geometry="split"), tol=0.1).mechanism
+        drawn = DrawnSplit(mechanism)
+        assert Fraction(mechanism.squared_privacy_cost) >= drawn.squared_privacy_cost
+        written = drawn.mechanism.dense().squared_privacy_cost
+        assert written == pytest.approx(float(drawn.squared_privacy_cost), rel=1e-9)
+        assert np.allclose(drawn.mechanism.variances(asked), mechanism.variances(asked), rtol=0.02)
+        counts = dm.records.count(np.random.default_rng(0).integers(0, [7, 5, 2], (90, 3)), asked.tables)
+        measured = drawn.draw(counts, silent)
+        truth = np.cumsum(np.cumsum(counts[0, 1], axis=0), axis=1)
+        assert np.allclose(drawn.estimate(measured, ("age", "hours")), truth, atol=1e-7)
+
+    def test_too_many_factors_for_64_bits_are_refused(self) -> None:
+        factors = [dm.LinearGaussianMechanism(np.eye(2), [[1, 0.3], [0.3, 1]])] * 12
+        with pytest.raises(dm.InvalidInputError, match="grids has only"):
+            DrawnProduct(dm.ProductMechanism(factors))
+
+
+class TestSampler:
+    """The four traps of the sampler, and its distribution."""
+
+    def draw(self) -> Any:
+        pytest.importorskip("opendp")
+        from dualmech.publishing.discrete import discrete_gaussian
+
+        return discrete_gaussian
+
+    def test_no_deviation_publishes_the_data_or_leaves_64_bits(self) -> None:
+        draw = self.draw()
+        for wrong in (0.0, -1.0, 2.0**57, float("inf"), float("nan")):
+            with pytest.raises(dm.InvalidInputError, match="noise must have a deviation above 0"):
+                draw(wrong, 3)
+        largest = draw(2.0**56, 1000)
+        assert max(abs(each) for each in largest.tolist()) < 2**62
+
+    def test_chi_square(self) -> None:
+        """A right sampler fails once in a billion runs: it cannot be seeded."""
+        draws, deviation = self.draw()(2.0, 20_000).astype(np.int64), 2.0
+        edge = 8
+        support = np.arange(-40, 41)
+        weights = np.exp(-(support**2) / (2 * deviation**2))
+        chances = weights / weights.sum()
+        inner = np.abs(support) < edge
+        expected = np.concatenate(
+            [[chances[support <= -edge].sum()], chances[inner], [chances[support >= edge].sum()]]
+        )
+        seen = np.bincount(np.clip(draws, -edge, edge) + edge, minlength=2 * edge + 1)
+        statistic = float(((seen - 20_000 * expected) ** 2 / (20_000 * expected)).sum())
+        assert scipy.stats.chi2.sf(statistic, len(expected) - 1) > 1e-9
+
+    def test_draws_differ_from_run_to_run(self) -> None:
+        draw = self.draw()
+        assert draw(2.0**30, 20).tolist() != draw(2.0**30, 20).tolist() and draw(1.0, 0).tolist() == []
+
+    @pytest.mark.slow
+    def test_covariance_of_many_small_releases(self) -> None:
+        self.covariance_of(100_000)
+
+    def test_covariance_of_some_small_releases(self) -> None:
+        self.covariance_of(1000)
+
+    def covariance_of(self, count: int) -> None:
+        draw, asked = self.draw(), dm.workloads.prefix(3)
+        drawn = DrawnRows(fast.solve(dm.FitnessForUse(asked, 4.0)).mechanism)
+        found = np.array([drawn.estimate(drawn.draw([1, 2, 3], draw), asked) for _ in range(count)]) - [
+            1,
+            3,
+            6,
+        ]
+        expected = drawn.mechanism.covariance(asked)
+        spread = np.sqrt((expected**2 + np.outer(np.diagonal(expected), np.diagonal(expected))) / count)
+        assert np.all(np.abs(found.T @ found / count - expected) < 7 * spread)
