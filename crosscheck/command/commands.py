@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -204,7 +205,7 @@ def judge(
 def explain(
     context: typer.Context,
     workload: options.Asked,
-    problem: options.Problem = options.FITNESS,
+    problem: options.AnyProblem = options.FITNESS_EXPLAINED,
     targets: options.Targets = None,
     moe: options.Margins = None,
     weights: options.Weights = None,
@@ -213,19 +214,46 @@ def explain(
     t1: options.CostSharpness = None,
     t2: options.VarianceSharpness = None,
     total_weight: options.TotalWeight = None,
+    rho: options.Rho = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    criterion: options.Criterion = None,
+    prior: options.Prior = None,
+    released: options.Released = None,
+    answers: options.Answers = None,
+    total: options.Total = None,
     neighbours: options.Neighbours = None,
     geometry: options.Geometry = "auto",
+    layer: Annotated[
+        Layer, typer.Option(help="Whose answer, and of the reference layer whose program.")
+    ] = Layer.FAST,
+    formulation: Annotated[
+        str | None, typer.Option(help="Which program of the reference layer. [default: its first]")
+    ] = None,
+    latex: Annotated[
+        str | None, typer.Option(help="Write it as LaTeX to this .tex file instead, or - to print that.")
+    ] = None,
 ) -> None:
     """Print the program, its dual, the optimal weights, the prices and the proof in words."""
+    if formulation is not None and layer is Layer.FAST:
+        raise UsageError("--formulation belongs to --layer reference; the fast layer has none")
+    if latex not in (None, "-"):
+        dm.files.check_writable(str(latex), ".tex")
     with passing("reading"):
         from dualmech.crosscheck.command import explanation, inputs, report
+        from dualmech.crosscheck.command.posing import AnyRequest
 
-        answer = inputs.read_solution(workload)
-        posed = request_of(context).state() if answer is None else answer.problem
-    if answer is None:
-        answer = explanation.explain(report.console(), posed)
+        answer = inputs.read_solution(workload[0]) if len(workload) == 1 else None
+        posed = request_of(context, AnyRequest).state() if answer is None else answer.problem
+    stated = None
+    if layer is Layer.REFERENCE:
+        answer, stated = explanation.stated_and_solved(posed, answer, formulation)
+    answer = explanation.solved(posed) if answer is None else answer
+    page = explanation.sections(answer, stated)
+    if latex is None:
+        explanation.show(report.console(), page)
     else:
-        answer = explanation.explain_answer(report.console(), answer)
+        explanation.write_latex(page, latex)
     _leave((answer.certificate, answer.tol))
 
 
@@ -260,11 +288,12 @@ def simulate(
         out.print(line, markup=False, soft_wrap=True)
 
 
-def request_of(context: typer.Context) -> Request:
+def request_of(context: typer.Context, kind: type[Request] | None = None) -> Request:
     """Return what a command's options pose, those of `Request` by the same name."""
     from dualmech.crosscheck.command.request import Request
 
-    return Request(**{name: context.params[name] for name in Request.__slots__ if name in context.params})
+    known = [each.name for each in fields(kind or Request)]
+    return (kind or Request)(**{name: context.params[name] for name in known if name in context.params})
 
 
 def _started(path: str) -> Any:

@@ -99,8 +99,6 @@ PLAIN = families.Family(
     "plain",
     ("PlainNoise",),
     lambda problem: "squared privacy cost of equal noise",
-    "minimise 1/s over noise s on every cell with s ‖w_j‖² ≤ c_j",
-    "maximise Σ μ_j ‖w_j‖² over μ ≥ 0 with Σ μ_j c_j ≤ 1",
 )
 
 
