@@ -153,6 +153,12 @@ def latex(problem: Any, formulation: str | None = None) -> str:
     return formulas.latex(problem, _formulations(problem), formulation)
 
 
+def formulations(problem: Any) -> tuple[str, ...]:
+    """Return the names of a problem's formulations, the default first; none where it has no one program."""
+    found = _formulations(problem)
+    return () if found is None else (*found.cones(problem),)
+
+
 def statement(problem: Any, formulation: str | None = None) -> formulas.Statement:
     """Return what `latex` writes, before it is written: its symbols, and the program of a formulation."""
     found = _formulations(problem)

@@ -38,23 +38,23 @@ def strategy(problem: LocalStrategy) -> Statement:
     )
     every = "for all sets S of types, not empty and not all"
     columns = Line(r"\sum_S w_S p_S = 1", "columns of a strategy are probabilities", "columns")
-    weights = Symbol("w_S", r"weights of the patterns: the strategy has the rows $w_S p_S$", (2**users - 2,))
-    return (
-        _worst(given, weights, columns, every, problem)
-        if worst
-        else _average(given, weights, columns, every, problem)
+    sought = (
+        Symbol("w_S", "weights of the patterns", (2**users - 2,)),
+        Symbol("Q", "the strategy, with the rows $w_S p_S$", part="strategy" if worst else "itself"),
     )
+    state = _worst if worst else _average
+    return state(given, sought, columns, every, problem)
 
 
 def _average(
-    given: tuple[Symbol, ...], weights: Symbol, columns: Line, every: str, problem: LocalStrategy
+    given: tuple[Symbol, ...], sought: tuple[Symbol, ...], columns: Line, every: str, problem: LocalStrategy
 ) -> Statement:
     size, users = problem.root.shape
     shares = Symbol("s", "n times the prior over types", (users,), lambda: users * problem.prior)
     gram = Symbol("G", r"$G = \sum_S w_S p_S p_S^{\top} / (s^{\top} p_S)$", (users, users))
     return Statement(
         (*given, shares),
-        (weights, gram),
+        (*sought, gram),
         Program("minimise", r"\operatorname{tr}(R G^{-1} R^{\top})", "$w \\ge 0$", (columns,)),
         (
             Symbol("Z", "any matrix", (users, size), part="matrix"),
@@ -81,14 +81,14 @@ def _average(
 
 
 def _worst(
-    given: tuple[Symbol, ...], weights: Symbol, columns: Line, every: str, problem: LocalStrategy
+    given: tuple[Symbol, ...], sought: tuple[Symbol, ...], columns: Line, every: str, problem: LocalStrategy
 ) -> Statement:
     size, users = problem.root.shape
     second = r"\sum_S w_S (p_S)_u \lVert V_S \rVert^2"
     return Statement(
         given,
         (
-            weights,
+            *sought,
             Symbol("V_S", "what report S adds to the answers", (size,)),
             Symbol("t", "the largest variance of a user"),
         ),
@@ -127,75 +127,69 @@ def _worst(
     )
 
 
+DISTANCE = r"\frac{1}{2} \lVert Q - R \rVert_F^2"
+
+
 def projection(problem: LocalProjection) -> Statement:
-    """State the nearest local strategy."""
-    shape = tuple(problem.matrix.shape)
-    fixed = problem.floor is not None
-    given = [
-        Symbol("R", "the matrix to which a strategy shall be near", shape, lambda: problem.matrix),
-        Symbol(r"\varepsilon", "the privacy", (), lambda: np.array(problem.epsilon)),
-    ]
+    """State the nearest local strategy, over the least probabilities of outputs as well or for given ones."""
+    shape, fixed = tuple(problem.matrix.shape), problem.floor is not None
     floor = Symbol(
         "z",
         "the least probability of each output",
         shape[:1],
         (lambda: np.asarray(problem.floor)) if fixed else None,
     )
-    sought = (Symbol("Q", "the strategy: entry o, u is how often type u reports o", shape, part="itself"),)
-    constraints = (
+    given = (
+        Symbol("R", "the matrix to which a strategy shall be near", shape, lambda: problem.matrix),
+        Symbol(r"\varepsilon", "the privacy", (), lambda: np.array(problem.epsilon)),
+    )
+    strategy = Symbol("Q", "the strategy: entry o, u is how often type u reports o", shape, part="itself")
+    limits = (
         Line(r"\sum_o Q_{ou} = 1", "for all types u", "columns"),
         Line(r"Q_{ou} \ge z_o", "for all outputs o", "least"),
         Line(r"Q_{ou} \le e^{\varepsilon} z_o", "for all outputs o", "most"),
     )
-    objective = r"\frac{1}{2} \lVert Q - R \rVert_F^2"
+    program = Program("minimise", DISTANCE, "Q" if fixed else r"Q and $z \ge 0$", limits)
     sums = Symbol(r"\lambda", "multipliers of the columns' sums", shape[1:], part="sums")
-    if fixed:
-        clipped = Symbol(
-            "q_u", r"column u of $R + 1 \lambda^{\top}$, clipped to lie between $z$ and $e^{\varepsilon} z$"
-        )
-        value = r"\sum_u \frac{1}{2} \lVert q_u - R_u \rVert^2 - \lambda_u (1^{\top} q_u - 1)"
-        why = (
-            Line(
-                rf"{objective} = {objective} - \sum_u \lambda_u (\sum_o Q_{{ou}} - 1)",
-                "and the right side is least, column by column, at $q_u$",
-            ),
-        )
-        return Statement(
-            (*given, floor),
-            sought,
-            Program("minimise", objective, "Q", constraints),
-            (sums, clipped),
-            Program("maximise", value, r"$\lambda$"),
-            why,
-        )
-    ratios = Symbol(
-        r"\gamma",
-        "multipliers of the ratios: of the lower limits where positive, of the upper ones where negative",
-        shape,
+    more, dual, proof = _column_by_column() if fixed else _by_ratios(shape)
+    known, sought = ((*given, floor), (strategy,)) if fixed else (given, (strategy, floor))
+    return Statement(known, sought, program, (sums, *more), dual, proof)
+
+
+def _column_by_column() -> tuple[tuple[Symbol, ...], Program, tuple[Line, ...]]:
+    """Return the dual for given least probabilities."""
+    clipped = r"column u of $R + 1 \lambda^{\top}$, clipped to lie between $z$ and $e^{\varepsilon} z$"
+    value = r"\sum_u \frac{1}{2} \lVert q_u - R_u \rVert^2 - \lambda_u (1^{\top} q_u - 1)"
+    why = Line(
+        rf"{DISTANCE} = {DISTANCE} - \sum_u \lambda_u (\sum_o Q_{{ou}} - 1)",
+        "and the right side is least, column by column, at $q_u$",
     )
-    departure = Symbol("D", r"$D = 1 \lambda^{\top} + \gamma$", shape)
+    return (Symbol("q_u", clipped),), Program("maximise", value, r"$\lambda$"), (why,)
+
+
+def _by_ratios(shape: tuple[int, ...]) -> tuple[tuple[Symbol, ...], Program, tuple[Line, ...]]:
+    """Return the dual over least probabilities as well."""
+    said = "multipliers of the ratios: of the lower limits where positive, of the upper ones where negative"
+    more = (
+        Symbol(r"\gamma", said, shape, part="ratios"),
+        Symbol("D", r"$D = 1 \lambda^{\top} + \gamma$", shape),
+    )
     value = r"\sum_u \lambda_u - \frac{1}{2} \lVert D \rVert_F^2 - \langle D, R \rangle"
     rule = Line(
         r"\sum_u \max(\gamma_{ou}, 0) \ge e^{\varepsilon} \sum_u \max(-\gamma_{ou}, 0)", "for all outputs o"
     )
-    why = (
+    proof = (
         Line(
-            rf"{objective} \ge {objective} - \langle D, Q \rangle + \sum_u \lambda_u",
+            rf"{DISTANCE} \ge {DISTANCE} - \langle D, Q \rangle + \sum_u \lambda_u",
             "for such multipliers and every strategy",
         ),
         Line(
-            rf"{objective} - \langle D, Q \rangle \ge - \frac{{1}}{{2}} \lVert D \rVert_F^2 - \langle D, R \rangle",
+            rf"{DISTANCE} - \langle D, Q \rangle \ge"
+            r" - \frac{1}{2} \lVert D \rVert_F^2 - \langle D, R \rangle",
             "with equality at $Q = R + D$",
         ),
     )
-    return Statement(
-        tuple(given),
-        (*sought, floor),
-        Program("minimise", objective, r"Q and $z \ge 0$", constraints),
-        (sums, ratios, departure),
-        Program("maximise", value, r"$\lambda$ and $\gamma$", (rule,)),
-        why,
-    )
+    return more, Program("maximise", value, r"$\lambda$ and $\gamma$", (rule,)), proof
 
 
 def estimate(problem: NonnegativeEstimate) -> Statement:

@@ -139,4 +139,4 @@ def plain_formula(formula: str) -> str:
     for fence in "‖|":  # no space inside of a norm
         inside = text.split(fence)
         text = fence.join(part.strip() if place % 2 else part for place, part in enumerate(inside))
-    return re.sub(r"(?<=[(⟨]) | (?=[)⟩])", "", text)
+    return re.sub(r"(?<=[(⟨]) | (?=[)⟩,;])", "", text)

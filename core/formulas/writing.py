@@ -23,6 +23,7 @@ ESCAPED = {
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''", "…": r"\dots{}"},
     **{"ß": r"\ss{}", "ø": r"\o{}", "æ": r"\ae{}", "Ø": r"\O{}", "Æ": r"\AE{}", "–": "--", "×": r"$\times$"},
 }
+MARKS = re.compile(r"\\(?:begin|end)\{(?P<environment>[^}]*)\}|(?<!\\)[{}$]")
 EXPONENT = re.compile(r"([\d.]+)e([+-])0*(\d+)")
 
 WIDE = 64
@@ -183,3 +184,20 @@ def latex_document(sections: Sequence[Section]) -> str:
     """Return sections as a document that LaTeX compiles with amsmath alone."""
     body = "\n\n".join(map(latex_section, sections))
     return f"{PREAMBLE}{body}\n\\end{{document}}\n"
+
+
+def unbalanced(latex: str) -> str:
+    r"""Return what of braces, dollar signs and environments is not closed, or closed too early; nothing where all is.
+
+    >>> unbalanced(r"\begin{align*} \frac{1}{2} \end{align*}"), unbalanced(r"\begin{align*} $x")
+    ('', 'align*')
+    """
+    opened: list[str] = []
+    for found in MARKS.finditer(latex):
+        mark = found["environment"] or found[0]
+        closes = found[0].startswith(r"\end") or mark == "}" or (mark == "$" and opened[-1:] == ["$"])
+        if not closes:
+            opened.append(mark)
+        elif not opened or opened.pop() != ("{" if mark == "}" else mark):
+            return mark
+    return "".join(opened[:1])

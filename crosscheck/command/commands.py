@@ -1,4 +1,4 @@
-"""The commands ``solve``, ``judge``, ``explain`` and ``simulate``: their options; the work is loaded when one runs."""
+"""The commands ``solve``, ``judge`` and ``simulate``: their options; the work is loaded when one runs."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def solve(
     report.stage_lines(out, answer, stages)
     if prove is not None:
         report.proof_line(out, proof)
-    _leave(*((each.certificate, each.tol) for each in (answer, *stages)))
+    leave(*((each.certificate, each.tol) for each in (answer, *stages)))
 
 
 def judge(
@@ -199,62 +199,7 @@ def judge(
         line.say("finding the judge's bound")
         verdict = judging.judge(posed, answer, callback=line)
     report.verdict_report(report.console(), posed, verdict, request.terms)
-    _leave((verdict, tol))
-
-
-def explain(
-    context: typer.Context,
-    workload: options.Asked,
-    problem: options.AnyProblem = options.FITNESS_EXPLAINED,
-    targets: options.Targets = None,
-    moe: options.Margins = None,
-    weights: options.Weights = None,
-    design: options.Design = None,
-    privacy: options.Kind = None,
-    t1: options.CostSharpness = None,
-    t2: options.VarianceSharpness = None,
-    total_weight: options.TotalWeight = None,
-    rho: options.Rho = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    criterion: options.Criterion = None,
-    prior: options.Prior = None,
-    released: options.Released = None,
-    answers: options.Answers = None,
-    total: options.Total = None,
-    neighbours: options.Neighbours = None,
-    geometry: options.Geometry = "auto",
-    layer: Annotated[
-        Layer, typer.Option(help="Whose answer, and of the reference layer whose program.")
-    ] = Layer.FAST,
-    formulation: Annotated[
-        str | None, typer.Option(help="Which program of the reference layer. [default: its first]")
-    ] = None,
-    latex: Annotated[
-        str | None, typer.Option(help="Write it as LaTeX to this .tex file instead, or - to print that.")
-    ] = None,
-) -> None:
-    """Print the program, its dual, the optimal weights, the prices and the proof in words."""
-    if formulation is not None and layer is Layer.FAST:
-        raise UsageError("--formulation belongs to --layer reference; the fast layer has none")
-    if latex not in (None, "-"):
-        dm.files.check_writable(str(latex), ".tex")
-    with passing("reading"):
-        from dualmech.crosscheck.command import explanation, inputs, report
-        from dualmech.crosscheck.command.posing import AnyRequest
-
-        answer = inputs.read_solution(workload[0]) if len(workload) == 1 else None
-        posed = request_of(context, AnyRequest).state() if answer is None else answer.problem
-    stated = None
-    if layer is Layer.REFERENCE:
-        answer, stated = explanation.stated_and_solved(posed, answer, formulation)
-    answer = explanation.solved(posed) if answer is None else answer
-    page = explanation.sections(answer, stated)
-    if latex is None:
-        explanation.show(report.console(), page)
-    else:
-        explanation.write_latex(page, latex)
-    _leave((answer.certificate, answer.tol))
+    leave((verdict, tol))
 
 
 def simulate(
@@ -327,7 +272,7 @@ def _refine(problem: Any, layer: Layer, backend: str | None, tol: float | None, 
     return found.solution, found.stages
 
 
-def _leave(*judged: tuple[Certificate, float]) -> None:
+def leave(*judged: tuple[Certificate, float]) -> None:
     """Leave with status 0 if every certificate is within its tolerance, else with 3 and a line that says why."""
     from dualmech.crosscheck.command import report
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from dualmech.crosscheck.command.rationals import RationalProof
 from dualmech.crosscheck.command.table_inputs import labels
-from dualmech.crosscheck.command.wording import interval_text
+from dualmech.crosscheck.command.wording import free_lines, interval_text, neighbours_lines
 from dualmech.crosscheck.families import family_of
 from dualmech.errors import DualmechError
 from dualmech.formulas.pages import (
@@ -29,6 +30,7 @@ from dualmech.solution import Solution
 from dualmech.validate import Array
 
 LISTED = 12  # most weights that are listed one by one
+ROUNDING = 1e-14  # size of an entry, over the largest, up to which it is printed as 0
 WRITTEN_OUT = 6  # largest side of a matrix of an answer that is written out
 
 
@@ -50,8 +52,11 @@ def page(
     stated : Statement, optional
         The statement with another form of the program.
     """
+    program = program_section(f"The program, {literal(repr(answer.problem))}.", stated or statement)
+    own = tuple(Words(literal(line)) for line in neighbours_lines(answer.problem))
+    free = tuple(Words(literal(line)) for line in free_lines(getattr(answer.problem, "geometry", None)))
     return [
-        program_section(f"The program, {literal(repr(answer.problem))}.", stated or statement),
+        replace(program, parts=(*program.parts, *own, *free)),
         dual_section(statement),
         _weights(answer, statement, proven),
         _prices(answer, proven),
@@ -83,6 +88,12 @@ def _values(symbol: Symbol, held: Any) -> list[Part]:
         return []
     if np.ndim(held) == 1:
         return [Words(f"${symbol.name} =$ {_listing(held)}")]
+    if np.ndim(held) == 3:  # one for each item i
+        each = [
+            _values(replace(symbol, name=symbol.name.replace("_i", f"_{{{i}}}")), one)
+            for i, one in enumerate(held)
+        ]
+        return [part for parts in each[:LISTED] for part in parts]
     if np.ndim(held) == 2 and 0 < max(np.shape(held)) <= WRITTEN_OUT:
         return [Entries(symbol.name, _matrix(held))]
     return []
@@ -90,16 +101,23 @@ def _values(symbol: Symbol, held: Any) -> list[Part]:
 
 def _matrix(held: Any) -> tuple[tuple[str, ...], ...]:
     if isinstance(held, np.ndarray):
-        return entries(held)
+        return entries(_without_rounding(held))
     return tuple(tuple(map(str, row)) for row in held)
 
 
 def _listing(values: Array | Sequence[Fraction]) -> str:
+    if isinstance(values, np.ndarray):
+        values = _without_rounding(values)
     shown = [_number(value) for value in values[:LISTED]]
     if len(values) <= LISTED:
         return in_line(shown)
     positive = sum(1 for value in values if value > 0)
     return f"{in_line(shown)[:-1]}, …; {len(values)} in all, {positive} positive)"
+
+
+def _without_rounding(values: Array) -> Array:
+    """Return values with those that are nothing but rounding beside the largest set to 0."""
+    return np.where(np.abs(values) > ROUNDING * np.abs(values).max(initial=0.0), values, 0.0)
 
 
 def _number(value: float | Fraction) -> str:
@@ -146,8 +164,8 @@ def _floating_proof(
 ) -> Section:
     certificate, measure = answer.certificate, family_of(answer.problem).measure(answer.problem)
     upper = (
-        f"Upper bound: the answer meets every constraint, and its {measure} is {certificate.objective:.12g}, as the "
-        "judge recomputed from the problem's data."
+        f"Upper bound: the answer meets every constraint, and its objective ({measure}) is "
+        f"{certificate.objective:.12g}, as the judge recomputed from the problem's data."
         if certificate.feasible
         else f"No upper bound: the answer exceeds a constraint by {100 * certificate.violation:.3g} %."
     )

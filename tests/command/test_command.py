@@ -281,7 +281,14 @@ class TestExplain:
     def test_prefix_2_is_a_blackboard_proof(self) -> None:
         result = run("explain", "prefix:2")
         assert result.exit_code == 0
-        for words in ("λ = (2/3, 1/3)", "μ = (1/3, 2/3)", "-1/2", "α ≤ 4/3", "α ≥ 4/3", "exactly 4/3"):
+        for words in (
+            "λ = (2/3, 1/3)",
+            "μ = (1/3, 2/3)",
+            "-1/2",
+            "at most 4/3",
+            "at least 4/3",
+            "exactly 4/3",
+        ):
             assert words in result.output
 
     @pytest.mark.parametrize("name", ["identity:3", "prefix:3", "prefix:2"])

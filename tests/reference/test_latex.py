@@ -1,0 +1,146 @@
+"""Programs in LaTeX: they compile, say the same as CVXPY's programs, and are text of the same vocabulary."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech import reference
+from dualmech.crosscheck import zoo
+from dualmech.errors import DualmechError, InvalidInputError
+from dualmech.formulas import choice, pages, unicode, writing
+from dualmech.formulas.records import Statement
+
+SMALL = dm.workloads.prefix(4)
+SEEDS = range(60)
+
+ENGINES = ("pdflatex", "tectonic", "xelatex", "lualatex")
+COMPILE = {"tectonic": ["tectonic", "--untrusted"]}
+
+DIRECT: dict[str, Any] = {
+    "stage": lambda: dm.RefinementStage(dm.FitnessForUse(SMALL), np.zeros((4, 0)), np.eye(4)),
+    "pure": lambda: dm.QueryWeighting(SMALL, np.eye(4), privacy="pure"),
+    "floor": lambda: dm.LocalProjection([[0.9, 0.1], [0.3, 0.5]], 1.0, floor=[0.3, 0.3]),
+    "total": lambda: dm.NonnegativeEstimate(SMALL, [3.0, 2.0, 5.0, 4.0], total=4.0),
+    "prior": lambda: dm.LocalStrategy(SMALL, 1.0, prior=[0.1, 0.2, 0.3, 0.4]),
+    "hybrid": lambda: dm.SoftmaxFitness(SMALL, 1.0, t1=5.0, t2=5.0, total_weight=1e-5),
+    "household": lambda: dm.FitnessForUse(SMALL, neighbours="add-remove:3"),
+    "rank": lambda: dm.FitnessForUse(dm.Workload([[1.0, 1, 0], [0, 0, 1], [1, 1, 1]])),
+}
+"""Problems that the conformance suite has not."""
+
+VARIABLES = {"s": "m_S", "share": "s", "w": "w_S", "U": "U_S", "Sigma": r"\Sigma", "tau": r"\tau"} | {
+    **{"alpha": r"\alpha", "kappa": r"\kappa", "g": "g_i", "h": "h_j", "u": "u", "m": "m"},
+    **{"K": "K_b", "Z": "Z", "Y": "Y_i"},
+}
+"""What CVXPY's variables are called in formulas, where it is not the same."""
+
+
+def drawn(seed: int) -> Any:
+    """Return a random problem, None where its numbers are refused."""
+    try:
+        return zoo.asked(seed).state()
+    except DualmechError:
+        return None
+
+
+def sections(problem: Any) -> list[writing.Section]:
+    statement = choice.statement(problem)
+    why = writing.Section("Why.", (pages.proof_part(statement.proof),))
+    return [pages.program_section("The program.", statement), pages.dual_section(statement), why]
+
+
+def formulas_of(statement: Statement) -> list[str]:
+    lines = (*statement.program.constraints, *statement.dual.constraints, *statement.proof)
+    symbols = (*statement.given, *statement.sought, *statement.weights)
+    names = [symbol.name for symbol in symbols]
+    return [statement.program.objective, statement.dual.objective, *(line.formula for line in lines), *names]
+
+
+@pytest.mark.parametrize("name", DIRECT)
+def test_labels_are_those_of_the_program(name: str) -> None:
+    problem = DIRECT[name]()
+    for formulation in reference.formulations(problem):
+        stated = reference.statement(problem, formulation)
+        labels = {line.label for line in stated.program.constraints} - {""}
+        program = reference.formulate(problem, formulation)
+        assert labels == {each.label.partition("[")[0] for each in program.constraints if each.label}
+        assert not writing.unbalanced(reference.latex(problem, formulation))
+
+
+@pytest.mark.parametrize("problem", [dm.FitnessForUse(SMALL), dm.LocalStrategy(SMALL, 1.0, "worst")], ids=str)
+def test_variables_of_the_program_are_defined(problem: Any) -> None:
+    for formulation in reference.formulations(problem):
+        stated = reference.statement(problem, formulation)
+        known = {symbol.name for symbol in (*stated.sought, *stated.weights)}
+        for name in reference.formulate(problem, formulation).var_dict:
+            own = {name, VARIABLES.get(name.partition("[")[0], name), f"{name}_S", f"{name}_b"}
+            assert own & known, (formulation, name, known)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_problems_are_stated_in_text_and_in_latex(seed: int) -> None:
+    if (problem := drawn(seed)) is None:
+        return
+    for formula in formulas_of(choice.statement(problem)):
+        assert not set("\\{}") & set(unicode.plain_formula(formula))
+    assert not writing.unbalanced(writing.latex_document(sections(problem)))
+    for section in sections(problem):
+        assert all("$" not in line for line in writing.terminal_lines(section))
+
+
+def test_names_of_others_are_escaped() -> None:
+    hostile = "a_1 & b%, $5 #1 {x} \\ ^~ <|> Münster ß ž 东京 \x1b[2J"
+    written = writing.latex_words(writing.literal(hostile))
+    assert not writing.unbalanced(written)
+    assert written.isascii() and r"M\"{u}nster" in written and "[U+4E1C]" in written and "\x1b" not in written
+
+
+def test_a_formulation_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="formulation"):
+        reference.latex(dm.FitnessForUse(SMALL), "schurr")
+    product = dm.FitnessForUse(dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.prefix(3)))
+    assert not writing.unbalanced(reference.latex(product))
+    with pytest.raises(InvalidInputError, match="formulation must be left out"):
+        reference.latex(product, "schur")
+
+
+def test_what_is_not_in_the_vocabulary_is_refused() -> None:
+    for formula in (r"\unknown", r"\sqrt{x", r"\begin{bmatrix} a"):
+        with pytest.raises((ValueError, StopIteration)):
+            unicode.plain_formula(formula)
+
+
+def test_documents_compile(tmp_path: Path) -> None:
+    engine = next((name for name in ENGINES if shutil.which(name)), None)
+    if engine is None:
+        pytest.skip(f"needs one of {', '.join(ENGINES)}")
+    problems = [each for seed in SEEDS[:30] if (each := drawn(seed)) is not None]
+    problems += [state() for state in DIRECT.values()]
+    parts = [section for problem in problems for section in sections(problem)]
+    name = writing.Words(writing.literal("a_1 & b%, $5 #1 {x} \\ ^~ <|> Münster ß ž 东京"))
+    document = writing.latex_document([*parts, writing.Section("Names.", (name,))])
+    fragments = [
+        reference.latex(problem, each) for problem in problems for each in reference.formulations(problem)
+    ]
+    document = document.replace(r"\end{document}", "\n".join(fragments) + r"\end{document}")
+    (tmp_path / "page.tex").write_text(document, encoding="utf-8")
+    options = [] if engine == "tectonic" else ["-interaction=nonstopmode", "-halt-on-error"]
+    done = subprocess.run(
+        [*COMPILE.get(engine, [engine]), *options, "page.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        env=os.environ | {"max_print_line": "1000"},
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "page.pdf").stat().st_size > 10_000
