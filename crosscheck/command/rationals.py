@@ -21,7 +21,7 @@ from dualmech.validate import Array
 LARGEST_SIZE = 12
 """Largest rank, and half the largest number of cells or queries, for which a proof is sought."""
 
-DISTANCES = (1e-1, 3e-2, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-9)
+DISTANCES = (0.25, 1e-1, 3e-2, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-9)
 """How far the fractions that are tried for weights may be from a solver's: several weights can be optimal."""
 
 LOST = 1e-8  # largest part of the optimum that weights may lose to be worth a proof
