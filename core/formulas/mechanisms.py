@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,9 +75,9 @@ def common(problem: CommonMechanism) -> Statement:
                 f"P_{{{i}}}",
                 f"the covariance with which mechanism {i} answers $B x$",
                 (size, size),
-                lambda i=i: problem.bounds[i],
-            )  # type: ignore[misc]
-            for i in range(count)
+                partial(np.asarray, bound),
+            )
+            for i, bound in enumerate(problem.bounds)
         ),
     )
     return Statement(

@@ -233,12 +233,13 @@ def simulate(
         out.print(line, markup=False, soft_wrap=True)
 
 
-def request_of(context: typer.Context, kind: type[Request] | None = None) -> Request:
-    """Return what a command's options pose, those of `Request` by the same name."""
+def request_of(context: typer.Context, kind: type[Request] | None = None, **given: Any) -> Request:
+    """Return what a command's options pose, those of `Request` by the same name, or another kind of it."""
     from dualmech.crosscheck.command.request import Request
 
-    known = [each.name for each in fields(kind or Request)]
-    return (kind or Request)(**{name: context.params[name] for name in known if name in context.params})
+    chosen = kind or Request
+    known = [each.name for each in fields(chosen)]
+    return chosen(**{name: context.params[name] for name in known if name in context.params} | given)
 
 
 def _started(path: str) -> Any:

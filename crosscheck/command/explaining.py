@@ -55,7 +55,11 @@ def explain(
         from dualmech.crosscheck.command.posing import AnyRequest
 
         answer = inputs.read_solution(workload[0]) if len(workload) == 1 else None
-        posed = request_of(context, AnyRequest).state() if answer is None else answer.problem
+        posed = (
+            request_of(context, AnyRequest, workload=workload[0], others=tuple(workload[1:])).state()
+            if answer is None
+            else answer.problem
+        )
     stated = None
     if layer is Layer.REFERENCE:
         answer, stated = explanation.stated_and_solved(posed, answer, formulation)

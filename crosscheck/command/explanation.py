@@ -82,7 +82,7 @@ def stated_and_solved(
         from dualmech import reference
 
         stated = reference.statement(problem, formulation)
-        chosen = {} if formulation is None else {"formulation": formulation}
+        chosen: dict[str, Any] = {} if formulation is None else {"formulation": formulation}
         if answer is None:
             line.say(reference.program_name(problem, **chosen))
             answer = reference.solve(problem, **chosen)

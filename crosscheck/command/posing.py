@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from dualmech import files
@@ -27,11 +27,12 @@ LOCAL = ("local", "projection")
 
 @dataclass(frozen=True, slots=True)
 class AnyRequest(Request):
-    """The options of ``explain``; the workload is a list of files where the problem is about mechanisms.
+    """The options of ``explain``; where the problem is about mechanisms, files of them are the workload and the others.
 
     Raises `UsageError` for options that exclude each other, need each other, or belong to another problem.
     """
 
+    others: tuple[str, ...] = ()
     criterion: str | None = None
     prior: str | None = None
     released: str | None = None
@@ -48,7 +49,7 @@ class AnyRequest(Request):
             raise UsageError(f"--neighbours belongs to problems about Gaussian noise, not to {self.problem}")
         if self.problem in LOCAL and self.delta is not None:
             raise UsageError(f"--delta does not belong to --problem {self.problem}: local privacy is pure")
-        if self.problem != "common" and len(self.workload) != 1:
+        if self.problem != "common" and self.others:
             raise UsageError("give one WORKLOAD; several files are for --problem common")
 
     @property
@@ -67,14 +68,13 @@ class AnyRequest(Request):
         }
         if self.problem in own:
             return own[self.problem]()
-        given = replace(self, workload=[self._asked()])
-        plain = {name: getattr(given, name) for name in Request.__slots__}
-        return Request(**plain | {"workload": given.workload[0]}).state(geometry)
+        plain = {each.name: getattr(self, each.name) for each in fields(Request)}
+        return Request(**plain | {"workload": self._asked()}).state(geometry)
 
     def _asked(self) -> Workload:
         """Return the workload, if it is not too large to be explained."""
-        (text,) = self.workload
-        workload = inputs.read_workload(text) if isinstance(text, str) else text
+        asked = self.workload
+        workload = inputs.read_workload(asked) if isinstance(asked, str) else asked
         by_rule = isinstance(self._moves(), Relation)
         by_table = self.problem in ("fitness", "variance") and self.geometry != "dense" and by_rule
         refuse_large(workload, by_table)
@@ -88,7 +88,7 @@ class AnyRequest(Request):
         return value
 
     def _common(self) -> CommonMechanism:
-        return CommonMechanism([_mechanism(path) for path in self.workload])
+        return CommonMechanism([_mechanism(path) for path in (str(self.workload), *self.others)])
 
     def _reuse(self) -> ReuseFitness:
         released = _mechanism(self._needed("released"))
@@ -103,8 +103,7 @@ class AnyRequest(Request):
         return LocalStrategy(self._asked(), epsilon, criterion, prior=prior)
 
     def _projection(self) -> LocalProjection:
-        (path,) = self.workload
-        return LocalProjection(files.read_matrix(path, "matrix"), self._needed("epsilon"))
+        return LocalProjection(files.read_matrix(str(self.workload), "matrix"), self._needed("epsilon"))
 
     def _estimate(self) -> NonnegativeEstimate:
         answers = files.read_vector(self._needed("answers"), "answers")
