@@ -77,6 +77,17 @@ Asked = Annotated[
         help="A built-in such as prefix:64, a file, or a solution's file; of common, the files of mechanisms.",
     ),
 ]
+AnyRho = Annotated[
+    float | None,
+    typer.Option("--rho", help="fitness: spend this ρ (zCDP), and minimise the factor on targets."),
+]
+AnyEpsilon = Annotated[
+    float | None,
+    typer.Option(
+        "--epsilon", help="fitness: the same of (ε, δ), with --delta. local, projection: the privacy."
+    ),
+]
+AnyDelta = Annotated[float | None, typer.Option("--delta", help="fitness: δ at which ε is spent.")]
 Criterion = Annotated[
     str | None,
     typer.Option(help="local: the average user's variance or the worst one's. [default: average]"),

@@ -178,12 +178,9 @@ def _floating_proof(
         Words(f"So the optimum lies in {interval_text(certificate.interval)}."),
     ]
     if simple is not None:
-        parts.append(
-            Words(
-                f"In fractions, proven in whole numbers without any rounding: ${simple[0]} \\le$ optimum "
-                f"$\\le {simple[1]}$."
-            )
-        )
+        low, high = simple
+        between = f"is exactly ${low}$" if low == high else f"lies between ${low}$ and ${high}$"
+        parts.append(Words(f"In fractions, proven in whole numbers without any rounding: it {between}."))
     return Section("The proof.", tuple(parts))
 
 

@@ -17,6 +17,8 @@ from dualmech.crosscheck import zoo
 from dualmech.errors import DualmechError, InvalidInputError
 from dualmech.formulas import choice, pages, unicode, writing
 from dualmech.formulas.records import Statement
+from dualmech.reference.engine.block_units import Stated
+from dualmech.validate import Array
 
 SMALL = dm.workloads.prefix(4)
 SEEDS = range(60)
@@ -94,6 +96,45 @@ def test_random_problems_are_stated_in_text_and_in_latex(seed: int) -> None:
     assert not writing.unbalanced(writing.latex_document(sections(problem)))
     for section in sections(problem):
         assert all("$" not in line for line in writing.terminal_lines(section))
+
+
+def test_formulas_are_mathematics_on_the_site() -> None:
+    converter = pytest.importorskip("latex2mathml.converter", reason="needs the extra site")
+    for problem in filter(None, [drawn(seed) for seed in SEEDS] + [state() for state in DIRECT.values()]):
+        for formula in formulas_of(choice.statement(problem)):
+            assert "<math" in converter.convert(formula)
+
+
+def dual_on_blocks(problem: Any, neighbours: Array, queries: Array) -> float:
+    """Return the dual of problems on blocks at weights, as it is stated."""
+    stated = Stated.of(problem.geometry)
+    value = float(np.sqrt((stated.N.T @ queries) * (stated.R.T @ neighbours)).sum())
+    for M, V, C, Q in zip(stated.M, stated.V, stated.C, stated.Q, strict=True):
+        between = np.sqrt(Q.T @ queries)[:, None] * (V @ M) * np.sqrt(C.T @ neighbours)
+        value += float(np.linalg.norm(between, "nuc"))
+    return value**2
+
+
+BLOCKS = {
+    "marginals": dm.workloads.marginals([3, 4], ways=(1, 2)),
+    "union": dm.workloads.union(
+        {"age": 4, "sex": 2}, {"ages": {"age": dm.workloads.prefix(4)}, "cells": ["age", "sex"]}
+    ),
+    "circle": dm.workloads.circular_ranges(5),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("neighbours", [None, "replace"])
+def test_the_dual_on_blocks_is_what_the_judge_evaluates(name: str, neighbours: str | None) -> None:
+    problem = dm.FitnessForUse(BLOCKS[name], neighbours=neighbours, geometry="blocks")
+    kinds, queries = problem.geometry.reach.shape[0], len(problem.geometry.tables)
+    rng = np.random.default_rng(0)
+    lam, mu = rng.random(kinds), rng.random(queries)
+    lam, mu = lam / lam.sum(), mu / (mu @ problem.targets[problem.geometry.tables])
+    answer = dm.fast.solve(problem, tol=1e-4)
+    judged = problem.certify(answer.primal, dm.FitnessDual(lam, mu))
+    assert np.isclose(judged.lower_bound, dual_on_blocks(problem, lam, mu), rtol=1e-9)
 
 
 def test_names_of_others_are_escaped() -> None:
