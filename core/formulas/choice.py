@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dualmech.errors import InputTypeError
-from dualmech.formulas import local, mechanisms, noise, tables
+from dualmech.formulas import local, mechanisms, noise, reuse, softmax, tables
 from dualmech.formulas.records import Statement
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -23,11 +23,11 @@ STATED: dict[type, Callable[[Any], Statement]] = {
     FitnessForUse: noise.fitness,
     PrivacyFirst: noise.privacy_first,
     TotalVariance: noise.variance,
-    SoftmaxFitness: noise.softmax,
+    SoftmaxFitness: softmax.softmax,
     QueryWeighting: mechanisms.weighting,
     CommonMechanism: mechanisms.common,
     RefinementStage: mechanisms.stage,
-    ReuseFitness: noise.reuse,
+    ReuseFitness: reuse.reuse,
     LocalStrategy: local.strategy,
     LocalProjection: local.projection,
     NonnegativeEstimate: local.estimate,

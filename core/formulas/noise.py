@@ -1,4 +1,4 @@
-"""Gaussian noise on a matrix, in formulas: fitness for use, privacy first, total variance, soft maxima, reuse."""
+"""Gaussian noise, in formulas: fitness for use, privacy first and total variance."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from dualmech.formulas.records import Line, Program, Statement, Symbol
 from dualmech.linalg import is_identity, to_dense
 from dualmech.neighbours import Relation
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.reuse import ReuseFitness
-from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
+from dualmech.validate import Array
 
 COST = r"(B u_i)^{\top} \Sigma^{-1} (B u_i)"
 VARIANCE = r"v_j \Sigma v_j^{\top}"
@@ -45,9 +44,15 @@ def matrices(problem: Any) -> tuple[Symbol, ...]:
         return asked, same, *_moves(problem, cells)
     basis = Symbol("B", "rows that get noise; they span those of W", (rank, cells), lambda: geometry.basis)
     factor = Symbol(
-        "L", "$W = L B$; $v_j$ is row j of L", (queries, rank), lambda: geometry.representation[:queries]
+        "L", "$W = L B$; $v_j$ is row j of L", (queries, rank), lambda: _coordinates(geometry)[:queries]
     )
     return asked, basis, factor, *_moves(problem, cells)
+
+
+def _coordinates(geometry: Any) -> Array:
+    """Return L, what is rounding beside its largest entry set to 0."""
+    found = np.asarray(geometry.representation)
+    return np.where(np.abs(found) > 1e-14 * np.abs(found).max(), found, 0.0)
 
 
 def _moves(problem: Any, cells: int) -> tuple[Symbol, ...]:
@@ -232,90 +237,3 @@ def variance(problem: TotalVariance) -> Statement:
         ),
         notes(problem),
     )
-
-
-def softmax(problem: SoftmaxFitness) -> Statement:
-    """State fitness for use with soft maxima."""
-    moves, queries = counts(problem)
-    numbers = (
-        Symbol("t_1", "sharpness of the soft maximum of costs", (), lambda: np.array(problem.t1)),
-        Symbol("t_2", "sharpness of that of variances", (), lambda: np.array(problem.t2)),
-        Symbol(r"\omega", "weight of the total variance", (), lambda: np.array(problem.total_weight)),
-    )
-    norm = r"\operatorname{diag}(\sqrt{\mu / c + \omega}) W U \operatorname{diag}(\sqrt{\lambda})"
-    return Statement(
-        (*matrices(problem), targets(problem), *numbers),
-        (
-            covariance(problem),
-            Symbol("g_i", f"the cost ${COST}$ of neighbours i"),
-            Symbol("h_j", rf"the variance over its target, ${VARIANCE} / c_j$, of query j"),
-        ),
-        Program(
-            "minimise",
-            r"\frac{1}{t_1} \log \sum_i \exp(t_1 g_i) + \frac{1}{t_2} \log \sum_j \exp(t_2 h_j)"
-            rf" + \omega \sum_j {VARIANCE}",
-            definite(problem),
-        ),
-        (
-            Symbol(r"\lambda", "shares of the neighbours", (moves or 0,), part="neighbour_weights"),
-            Symbol(r"\mu", "shares of the queries", (queries or 0,), part="query_weights"),
-            Symbol("H(p)", r"the entropy $- \sum_i p_i \log p_i$ of shares"),
-        ),
-        Program(
-            "maximise",
-            rf"2 \lVert {norm} \rVert_* + \frac{{1}}{{t_1}} H(\lambda) + \frac{{1}}{{t_2}} H(\mu)",
-            r"$\lambda, \mu \ge 0$",
-            (Line(r"\sum_i \lambda_i = 1"), Line(r"\sum_j \mu_j = 1")),
-        ),
-        (
-            Line(
-                r"\frac{1}{t} \log \sum_i \exp(t a_i) \ge \sum_i p_i a_i + \frac{1}{t} H(p)",
-                "for any shares p",
-            ),
-            Line(
-                rf"\sum_i \lambda_i g_i + \sum_j (\mu_j / c_j + \omega) {VARIANCE} \ge 2 \lVert {norm} \rVert_*",
-                "since $a^2 + b^2 \\ge 2 a b$ and",
-            ),
-            Line(HOLDER.formula, r"for roots of both sums, as matrices: in their product $\Sigma$ cancels"),
-        ),
-        notes(problem),
-    )
-
-
-def reuse(problem: ReuseFitness) -> Statement:
-    """State fitness for use beside an earlier release."""
-    plain, count = fitness(problem.row_by_row), len(problem.targets)
-    geometry, (size, cells) = problem.geometry, problem.release.shape
-    release = (
-        Symbol("F", "what is released, rows with unit noise", (size, cells), lambda: problem.release),
-        Symbol("K", "$F = K B$", (size, geometry.rank), lambda: geometry.representation[count:]),
-    )
-    asked = Symbol("W", "the queries of the wish, a row each", problem.workload.shape, problem.workload.dense)
-    given = (asked, *matrices(problem)[1:], targets(problem), *release)
-    rows = r"[\operatorname{diag}(\sqrt{\mu}) W; \Omega^{1/2} F]"
-    norm = rf"\lVert {rows} U \operatorname{{diag}}(\sqrt{{\lambda}}) \rVert_*^2"
-    kept = Line(r"K \Sigma K^{\top} \preceq I", "the release can be answered from what is known", "released")
-    program = Program("minimise", r"\alpha", definite(problem), (*plain.program.constraints, kept))
-    dual = Program(
-        "maximise",
-        norm,
-        r"$\lambda, \mu \ge 0$ and $\Omega \succeq 0$",
-        (Line(r"\sum_i \lambda_i \le 1"), Line(r"\sum_j \mu_j c_j + \operatorname{tr} \Omega \le 1")),
-    )
-    weights = (
-        neighbour_weights(geometry.moves.shape[1]),
-        query_weights(count),
-        Symbol(r"\Omega", "weights on the release, a matrix", (size, size), part="release_weights"),
-    )
-    proof = (
-        Line(rf"\alpha \ge {PAID.formula}", r"since $\sum_i \lambda_i \le 1$"),
-        Line(
-            rf"1 \ge \sum_j \mu_j {VARIANCE} + \operatorname{{tr}}(\Omega K \Sigma K^{{\top}})",
-            r"since $K \Sigma K^{\top} \preceq I$",
-        ),
-        Line(
-            HOLDER.formula,
-            r"for $X = [\operatorname{diag}(\sqrt{\mu}) L; \Omega^{1/2} K] \Sigma^{1/2}$",
-        ),
-    )
-    return Statement(given, plain.sought, program, weights, dual, proof, notes(problem))

@@ -126,6 +126,15 @@ def inverse(matrix: Rows) -> Rows | None:
     return [row[size:] for row in work]
 
 
+def on_basis(rows: Rows, basis: Rows) -> Rows | None:
+    """Return the coordinates of rows on a basis, None where the basis is dependent or does not span them."""
+    gram = inverse(product(basis, transpose(basis)))
+    if gram is None:
+        return None
+    found = product(product(rows, transpose(basis)), gram)
+    return found if product(found, basis) == rows else None
+
+
 def floats(rows: Rows) -> npt.NDArray[np.float64]:
     """Return the nearest doubles."""
     return np.array([[float(entry) for entry in row] for row in rows])

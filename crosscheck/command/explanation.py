@@ -121,6 +121,10 @@ def sections(answer: Solution, stated: Statement | None = None) -> list[Section]
         with warnings.catch_warnings(), passing("looking for a proof in fractions"):
             warnings.simplefilter("ignore", UncertifiedWarning)
             exact = rationals.prove(fast.solve(problem, tol=CLOSE_ENOUGH, start=answer))
+            if exact is None and (same := rationals.on_own_rows(problem)) is not None and stated is None:
+                sharp = fast.solve(same, tol=CLOSE_ENOUGH)
+                exact = rationals.prove(sharp)
+                answer, problem = (sharp, same) if exact is not None else (answer, problem)
     simple = None if exact is not None else _simple_interval(answer)
     return proof_page.page(answer, statement(problem), exact, simple, stated)
 

@@ -66,13 +66,26 @@ class _Asked:
 
 
 def worth_trying(problem: Any) -> bool:
-    """Whether a problem is small enough for a blackboard, and stated on its cells, where numbers stay rational."""
+    """Whether a problem is one about noise on a matrix, and small enough for a blackboard."""
     if not isinstance(problem, FitnessForUse | PrivacyFirst | TotalVariance):
         return False
-    if not isinstance(problem.geometry, Dense) or not linalg.is_identity(problem.geometry.basis):
+    if not isinstance(problem.geometry, Dense) or problem.geometry.rank > LARGEST_SIZE:
         return False
-    moves, queries = problem.geometry.moves, problem.geometry.representation
-    return problem.geometry.rank <= LARGEST_SIZE and max(moves.shape[1], len(queries)) <= 2 * LARGEST_SIZE
+    sizes = (*problem.geometry.workload.shape, problem.geometry.moves.shape[1])
+    return max(sizes) <= 2 * LARGEST_SIZE
+
+
+def on_own_rows(problem: Any) -> Any:
+    """Return the same problem with noise on independent rows of its workload, None where it is on the cells.
+
+    Orthonormal rows, which are the default where the rank is less than the number of cells, are no fractions.
+    """
+    rows = exact.exactly(problem.geometry.workload.dense())
+    if rows is None or linalg.is_identity(problem.geometry.basis):
+        return None
+    _, chosen = exact.row_echelon(exact.transpose(rows))
+    basis = exact.floats([rows[row] for row in chosen])
+    return type(problem)(**{**problem.statement(), "basis": basis})
 
 
 def prove(solution: Solution) -> RationalProof | None:
@@ -102,10 +115,16 @@ def _in_fractions(problem: Any) -> _Asked | None:
     numbers = problem.asked_weights if variance else problem.targets
     first = isinstance(problem, PrivacyFirst)
     spent = problem.cost if first else 1.0
-    parts = [exact.exactly(each) for each in (geometry.moves, geometry.representation, numbers, spent)]
+    between = np.eye(geometry.workload.shape[1]) if geometry.neighbours is None else geometry.neighbours
+    arrays = (geometry.workload.dense(), geometry.basis, linalg.to_dense(between), numbers, spent)
+    parts = [exact.exactly(each) for each in arrays]
     if any(part is None for part in parts):
         return None
-    moves, queries, (given,), ((cost,),) = (part for part in parts if part is not None)
+    rows, basis, changes, (given,), ((cost,),) = (part for part in parts if part is not None)
+    queries = exact.on_basis(rows, basis)
+    if queries is None:
+        return None
+    moves = exact.product(basis, changes)
     reduced, chosen = exact.row_echelon(moves)
     spanning = [[row[column] for column in chosen] for row in moves]
     limits, weights = (None, given) if variance else (given, [Fraction(0)] * len(given))

@@ -14,6 +14,7 @@ import pytest
 import dualmech as dm
 from dualmech import reference
 from dualmech.crosscheck import zoo
+from dualmech.crosscheck.command import explanation
 from dualmech.errors import DualmechError, InvalidInputError
 from dualmech.formulas import choice, pages, unicode, writing
 from dualmech.formulas.records import Statement
@@ -166,6 +167,12 @@ def test_documents_compile(tmp_path: Path) -> None:
     problems = [each for seed in SEEDS[:30] if (each := drawn(seed)) is not None]
     problems += [state() for state in DIRECT.values()]
     parts = [section for problem in problems for section in sections(problem)]
+    solved = [
+        dm.FitnessForUse(dm.workloads.prefix(2)),
+        dm.PrivacyFirst(dm.workloads.prefix(2), 1.0, cost=0.5),
+    ]
+    solved += [dm.TotalVariance(dm.workloads.identity_total(3)), dm.LocalStrategy(SMALL, 1.0)]
+    parts += [section for each in solved for section in explanation.sections(dm.fast.solve(each))]
     name = writing.Words(writing.literal("a_1 & b%, $5 #1 {x} \\ ^~ <|> Münster ß ž 东京"))
     document = writing.latex_document([*parts, writing.Section("Names.", (name,))])
     fragments = [
