@@ -80,6 +80,6 @@ def test_the_simplest_fraction_is_within_its_distance(value: float, within: floa
 
 def test_what_is_dependent_or_elsewhere_has_no_coordinates() -> None:
     one, two = [[Fraction(1), Fraction(0)]], [[Fraction(1), Fraction(0)], [Fraction(2), Fraction(0)]]
-    assert exact.on_basis(two, one) == [[1], [2]]
+    assert exact.on_basis(two, one) == [[Fraction(1)], [Fraction(2)]]
     assert exact.on_basis(one, two) is None
     assert exact.on_basis([[Fraction(0), Fraction(1)]], one) is None

@@ -167,7 +167,7 @@ def test_documents_compile(tmp_path: Path) -> None:
     problems = [each for seed in SEEDS[:30] if (each := drawn(seed)) is not None]
     problems += [state() for state in DIRECT.values()]
     parts = [section for problem in problems for section in sections(problem)]
-    solved = [
+    solved: list[Any] = [
         dm.FitnessForUse(dm.workloads.prefix(2)),
         dm.PrivacyFirst(dm.workloads.prefix(2), 1.0, cost=0.5),
     ]
