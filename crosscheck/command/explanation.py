@@ -27,9 +27,9 @@ MOST_ENTRIES = 2**22
 """Entries of a workload, queries times cells, up to which a problem about each of its queries is explained."""
 
 IN_WHOLE_NUMBERS = 400  # entries of a workload up to which an interval in fractions is proven
-SIMPLER = Fraction(
-    1, 10**6
-)  # by how much, relative, an end of an interval may be moved to a simpler fraction
+
+SIMPLER = Fraction(1, 10**6)
+"""By how much, relative, an end of an interval may be moved to a simpler fraction."""
 
 
 def refuse_large(workload: Workload, by_table: bool) -> None:
