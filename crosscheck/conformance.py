@@ -26,6 +26,7 @@ from dualmech.crosscheck.command import explanation
 from dualmech.crosscheck.families import family_of
 from dualmech.crosscheck.judging import judge
 from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
+from dualmech.formulas.writing import latex_document, unbalanced
 from dualmech.proofs.prove import prove, verify
 from dualmech.solution import Solution
 from dualmech.storage.store import load, save
@@ -154,6 +155,24 @@ def said_in_words(run: Run) -> None:
     assert "program" in stream.getvalue() and "proof" in stream.getvalue()
 
 
+def written_in_formulas(run: Run) -> None:
+    """Symbols, program, dual and proof are stated, and both layers write them as LaTeX that can be compiled."""
+    page = explanation.sections(run.answer("fast"))
+    assert len(page) == 5 and all(section.parts for section in page)
+    assert not unbalanced(latex_document(page))
+    for formulation in reference.formulations(run.problem) or (None,):
+        written = reference.latex(run.problem, formulation)
+        assert not unbalanced(written)
+        if formulation is not None:
+            labels = {
+                line.label for line in reference.statement(run.problem, formulation).program.constraints
+            }
+            stated = reference.formulate(run.problem, formulation).constraints
+            assert labels - {""} == {each.label.partition("[")[0] for each in stated if each.label}, (
+                formulation
+            )
+
+
 def shares_and_what_binds(run: Run) -> None:
     """Prices sum to 1 and binding neighbours are indices, or both are refused by name."""
     answer = run.answer("fast")
@@ -226,6 +245,7 @@ CHECKS: dict[str, Callable[[Run], None]] = {
         files_are_judged_anew,
         copies_are_equal,
         said_in_words,
+        written_in_formulas,
         shares_and_what_binds,
         what_users_ask_of_an_answer,
         a_feasible_point_stays,

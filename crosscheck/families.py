@@ -27,10 +27,9 @@ class Family:
     name: str  # what ``--problem`` calls it
     problems: tuple[str, ...]  # the classes that belong to it
     measure: Measure  # says what the objective of one of them is
-    program: str  # program, dual: what is asked, and what proves an answer, in the words of a paper
-    dual: str
     options: tuple[str, ...] = ()  # those of the command line that do not belong to all
-    help: str = ""  # what ``--help`` says of it; empty where the command line does not pose it
+    help: str = ""  # what ``--help`` says of it; empty where the command line only explains it
+    explained: str = ""  # what ``explain --help`` says of one that no other command poses
     steps: str = "decompositions"  # what its fast solver counts
     at_a_cost: bool = False  # whether it is solved at a squared privacy cost of 1, to be spent otherwise
 
@@ -59,8 +58,6 @@ FAMILIES = (
         "fitness",
         ("FitnessForUse", "PrivacyFirst"),
         _fitness_measure,
-        "minimise α over noise with (B u_i)' Σ⁻¹ (B u_i) ≤ α for all neighbours and v_j Σ v_j' ≤ c_j for all queries",
-        "maximise ‖diag(√μ) W U diag(√λ)‖_*² over λ, μ ≥ 0 with Σ λ_i ≤ 1, Σ μ_j c_j ≤ 1",
         ("targets", "moe", "rho", "epsilon", "refine", *_COVARIANCE),
         "a variance target for every query at the least privacy cost",
     ),
@@ -68,8 +65,6 @@ FAMILIES = (
         "variance",
         ("TotalVariance",),
         _variance_measure,
-        "minimise Σ w_j v_j Σ v_j' over noise with (B u_i)' Σ⁻¹ (B u_i) ≤ 1 for all neighbours",
-        "maximise ‖diag(√w) W U diag(√λ)‖_*² over λ ≥ 0 with Σ λ_i ≤ 1",
         ("weights", "rho", "epsilon", *_COVARIANCE),
         "the least total variance",
         at_a_cost=True,
@@ -78,8 +73,6 @@ FAMILIES = (
         "weighting",
         ("QueryWeighting",),
         _weighting_measure,
-        "minimise Σ c_i / u_i over weights u > 0 of the design queries with N'u ≤ 1, N their squared entries",
-        "maximise (Σ √(c_i (N y)_i))² over y ≥ 0 with Σ y_i ≤ 1",
         ("design", "privacy", "rho", "epsilon", "query_weights"),
         "the best weights of given design queries",
         "factorisations",
@@ -89,8 +82,6 @@ FAMILIES = (
         "softmax",
         ("SoftmaxFitness",),
         _softmax_measure,
-        "minimise (1/t1) log Σ exp(t1 · costs) + (1/t2) log Σ exp(t2 · variances over targets) over noise",
-        "maximise 2 ‖diag(√(μ/c + w)) W U diag(√λ)‖_* + H(λ)/t1 + H(μ)/t2 over shares λ, μ",
         ("targets", "moe", "t1", "t2", "total_weight", *_COVARIANCE),
         "fitness with soft maxima",
         "Newton steps",
@@ -99,38 +90,37 @@ FAMILIES = (
         "common",
         ("CommonMechanism",),
         lambda problem: "trace of the common covariance",
-        "minimise tr Σ over Σ ⪰ P_i, the covariance with which mechanism i answers what all have in common",
-        "maximise Σ tr(P_i Y_i) over Y_i ⪰ 0 with Σ Y_i = I",
+        explained="what mechanisms have in common, files of which stand in place of a workload",
     ),
     Family(
         "reuse",
         ("ReuseFitness",),
         lambda problem: "squared privacy cost with the release",
-        "minimise α over noise that meets the targets and keeps what is released, K Σ K' ⪯ I",
-        "maximise a trace norm over weights λ on neighbours, μ on queries and Ω ⪰ 0 on the release",
+        ("targets", "moe", "released"),
+        explained="fitness when something is released already",
     ),
     Family(
         "local",
         ("LocalStrategy",),
         lambda problem: f"variance of the {problem.criterion} user",
-        "minimise tr(W G⁺ W') over ε-LDP strategies Q, G = Q' diag(Q1)⁻¹ Q",
-        "maximise (tr W Z)² / 1'y subject to ‖Z'p_S‖² ≤ y'p_S for all extremal patterns p_S",
+        ("epsilon", "criterion", "prior"),
+        explained="the best way to randomise each record",
         steps="Newton steps",
     ),
     Family(
         "projection",
         ("LocalProjection",),
         lambda problem: "half the squared distance",
-        "minimise ½ ‖Q - R‖² over ε-LDP strategies Q",
-        "maximise the Lagrangian over multipliers of the columns' sums and of the ratios",
+        ("epsilon",),
+        explained="the nearest local strategy to the matrix in a file",
         steps="Newton steps",
     ),
     Family(
         "estimate",
         ("NonnegativeEstimate",),
         lambda problem: "half the squared distance",
-        "minimise ½ ‖W x - y‖² over x ≥ 0, with the total if it is known",
-        "maximise the Lagrangian at the residual W x - y",
+        ("answers", "total"),
+        explained="the possible data nearest to noisy answers",
         steps="updates of the factors",
     ),
 )

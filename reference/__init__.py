@@ -23,7 +23,7 @@ from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.stages import RefinementStage
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.reference import common, geometries, refinement, reuse, softmax, weighting
+from dualmech.reference import common, formulas, geometries, refinement, reuse, softmax, weighting
 from dualmech.reference.chain import chain
 from dualmech.reference.engine import backends
 from dualmech.reference.engine.attempts import Statement
@@ -34,7 +34,7 @@ from dualmech.reference.refinement import refine
 from dualmech.solution import Solution, warn_if_uncertified
 from dualmech.watching import verbosely
 
-__all__ = ["backends", "chain", "formulate", "lower_bound", "reconstruct", "refine", "solve"]
+__all__ = ["backends", "chain", "formulate", "latex", "lower_bound", "reconstruct", "refine", "solve"]
 
 STATEMENTS: dict[type, tuple[Any, Any]] = {
     FitnessForUse: (geometries.formulate, geometries.solve),
@@ -122,6 +122,49 @@ def formulate(problem: Any, formulation: str | None = None, **options: Any) -> c
     return program
 
 
+def latex(problem: Any, formulation: str | None = None) -> str:
+    r"""Return the program of `formulate` in LaTeX: every symbol with its size, and with its numbers where they are few.
+
+    Letters are those of the program's variables and arrays; a constraint that has a label there is a line here. A
+    document needs ``\usepackage{amsmath}`` and nothing else; ``dualmech explain --latex`` writes a whole one, with the
+    dual and the proof.
+    Raises `InvalidInputError` or `InputTypeError` for a problem that has no statement, an unknown formulation.
+
+    Parameters
+    ----------
+    problem : FitnessForUse, PrivacyFirst, TotalVariance, LocalStrategy or any other of the library's problems
+        What is asked; a product or split noise, which has no one program, as its statement is.
+    formulation : str, optional
+        Which statement, as for `formulate`.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import reference
+    >>> written = reference.latex(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0), "matrix_frac")
+    >>> print(written[written.index(r"\begin{align*}"):].strip())
+    \begin{align*}
+    \text{minimise}\quad & \alpha \quad \text{over $\Sigma \succ 0$} \\
+    \text{subject to}\quad & (B u_i)^{\top} \Sigma^{-1} (B u_i) \le \alpha \quad \text{for all neighbours i} \\
+    & v_j \Sigma v_j^{\top} \le c_j \quad \text{for all queries j}
+    \end{align*}
+    $\lVert X \rVert_*$ is the sum of the singular values of $X$, $\lVert X \rVert_F^2$ that of its squared entries.\par
+    """
+    return formulas.latex(problem, _formulations(problem), formulation)
+
+
+def formulations(problem: Any) -> tuple[str, ...]:
+    """Return the names of a problem's formulations, the default first; none where it has no one program."""
+    found = _formulations(problem)
+    return () if found is None else (*found.cones(problem),)
+
+
+def statement(problem: Any, formulation: str | None = None) -> formulas.Statement:
+    """Return what `latex` writes, before it is written: its symbols, and the program of a formulation."""
+    found = _formulations(problem)
+    return formulas.stated(problem, formulas.choice.statement(problem), found, formulation)
+
+
 def solve(problem: Problem[Dual, Made], *, verbose: bool = False, **options: Any) -> Solution[Dual, Made]:
     """Solve a problem with a backend of CVXPY and let the problem judge the answer.
 
@@ -195,6 +238,17 @@ def program_name(problem: Any, *, backend: str = "CLARABEL", formulation: str | 
     if isinstance(statement, Statement):
         return f"{backend}: {statement.formulation_name(problem, formulation)}"
     return backend
+
+
+def _formulations(problem: Any) -> Statement | None:
+    """Return the formulations of a problem, None where it has no one program, or is stated by a function of its own."""
+    stated = STATEMENTS.get(type(problem))
+    if stated is None:
+        raise _unknown(problem, "states")
+    if stated[0] is geometries.formulate:
+        return geometries.statement(problem, streams=True)
+    found = getattr(stated[0], "__self__", None)
+    return found if isinstance(found, Statement) else None
 
 
 def _unknown(problem: Any, verb: str) -> InputTypeError:

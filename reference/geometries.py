@@ -43,9 +43,9 @@ def solve(problem: Any, **options: Any) -> Solution:
     return {"product": products, "split": split, "stream": streams}[name].solve(problem, solve, **options)
 
 
-def statement(problem: Any) -> Statement | None:
-    """Return the statement of a problem, None where it has no program of its own."""
-    if problem.geometry.name in (*UNSTATED, "stream"):
+def statement(problem: Any, streams: bool = False) -> Statement | None:
+    """Return the statement of a problem, None where it has no program of its own; of streams, that of their matrix."""
+    if problem.geometry.name in UNSTATED or (problem.geometry.name == "stream" and not streams):
         return None
     if problem.geometry.name == "blocks":
         return blocks.STATEMENT

@@ -1,8 +1,9 @@
-"""The commands ``solve``, ``judge``, ``explain`` and ``simulate``: their options; the work is loaded when one runs."""
+"""The commands ``solve``, ``judge`` and ``simulate``: their options; the work is loaded when one runs."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,7 +124,7 @@ def solve(
     report.stage_lines(out, answer, stages)
     if prove is not None:
         report.proof_line(out, proof)
-    _leave(*((each.certificate, each.tol) for each in (answer, *stages)))
+    leave(*((each.certificate, each.tol) for each in (answer, *stages)))
 
 
 def judge(
@@ -198,35 +199,7 @@ def judge(
         line.say("finding the judge's bound")
         verdict = judging.judge(posed, answer, callback=line)
     report.verdict_report(report.console(), posed, verdict, request.terms)
-    _leave((verdict, tol))
-
-
-def explain(
-    context: typer.Context,
-    workload: options.Asked,
-    problem: options.Problem = options.FITNESS,
-    targets: options.Targets = None,
-    moe: options.Margins = None,
-    weights: options.Weights = None,
-    design: options.Design = None,
-    privacy: options.Kind = None,
-    t1: options.CostSharpness = None,
-    t2: options.VarianceSharpness = None,
-    total_weight: options.TotalWeight = None,
-    neighbours: options.Neighbours = None,
-    geometry: options.Geometry = "auto",
-) -> None:
-    """Print the program, its dual, the optimal weights, the prices and the proof in words."""
-    with passing("reading"):
-        from dualmech.crosscheck.command import explanation, inputs, report
-
-        answer = inputs.read_solution(workload)
-        posed = request_of(context).state() if answer is None else answer.problem
-    if answer is None:
-        answer = explanation.explain(report.console(), posed)
-    else:
-        answer = explanation.explain_answer(report.console(), answer)
-    _leave((answer.certificate, answer.tol))
+    leave((verdict, tol))
 
 
 def simulate(
@@ -260,11 +233,13 @@ def simulate(
         out.print(line, markup=False, soft_wrap=True)
 
 
-def request_of(context: typer.Context) -> Request:
-    """Return what a command's options pose, those of `Request` by the same name."""
+def request_of(context: typer.Context, kind: type[Request] | None = None, **given: Any) -> Request:
+    """Return what a command's options pose, those of `Request` by the same name, or another kind of it."""
     from dualmech.crosscheck.command.request import Request
 
-    return Request(**{name: context.params[name] for name in Request.__slots__ if name in context.params})
+    chosen = kind or Request
+    known = [each.name for each in fields(chosen)]
+    return chosen(**{name: context.params[name] for name in known if name in context.params} | given)
 
 
 def _started(path: str) -> Any:
@@ -298,7 +273,7 @@ def _refine(problem: Any, layer: Layer, backend: str | None, tol: float | None, 
     return found.solution, found.stages
 
 
-def _leave(*judged: tuple[Certificate, float]) -> None:
+def leave(*judged: tuple[Certificate, float]) -> None:
     """Leave with status 0 if every certificate is within its tolerance, else with 3 and a line that says why."""
     from dualmech.crosscheck.command import report
 

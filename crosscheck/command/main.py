@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dualmech.crosscheck.command import commands, sweeping
+from dualmech.crosscheck.command.explaining import explain
 from dualmech.crosscheck.command.options import UsageError
 from dualmech.crosscheck.command.pictures import plot
 from dualmech.crosscheck.command.proven import leaderboard, library
@@ -63,7 +64,7 @@ for posed in (
     commands.solve,
     commands.judge,
     verify,
-    commands.explain,
+    explain,
     commands.simulate,
     release,
     plot,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dualmech.crosscheck.families import POSED
+from dualmech.crosscheck.families import FAMILIES, POSED
 from dualmech.errors import DualmechError, InvalidInputError, did_you_mean
 
 
@@ -26,15 +26,27 @@ class Layer(StrEnum):
 Family = StrEnum("Family", {family.name.upper(): family.name for family in POSED})  # type: ignore[misc]
 """Which problem is asked."""
 
+Explained = StrEnum("Explained", {family.name.upper(): family.name for family in FAMILIES})  # type: ignore[misc]
+"""Which problem is explained: any that there is."""
+
 FITNESS = Family("fitness")
+FITNESS_EXPLAINED = Explained("fitness")
 
 
 def family(text: str) -> Family:
     """Return the problem of a name; another is a fault of usage, answered with the name that is nearest."""
-    known = [each.value for each in Family]
+    return Family(_known(text, [each.value for each in Family]))
+
+
+def explained(text: str) -> Explained:
+    """Return the problem of a name, of all that there are."""
+    return Explained(_known(text, [each.value for each in Explained]))
+
+
+def _known(text: str, known: list[str]) -> str:
     if text not in known:
         raise typer.BadParameter(f"{text!r} is not one of {', '.join(known)}{did_you_mean(text, known)}")
-    return Family(text)
+    return text
 
 
 def tolerance(given: float | None) -> float | None:
@@ -59,8 +71,39 @@ Workload = Annotated[
     ),
 ]
 Asked = Annotated[
-    str,
-    typer.Argument(metavar="WORKLOAD", help="A built-in such as prefix:64, a file, or a solution's file."),
+    list[str],
+    typer.Argument(
+        metavar="WORKLOAD",
+        help="A built-in such as prefix:64, a file, or a solution's file; of common, the files of mechanisms.",
+    ),
+]
+AnyRho = Annotated[
+    float | None,
+    typer.Option("--rho", help="fitness: spend this ρ (zCDP), and minimise the factor on targets."),
+]
+AnyEpsilon = Annotated[
+    float | None,
+    typer.Option(
+        "--epsilon", help="fitness: the same of (ε, δ), with --delta. local, projection: the privacy."
+    ),
+]
+AnyDelta = Annotated[float | None, typer.Option("--delta", help="fitness: δ at which ε is spent.")]
+Criterion = Annotated[
+    str | None,
+    typer.Option(help="local: the average user's variance or the worst one's. [default: average]"),
+]
+Prior = Annotated[str | None, typer.Option(help="local: file with how likely each user type is.")]
+Released = Annotated[str | None, typer.Option(help="reuse: file of the mechanism that is out already.")]
+Answers = Annotated[str | None, typer.Option(help="estimate: file of the noisy answers.")]
+Total = Annotated[float | None, typer.Option(help="estimate: the number of records, where it is known.")]
+AnyProblem = Annotated[
+    Explained,
+    typer.Option(
+        "--problem",
+        parser=explained,
+        metavar=f"[{'|'.join(Explained)}]",
+        help=" ".join(f"{family.name}: {family.help or family.explained}." for family in FAMILIES),
+    ),
 ]
 Problem = Annotated[
     Family,

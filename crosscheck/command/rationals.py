@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dualmech import linalg
-from dualmech.problems.fitness import FitnessForUse
+from dualmech.crosscheck.command import exact_matrices as exact
+from dualmech.crosscheck.command.exact_matrices import Rows
+from dualmech.geometry.dense import Dense
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
-
-Rows = list[list[Fraction]]
+from dualmech.validate import Array
 
 LARGEST_SIZE = 12
 """Largest rank, and half the largest number of cells or queries, for which a proof is sought."""
 
-LARGEST_DENOMINATOR = 1000
-"""Largest denominator that a proof may have; beyond it nobody would put it on a blackboard."""
+DISTANCES = (0.25, 1e-1, 3e-2, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-9)
+"""How far the fractions that are tried for weights may be from a solver's: several weights can be optimal."""
 
-CLOSE = 1e-5  # largest distance of a number from the fraction that is tried for it; the proof itself is exact
+LOST = 1e-8  # largest part of the optimum that weights may lose to be worth a proof
+CLOSE = 1e-8  # largest distance of an entry of the noise, known from exact weights, from the fraction tried for it
 
 
 @dataclass(frozen=True, slots=True)
 class RationalProof:
-    """Σ, λ, μ and α as fractions, with ``Σ Q Σ = scale · P`` and both sides equal to α, checked exactly."""
+    """Σ, λ, μ and the optimum as fractions, with ``Σ Q Σ = scale · P`` and both sides equal, checked exactly.
+
+    Of total variance μ stands for its weights.
+    """
 
     covariance: Rows
     neighbour_weights: list[Fraction]
@@ -36,11 +42,50 @@ class RationalProof:
     optimum: Fraction
 
 
-def worth_trying(problem: FitnessForUse) -> bool:
-    """Whether a problem is small enough for a blackboard, and stated on its cells, where numbers stay rational."""
-    moves, queries = problem.geometry.moves, problem.geometry.representation
-    small = problem.geometry.rank <= LARGEST_SIZE and max(moves.shape[1], len(queries)) <= 2 * LARGEST_SIZE
-    return small and linalg.is_identity(problem.basis)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A problem in fractions, in coordinates of what neighbours move: there Σ is not singular."""
+
+    moves: Rows  # (r, s) neighbours
+    queries: Rows  # (m, r)
+    spanning: Rows  # (k, r) independent moves: noise on B x is ``spanning Σ spanning'``
+    limits: list[Fraction] | None  # (m,) targets; None of total variance
+    weights: list[Fraction]  # (m,) those of total variance
+    cost: Fraction | None  # what privacy first may spend, which divides its optimum
+
+    def shares(self, query_weights: list[Fraction]) -> Fraction:
+        """Return what the sum of weights times targets divides the bound by."""
+        return Fraction(1) if self.limits is None else exact.dot(query_weights, self.limits)
+
+    def worst(self, sigma: Rows) -> Fraction:
+        """Return the largest variance over its target, or the total variance."""
+        variances = [exact.form(sigma, row) for row in self.queries]
+        if self.limits is None:
+            return exact.dot(self.weights, variances)
+        return max(variance / limit for variance, limit in zip(variances, self.limits, strict=True))
+
+
+def worth_trying(problem: Any) -> bool:
+    """Whether a problem is one about noise on a matrix, and small enough for a blackboard."""
+    if not isinstance(problem, FitnessForUse | PrivacyFirst | TotalVariance):
+        return False
+    if not isinstance(problem.geometry, Dense) or problem.geometry.rank > LARGEST_SIZE:
+        return False
+    sizes = (*problem.geometry.workload.shape, problem.geometry.moves.shape[1])
+    return max(sizes) <= 2 * LARGEST_SIZE
+
+
+def on_own_rows(problem: Any) -> Any:
+    """Return the same problem with noise on independent rows of its workload, None where it is on the cells.
+
+    Orthonormal rows, which are the default where the rank is less than the number of cells, are no fractions.
+    """
+    rows = exact.exactly(problem.geometry.workload.dense())
+    if rows is None or linalg.is_identity(problem.geometry.basis):
+        return None
+    _, chosen = exact.row_echelon(exact.transpose(rows))
+    basis = exact.floats([rows[row] for row in chosen])
+    return type(problem)(**{**problem.statement(), "basis": basis})
 
 
 def prove(solution: Solution) -> RationalProof | None:
@@ -48,136 +93,148 @@ def prove(solution: Solution) -> RationalProof | None:
 
     The argument, for ``P = B U diag(λ) U' B'`` and ``Q = L' diag(μ) L``: if ``Σ Q Σ = t P``, then Σ is a
     multiple of the geometric mean of P and the inverse of Q, the trace norm of ``diag(√μ) W U diag(√λ)`` is
-    ``tr(Q Σ) / √t``, and its square over ``Σλ Σμc`` bounds α from below without a root to take.
+    ``tr(Q Σ) / √t``, and its square over ``Σλ Σμc`` bounds α from below without a root to take. Weights are rounded to
+    simple fractions, nearly zero ones to 0; noise then follows from them, but for what no weighted query sees, where
+    it may be anything that is feasible.
     """
     problem = solution.problem
-    if not isinstance(problem, FitnessForUse) or not worth_trying(problem):
+    asked = _in_fractions(problem) if worth_trying(problem) else None
+    if asked is None:
         return None
-    moves, queries = problem.geometry.moves, problem.geometry.representation
-    arrays = (moves, queries, problem.targets, solution.primal, *solution.dual)
-    found = [_fractions(array) for array in arrays]
-    if any(part is None for part in found):
-        return None
-    d, v, (c,), sigma, (lam,), (mu,) = (part for part in found if part is not None)
-    on_moved = _on_moved(d, v, sigma)
-    if on_moved is None:
-        return None
-    proof = _verify(*on_moved, c, lam, mu)
-    return None if proof is None else replace(proof, covariance=sigma)
+    noise = _inner(asked, np.asarray(solution.primal))
+    for lam, mu in _weights(asked, solution):
+        proof = _from_weights(asked, lam, mu, noise)
+        if proof is not None:
+            return proof
+    return None
 
 
-def _on_moved(moves: Rows, queries: Rows, sigma: Rows) -> tuple[Rows, Rows, Rows] | None:
-    """Return moves, queries and noise in coordinates of what neighbours move: there Σ is not singular.
-
-    Independent moves D span that, so that ``Σ = D M D'``, a query v is ``v'D`` and a move ``D y`` has the coordinates
-    y. None where Σ is noise on something else.
-    """
-    reduced, chosen = _row_echelon(moves)
-    if len(chosen) == len(moves):
-        return moves, queries, sigma
+def _in_fractions(problem: Any) -> _Asked | None:
+    """Return a problem in fractions, None where its numbers are none with small denominators."""
+    geometry, variance = problem.geometry, isinstance(problem, TotalVariance)
+    numbers = problem.asked_weights if variance else problem.targets
+    first = isinstance(problem, PrivacyFirst)
+    spent = problem.cost if first else 1.0
+    between = np.eye(geometry.workload.shape[1]) if geometry.neighbours is None else geometry.neighbours
+    arrays = (geometry.workload.dense(), geometry.basis, linalg.to_dense(between), numbers, spent)
+    parts = [exact.exactly(each) for each in arrays]
+    if any(part is None for part in parts):
+        return None
+    rows, basis, changes, (given,), ((cost,),) = (part for part in parts if part is not None)
+    queries = exact.on_basis(rows, basis)
+    if queries is None:
+        return None
+    moves = exact.product(basis, changes)
+    reduced, chosen = exact.row_echelon(moves)
     spanning = [[row[column] for column in chosen] for row in moves]
-    gram = _inverse(_product(_transpose(spanning), spanning))
-    if gram is None:
-        return None
-    left = _product(gram, _transpose(spanning))
-    inner = _product(_product(left, sigma), _transpose(left))
-    if _product(_product(spanning, inner), _transpose(spanning)) != sigma:
-        return None
-    return reduced[: len(chosen)], _product(queries, spanning), inner
+    limits, weights = (None, given) if variance else (given, [Fraction(0)] * len(given))
+    inside = exact.product(queries, spanning)
+    return _Asked(reduced[: len(chosen)], inside, spanning, limits, weights, cost if first else None)
 
 
-def _verify(
-    moves: Rows, queries: Rows, sigma: Rows, targets: list[Fraction], lam: list[Fraction], mu: list[Fraction]
+def _inner(asked: _Asked, sigma: Array) -> Array:
+    """Return a solver's Σ in the coordinates of what neighbours move."""
+    left = np.linalg.pinv(exact.floats(asked.spanning))
+    return np.asarray(left @ sigma @ left.T)
+
+
+def _weights(asked: _Asked, solution: Solution) -> Iterator[tuple[list[Fraction], list[Fraction]]]:
+    """Yield weights in fractions that lose next to nothing of the optimum, the simplest first."""
+    lam = np.asarray(solution.dual.neighbour_weights)
+    tried: set[tuple[Fraction, ...]] = set()
+    for first in DISTANCES:
+        for last in DISTANCES if asked.limits is not None else DISTANCES[:1]:
+            found = exact.simplest(lam / lam.sum(), first)
+            shares = _shares(asked, solution, last)
+            if found is None or shares is None or not any(found[0]) or (key := (*found[0], *shares)) in tried:
+                continue
+            tried.add(key)
+            if _value(asked, found[0], shares) >= (1 - LOST) * solution.lower_bound * float(asked.cost or 1):
+                yield [each / sum(found[0]) for each in found[0]], shares
+
+
+def _shares(asked: _Asked, solution: Solution, within: float) -> list[Fraction] | None:
+    """Return weights on queries in fractions, rounded as shares of the bill; those of total variance are given."""
+    if asked.limits is None:
+        return asked.weights
+    bill = solution.dual.query_weights * np.array([float(limit) for limit in asked.limits])
+    found = exact.simplest(bill / bill.sum(), within)
+    if found is None or not any(found[0]):
+        return None
+    return [share / sum(found[0]) / limit for share, limit in zip(found[0], asked.limits, strict=True)]
+
+
+def _value(asked: _Asked, lam: list[Fraction], mu: list[Fraction]) -> float:
+    """Return the bound that weights prove, in doubles."""
+    moves, queries = exact.floats(asked.moves), exact.floats(asked.queries)
+    roots = [np.sqrt([float(each) for each in weights]) for weights in (mu, lam)]
+    norm = linalg.singular_values(roots[0][:, None] * (queries @ moves) * roots[1]).sum()
+    return float(norm**2 / float(sum(lam) * asked.shares(mu)))
+
+
+def _from_weights(
+    asked: _Asked, lam: list[Fraction], mu: list[Fraction], noise: Array
 ) -> RationalProof | None:
-    inverse = _inverse(sigma)
-    if inverse is None or sigma != _transpose(sigma) or min(*lam, *mu) < 0:
+    """Return the proof that weights and the noise that follows from them make, if they make one."""
+    p, q = exact.weighted_gram(exact.transpose(asked.moves), lam), exact.weighted_gram(asked.queries, mu)
+    mean = _geometric_mean(exact.floats(p), exact.floats(q))
+    seen = exact.simplest(mean, CLOSE)
+    if seen is None or seen != exact.transpose(seen):
         return None
-    columns = _transpose(moves)
-    profile = [_form(inverse, column) for column in columns]
-    variances = [_form(sigma, row) for row in queries]
-    if any(variance > target for variance, target in zip(variances, targets, strict=True)):
+    free = exact.null_space(q)
+    inside = np.linalg.pinv(exact.floats(free)) if free else np.zeros((len(q), 0))
+    scaled = noise / max(float(asked.worst(_doubles(noise))), 1e-300)
+    rest = inside.T @ (scaled - mean) @ inside
+    for within in DISTANCES if free else DISTANCES[:1]:
+        sigma = seen
+        if free:
+            inner = exact.simplest(rest, within * max(np.abs(rest).max(), 1e-300))
+            if inner is None or inner != exact.transpose(inner):
+                continue
+            sigma = exact.total(seen, exact.product(exact.product(exact.transpose(free), inner), free))
+        proof = _verified(asked, sigma, lam, mu)
+        if proof is not None:
+            return proof
+    return None
+
+
+def _doubles(matrix: Array) -> Rows:
+    return [[Fraction(float(entry)) for entry in row] for row in matrix]
+
+
+def _geometric_mean(p: Array, q: Array) -> Array:
+    """Return the G with ``G Q G ∝ P`` and ``tr(Q G) = 1``, on the range of P."""
+    values, vectors = np.linalg.eigh(p)
+    root = (vectors * np.sqrt(np.where(values > linalg.EPS * values[-1] * len(p), values, 0.0))) @ vectors.T
+    inner, directions = np.linalg.eigh(root @ q @ root)
+    kept = inner > 1e-12 * inner[-1]
+    powers = np.where(kept, 1 / np.sqrt(np.where(kept, inner, 1.0)), 0.0)
+    mean = root @ (directions * powers) @ directions.T @ root
+    return np.asarray((mean + mean.T) / 2 / np.sqrt(inner[kept]).sum())
+
+
+def _verified(asked: _Asked, sigma: Rows, lam: list[Fraction], mu: list[Fraction]) -> RationalProof | None:
+    """Return the proof, if both of its sides meet; every comparison is exact."""
+    inverse = exact.inverse(sigma)
+    if inverse is None or sigma != exact.transpose(sigma) or min(*lam, *mu) < 0:
         return None
-    p = _weighted_gram(columns, lam)
-    q = _weighted_gram(queries, mu)
-    left = _product(_product(sigma, q), sigma)
-    scale = next(
-        (a / b for row, other in zip(left, p, strict=True) for a, b in zip(row, other, strict=True) if b),
-        None,
-    )
-    if scale is None or scale <= 0 or left != [[scale * entry for entry in row] for row in p]:
+    columns = exact.transpose(asked.moves)
+    worst = asked.worst(sigma)
+    sigma = exact.times(1 / worst, sigma)
+    upper = max(exact.form(inverse, column) for column in columns) * worst
+    if asked.limits is None:  # the noise that costs 1
+        sigma = exact.times(upper, sigma)
+    p, q = exact.weighted_gram(columns, lam), exact.weighted_gram(asked.queries, mu)
+    left = exact.product(exact.product(sigma, q), sigma)
+    pairs = (pair for rows in zip(left, p, strict=True) for pair in zip(*rows, strict=True))
+    scale = next((a / b for a, b in pairs if b), None)
+    if scale is None or scale <= 0 or left != exact.times(scale, p):
         return None
-    traced = sum((m * variance for m, variance in zip(mu, variances, strict=True)), Fraction(0))
-    masses = sum(lam, Fraction(0)) * sum((m * c for m, c in zip(mu, targets, strict=True)), Fraction(0))
-    optimum = max(profile)
-    return RationalProof(sigma, lam, mu, scale, optimum) if traced**2 / scale / masses == optimum else None
-
-
-def _fractions(array: npt.ArrayLike) -> Rows | None:
-    rows = []
-    for row in np.atleast_2d(np.asarray(array, dtype=np.float64)):
-        fractions = [Fraction(float(entry)).limit_denominator(LARGEST_DENOMINATOR) for entry in row]
-        if np.any(np.abs(row - [float(entry) for entry in fractions]) > CLOSE):
-            return None
-        rows.append(fractions)
-    return rows
-
-
-def _transpose(rows: Rows) -> Rows:
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _product(left: Rows, right: Rows) -> Rows:
-    columns = _transpose(right)
-    return [[_dot(row, column) for column in columns] for row in left]
-
-
-def _dot(left: Sequence[Fraction], right: Sequence[Fraction]) -> Fraction:
-    return sum((a * b for a, b in zip(left, right, strict=True)), Fraction(0))
-
-
-def _form(matrix: Rows, vector: list[Fraction]) -> Fraction:
-    return _dot([_dot(row, vector) for row in matrix], vector)
-
-
-def _weighted_gram(vectors: Rows, weights: list[Fraction]) -> Rows:
-    parts = [
-        [[weight * a * b for b in vector] for a in vector]
-        for vector, weight in zip(vectors, weights, strict=True)
-    ]
-    return reduce(
-        lambda x, y: [[a + b for a, b in zip(r, s, strict=True)] for r, s in zip(x, y, strict=True)], parts
-    )
-
-
-def _row_echelon(matrix: Rows) -> tuple[Rows, list[int]]:
-    """Return the reduced row echelon form, and the columns of its pivots: those that are independent."""
-    work = [list(row) for row in matrix]
-    pivots: list[int] = []
-    for column in range(len(matrix[0])):
-        rank = len(pivots)
-        found = next((row for row in range(rank, len(work)) if work[row][column]), None)
-        if found is None:
-            continue
-        work[rank], work[found] = work[found], work[rank]
-        work[rank] = [entry / work[rank][column] for entry in work[rank]]
-        for other in range(len(work)):
-            if other != rank and work[other][column]:
-                factor = work[other][column]
-                work[other] = [a - factor * b for a, b in zip(work[other], work[rank], strict=True)]
-        pivots.append(column)
-    return work, pivots
-
-
-def _inverse(matrix: Rows) -> Rows | None:
-    """Invert a positive definite matrix by elimination; None where a pivot is not positive."""
-    size = len(matrix)
-    work = [row + [Fraction(int(i == j)) for j in range(size)] for i, row in enumerate(matrix)]
-    for pivot in range(size):
-        if work[pivot][pivot] <= 0:
-            return None
-        work[pivot] = [entry / work[pivot][pivot] for entry in work[pivot]]
-        for other in range(size):
-            if other != pivot and work[other][pivot]:
-                factor = work[other][pivot]
-                work[other] = [a - factor * b for a, b in zip(work[other], work[pivot], strict=True)]
-    return [row[size:] for row in work]
+    traced = sum((m * exact.form(sigma, row) for m, row in zip(mu, asked.queries, strict=True)), Fraction(0))
+    if traced**2 / scale / (sum(lam) * asked.shares(mu)) != upper:
+        return None
+    if asked.cost is not None:  # the noise that costs what may be spent
+        upper /= asked.cost
+        sigma, scale = exact.times(upper, sigma), upper**2 * scale
+    whole = exact.product(exact.product(asked.spanning, sigma), exact.transpose(asked.spanning))
+    return RationalProof(whole, lam, mu, scale, upper)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from dualmech import accounting, validate
 from dualmech.crosscheck.command import inputs, table_inputs
 from dualmech.crosscheck.command.options import Privacy, UsageError
 from dualmech.crosscheck.command.wording import Terms, neighbours_name
-from dualmech.crosscheck.families import POSED
+from dualmech.crosscheck.families import POSED, Family
 from dualmech.errors import InvalidInputError
 from dualmech.neighbours import Relation
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -48,6 +48,8 @@ class Request:
     neighbours: str | Relation | Array | None = None
     geometry: str = "auto"
 
+    families: ClassVar[tuple[Family, ...]] = POSED
+
     def __post_init__(self) -> None:
         self.refuse_foreign(**{each.name: getattr(self, each.name) for each in fields(self)})
         if self.targets is not None and self.moe is not None:
@@ -56,13 +58,13 @@ class Request:
             raise UsageError("give either --rho or --epsilon, not both")
         if self.pure and (self.rho is not None or self.delta is not None):
             raise UsageError("--privacy pure is spent by --epsilon alone; it has no --rho and no --delta")
-        if self.epsilon is not None and self.delta is None and not self.pure:
+        if self.epsilon is not None and self.delta is None and not self.by_epsilon_alone:
             raise UsageError("--epsilon needs --delta, the other half of (ε, δ)")
 
     def refuse_foreign(self, **given: object) -> None:
         """Raise `UsageError` if an option was given, neither None nor False, that belongs to other problems."""
         for name, value in given.items():
-            owners = [family.name for family in POSED if name in family.options]
+            owners = [family.name for family in self.families if name in family.options]
             if value is not None and value is not False and owners and self.problem not in owners:
                 listed = " or ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
                 raise UsageError(
@@ -73,6 +75,11 @@ class Request:
     def pure(self) -> bool:
         """Whether the noise is Laplace noise."""
         return self.privacy == Privacy.PURE
+
+    @property
+    def by_epsilon_alone(self) -> bool:
+        """Whether ε is spent without a δ."""
+        return self.pure
 
     @property
     def cost(self) -> float | None:

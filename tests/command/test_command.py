@@ -281,8 +281,22 @@ class TestExplain:
     def test_prefix_2_is_a_blackboard_proof(self) -> None:
         result = run("explain", "prefix:2")
         assert result.exit_code == 0
-        for words in ("λ = (2/3, 1/3)", "μ = (1/3, 2/3)", "-1/2", "α ≤ 4/3", "α ≥ 4/3", "exactly 4/3"):
+        for words in (
+            "λ = (2/3, 1/3)",
+            "μ = (1/3, 2/3)",
+            "-1/2",
+            "at most 4/3",
+            "at least 4/3",
+            "exactly 4/3",
+        ):
             assert words in result.output
+
+    @pytest.mark.parametrize(
+        "name", ["total:3", "marginals:2x2:0 --geometry dense", "differences:3 --geometry dense"]
+    )
+    def test_noise_on_rows_that_are_no_fractions_is_put_on_the_queries_themselves(self, name: str) -> None:
+        result = run("explain", *name.split())
+        assert "W = L B" in result.output and "is exactly " in result.output
 
     @pytest.mark.parametrize("name", ["identity:3", "prefix:3", "prefix:2"])
     def test_what_no_neighbour_moves_is_named_and_the_rest_proven(self, name: str) -> None:
@@ -293,7 +307,7 @@ class TestExplain:
             assert words in result.output
         assert "is exactly " in result.output
 
-    @pytest.mark.parametrize("name", ["prefix:16", "total:3", "marginals:2x2:0,1", "pl94"])
+    @pytest.mark.parametrize("name", ["prefix:16", "marginals:2x2:0,1", "pl94"])
     def test_what_has_no_small_fractions_is_proved_in_floats(self, name: str) -> None:
         result = run("explain", name)
         assert result.exit_code == 0

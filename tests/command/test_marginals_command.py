@@ -121,7 +121,7 @@ class TestSolve:
     def test_a_large_problem_is_explained(self) -> None:
         result = run("explain", SIXTY)
         assert result.exit_code == 0
-        assert "1831 blocks" in result.output and "squared privacy cost 1234.81865" in result.output
+        assert "1831 blocks" in result.output and "(squared privacy cost) is 1234.81865" in result.output
 
     @pytest.mark.parametrize(
         ("message", "text"),

@@ -135,8 +135,38 @@ class TestBlackboard:
     def test_an_irrational_optimum_has_no_blackboard_proof(self) -> None:
         assert self.solve(dm.workloads.prefix(3)) is None
 
-    def test_a_point_near_the_optimum_proves_nothing(self) -> None:
-        """A covariance that rounds to other fractions must fail in exact arithmetic."""
+    def test_weights_that_lose_something_prove_nothing(self) -> None:
+        answer = fast.solve(prefix(2), tol=1e-11)
+        even = dm.FitnessDual(np.ones(2) / 2, np.ones(2) / 2)
+        assert rationals.prove(dataclasses.replace(answer, dual=even)) is None
+
+    def test_noise_follows_from_the_weights_and_not_from_a_point_nearby(self) -> None:
         answer = fast.solve(prefix(2), tol=1e-11)
         shifted = dataclasses.replace(answer, primal=np.array([[0.998, -0.5], [-0.5, 1.0]]))
-        assert rationals.prove(shifted) is None
+        assert rationals.prove(shifted) == rationals.prove(answer)
+
+    @pytest.mark.parametrize("last", [(1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1), (0, 0, 1)])
+    def test_weights_that_are_nearly_zero_are_zero(self, last: tuple[int, int, int]) -> None:
+        """Four queries on three cells, of targets 1, 2, 4, 1: the third cell may have noise in a whole interval."""
+        rows = [[1, 0, 0], [0, 0, 1] if last != (0, 0, 1) else [0, 1, 1], list(last), [0, 1, 0]]
+        problem = dm.FitnessForUse(dm.Workload(rows), [1, 2, 4, 1])
+        proof = rationals.prove(fast.solve(problem, tol=1e-12))
+        assert proof is not None and proof.optimum == 1
+        assert proof.neighbour_weights[2] == 0 and proof.query_weights[1:3] == [0, 0]
+        covariance = np.array([[float(entry) for entry in row] for row in proof.covariance])
+        judged = problem.certify(
+            covariance, [[*map(float, each)] for each in (proof.neighbour_weights, proof.query_weights)]
+        )
+        assert judged.feasible and judged.gap < 1e-12
+
+    def test_privacy_first_and_total_variance_have_fractions_too(self) -> None:
+        first = rationals.prove(fast.solve(dm.PrivacyFirst(dm.workloads.prefix(2), 1.0, cost=0.5), tol=1e-12))
+        assert first is not None and first.optimum == Fraction(8, 3)
+        total = dm.TotalVariance(dm.workloads.identity_total(3))  # (2 + √4)² / 3
+        found = rationals.prove(fast.solve(total, tol=1e-12))
+        assert found is not None and found.optimum == Fraction(16, 3)
+
+    def test_numbers_that_are_no_small_fractions_are_not_taken_for_some(self) -> None:
+        """A third to five digits is no third: a proof would be one of another problem."""
+        problem = dm.FitnessForUse(dm.workloads.identity(2), [0.33333, 1.0])
+        assert rationals.prove(fast.solve(problem, tol=1e-12)) is None

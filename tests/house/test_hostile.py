@@ -295,6 +295,7 @@ class World:
             "verify": {"path": self.folder / "proof.json"},
             "Proof": {"path": self.folder / "written.json"},
             "records.count": {"workload": self.tables},
+            "reference.latex": {"formulation": "schur"},
             "reference.lower_bound": {"problem": dm.LocalStrategy(two, 1.0), "time_limit": 5.0},
             "reference.reconstruct": {"workload": two, "strategy": self.strategy},
             "sampling.hit_and_run": {"thin": 8, "burn_in": 5},

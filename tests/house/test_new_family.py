@@ -15,6 +15,8 @@ import dualmech as dm
 from dualmech import fast, reference
 from dualmech.crosscheck import families
 from dualmech.crosscheck.conformance import CHECKS, ConformanceCase, Run
+from dualmech.formulas import choice
+from dualmech.formulas.records import Line, Program, Statement, Symbol
 from dualmech.geometry.base import shares, valid_weights
 from dualmech.problems.base import Problem
 from dualmech.progress import Status
@@ -99,9 +101,29 @@ PLAIN = families.Family(
     "plain",
     ("PlainNoise",),
     lambda problem: "squared privacy cost of equal noise",
-    "minimise 1/s over noise s on every cell with s ‖w_j‖² ≤ c_j",
-    "maximise Σ μ_j ‖w_j‖² over μ ≥ 0 with Σ μ_j c_j ≤ 1",
 )
+
+
+def plain_statement(problem: PlainNoise) -> Statement:
+    queries, cells = problem.workload.shape
+    return Statement(
+        (
+            Symbol("W", "the queries, with the rows $w_j$", (queries, cells), problem.workload.dense),
+            Symbol("c", "the variance targets", (queries,), lambda: problem.targets),
+        ),
+        (Symbol("s", "the variance of the noise on every cell"),),
+        Program(
+            "minimise", "1 / s", "$s > 0$", (Line(r"s \lVert w_j \rVert^2 \le c_j", "for all queries j"),)
+        ),
+        (Symbol(r"\mu", "weights on queries, none negative", (queries,), part="query_weights"),),
+        Program(
+            "maximise",
+            r"\sum_j \mu_j \lVert w_j \rVert^2",
+            r"$\mu \ge 0$",
+            (Line(r"\sum_j \mu_j c_j \le 1"),),
+        ),
+        (Line(r"1 \ge \sum_j \mu_j c_j \ge s \sum_j \mu_j \lVert w_j \rVert^2"),),
+    )
 
 
 @pytest.fixture
@@ -109,6 +131,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
     """The family, for as long as a test lasts."""
     monkeypatch.setitem(fast.SOLVERS, PlainNoise, solve_fast)
     monkeypatch.setitem(reference.STATEMENTS, PlainNoise, (formulate, solve_reference))
+    monkeypatch.setitem(choice.STATED, PlainNoise, plain_statement)
     monkeypatch.setitem(schemas.PROBLEMS, "PlainNoise", PlainNoise)
     monkeypatch.setitem(codec.KINDS, "PlainDual", codec.of_fields(PlainDual))
     monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, PLAIN))

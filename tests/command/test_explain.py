@@ -1,0 +1,151 @@
+"""Every family explained on the command line: its formulas, its proof, as LaTeX, or refused by its size."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import dualmech as dm
+from dualmech.crosscheck.command import explanation
+from dualmech.crosscheck.command.main import app
+from dualmech.crosscheck.families import FAMILIES
+from dualmech.formulas.writing import unbalanced
+
+SECTIONS = ("The program", "Its dual", "The optimal weights", "rices", "The proof")
+
+POSED = {
+    "fitness": "prefix:3",
+    "variance": "prefix:3 --problem variance",
+    "weighting": "prefix:3 --problem weighting --design haar",
+    "softmax": "prefix:3 --problem softmax --t1 5",
+    "common": "rows.npz columns.npz --problem common",
+    "reuse": "identity:4 --problem reuse --released rows.npz --targets 2",
+    "local": "prefix:3 --problem local --epsilon 1",
+    "projection": "matrix.csv --problem projection --epsilon 1",
+    "estimate": "identity:3 --problem estimate --answers answers.csv",
+    "privacy first": "prefix:2 --rho 0.5",
+    "pure": "identity:3 --problem weighting --privacy pure",
+    "worst": "prefix:3 --problem local --epsilon 1 --criterion worst",
+    "prior": "prefix:3 --problem local --epsilon 1 --prior prior.csv",
+    "total": "identity:3 --problem estimate --answers answers.csv --total 9",
+    "tables": "marginals:3x2:1,2 --neighbours replace",
+    "split": "marginals:3x2:1,2 --geometry dense",
+}
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    dm.save(dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], np.eye(2)), "rows.npz")
+    dm.save(dm.LinearGaussianMechanism([[1, 0, 1, 0], [0, 1, 0, 1]], 2 * np.eye(2)), "columns.npz")
+    Path("matrix.csv").write_text("0.9,0.1\n0.3,0.5\n")
+    Path("answers.csv").write_text("5\n3\n-2\n")
+    Path("prior.csv").write_text("0.25\n0.5\n0.25\n")
+
+
+def explained(line: str) -> Result:
+    return CliRunner().invoke(app, ["explain", *line.split()])
+
+
+def test_every_family_is_here() -> None:
+    assert {family.name for family in FAMILIES} <= {*POSED}
+
+
+@pytest.mark.parametrize("name", POSED)
+def test_symbols_stand_before_they_are_used_and_the_proof_at_the_end(name: str) -> None:
+    result = explained(POSED[name])
+    assert result.exit_code == 0, result.exception
+    places = [result.output.index(words) for words in SECTIONS]
+    assert places == sorted(places)
+    assert "$" not in result.output and "\\" not in result.output
+    assert "So the optimum lies in [" in result.output or "is exactly" in result.output
+
+
+@pytest.mark.parametrize("name", POSED)
+def test_latex_is_printed(name: str) -> None:
+    result = explained(f"{POSED[name]} --latex -")
+    assert result.exit_code == 0, result.exception
+    assert result.output.startswith(r"\documentclass") and not unbalanced(result.output)
+
+
+def test_latex_is_written_whole_and_the_suffix_is_asked_for() -> None:
+    assert explained("prefix:2 --latex page.tex").output == "page.tex: written\n"
+    assert Path("page.tex").read_text(encoding="utf-8").endswith("\\end{document}\n")
+    assert ".tex" in str(explained("prefix:2 --latex page.pdf").exception)
+
+
+def test_a_layer_and_a_formulation() -> None:
+    result = explained("prefix:3 --layer reference")
+    assert "[Σ, B U; (B U)', Z] ⪰ 0" in result.output and "Z_ii ≤ α" in result.output
+    result = explained("prefix:3 --layer reference --formulation logdet")
+    assert "log det Σ" in result.output
+    assert "formulation" in str(explained("prefix:3 --layer reference --formulation nope").exception)
+
+
+def test_a_solution_is_explained_from_its_file() -> None:
+    dm.save(dm.fast.solve(dm.LocalStrategy(dm.workloads.prefix(3), 1.0)), "local.npz")
+    assert "ε = 1" in explained("local.npz").output
+    assert "T" in explained("local.npz --layer reference").output
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("prefix:3 --problem local", "needs --epsilon"),
+        ("prefix:3 --problem local --epsilon 1 --delta 1e-9", "--delta"),
+        ("prefix:3 --problem local --epsilon 1 --neighbours replace", "--neighbours"),
+        ("prefix:3 --problem local --epsilon 1 --criterion mean", "criterion"),
+        ("prefix:3 --problem variance --rho 1", "belong to solve"),
+        ("prefix:3 --problem variance --criterion worst", "--criterion belongs to --problem local"),
+        ("prefix:3 --problem estimate", "needs --answers"),
+        ("prefix:3 --problem reuse", "needs --released"),
+        ("prefix:3 --epsilon 1", "--delta"),
+        ("prefix:3 prefix:4", "one WORKLOAD"),
+        ("rows.npz --problem common", "two"),
+        ("rows.npz prior.csv --problem common", "mechanisms[1]"),
+        ("prefix:3 --formulation schur", "--layer reference"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_by_name(line: str, words: str) -> None:
+    result = explained(line)
+    assert result.exit_code == 1 and isinstance(result.exception, dm.DualmechError)
+    assert words in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["prefix:100000", "decayed_sums:100000,0.9", "prefix:100000 --problem weighting", "all_range:1500"],
+)
+def test_what_nobody_would_read_is_refused_before_it_is_made(line: str) -> None:
+    result = explained(line)
+    assert "dualmech solve" in str(result.exception) or "too many to write out" in str(result.exception)
+
+
+def test_tables_of_any_size_are_explained() -> None:
+    asked = dm.FitnessForUse(dm.workloads.marginals([10] * 12, ways=(1, 2)))
+    explanation.refuse_large_problem(asked)
+    with pytest.raises(dm.InvalidInputError, match="dualmech solve"):
+        explanation.refuse_large_problem(dm.FitnessForUse(dm.workloads.prefix(4096)))
+
+
+def test_a_refusal_takes_no_memory() -> None:
+    code = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))\n"
+        "from dualmech.crosscheck.command.main import main\n"
+        "sys.argv = ['dualmech', 'explain', 'prefix:100000']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "dualmech solve" in done.stderr
+
+
+def test_ends_of_intervals_in_fractions_hold_the_proven_interval() -> None:
+    for low, high in ((0.3, 0.31), (1.2345678, 1.2345679), (-2.5, -2.4), (0.0, 1e-9)):
+        found = explanation.simplest_between(*map(explanation.Fraction, (low, high)))
+        assert low <= found <= high

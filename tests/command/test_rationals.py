@@ -1,0 +1,85 @@
+"""Proofs in fractions, of whatever small problem has one: the judge finds the same, and exact arithmetic is exact."""
+
+from __future__ import annotations
+
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.crosscheck.command import exact_matrices as exact
+from dualmech.crosscheck.command import rationals
+
+SMALL = st.integers(1, 4).flatmap(
+    lambda cells: st.lists(
+        st.lists(st.integers(-1, 1), min_size=cells, max_size=cells).filter(any), min_size=1, max_size=5
+    )
+)
+NUMBERS = st.sampled_from([0.5, 1.0, 2.0, 4.0])
+
+
+def posed(kind: str, rows: list[list[int]], numbers: list[float]) -> Any:
+    workload = dm.Workload(rows)
+    if kind == "variance":
+        return dm.TotalVariance(workload, numbers, geometry="dense")
+    if kind == "privacy first":
+        return dm.PrivacyFirst(workload, numbers, cost=0.5, geometry="dense")
+    return dm.FitnessForUse(workload, numbers, geometry="dense")
+
+
+def solved(problem: Any) -> dm.Solution:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dm.UncertifiedWarning)
+        return fast.solve(problem, tol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["fitness", "privacy first", "variance"])
+@settings(max_examples=15)
+@given(rows=SMALL, data=st.data())
+def test_the_judge_finds_the_same(kind: str, rows: list[list[int]], data: st.DataObject) -> None:
+    problem = posed(kind, rows, data.draw(st.lists(NUMBERS, min_size=len(rows), max_size=len(rows))))
+    answer = solved(problem)
+    proof = rationals.prove(answer)
+    if proof is None and (same := rationals.on_own_rows(problem)) is not None:
+        problem, proof = same, rationals.prove(solved(same))
+    if proof is None:
+        return
+    lam, mu = ([*map(float, each)] for each in (proof.neighbour_weights, proof.query_weights))
+    judged = problem.certify(exact.floats(proof.covariance), lam if kind == "variance" else (lam, mu))
+    assert judged.feasible and judged.gap < 1e-9
+    assert np.isclose(judged.objective, float(proof.optimum), rtol=1e-9)
+    low, high = answer.certificate.interval
+    assert low * (1 - 1e-9) <= float(proof.optimum) <= high * (1 + 1e-9)
+
+
+@given(
+    st.lists(st.lists(st.fractions(-2, 2, max_denominator=5), min_size=3, max_size=3), min_size=1, max_size=4)
+)
+def test_null_spaces_are_null_and_whole(rows: list[list[Fraction]]) -> None:
+    found = exact.null_space(rows)
+    _, pivots = exact.row_echelon(rows)
+    assert len(found) + len(pivots) == 3
+    assert all(exact.dot(row, vector) == 0 for row in rows for vector in found)
+
+
+@given(st.floats(-2, 2), st.sampled_from([0.3, 1e-2, 1e-5]))
+def test_the_simplest_fraction_is_within_its_distance(value: float, within: float) -> None:
+    found = exact.simplest([value], within)
+    if found is not None:
+        ((fraction,),) = found
+        assert abs(float(fraction) - value) <= within
+        assert fraction.denominator == 1 or abs(round(value) - value) > within
+    assert exact.exactly([value]) in (None, [[Fraction(value).limit_denominator(1000)]])
+
+
+def test_what_is_dependent_or_elsewhere_has_no_coordinates() -> None:
+    one, two = [[Fraction(1), Fraction(0)]], [[Fraction(1), Fraction(0)], [Fraction(2), Fraction(0)]]
+    assert exact.on_basis(two, one) == [[Fraction(1)], [Fraction(2)]]
+    assert exact.on_basis(one, two) is None
+    assert exact.on_basis([[Fraction(0), Fraction(1)]], one) is None
