@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import importlib.metadata
 import math
 import os
 import warnings
@@ -26,6 +28,8 @@ LARGEST_CONTENTS = 3 * 2**30
 """Bytes of the arrays that are read from, or written to, one compressed file: the largest matrix that a workload
 writes out, and half as much beside it. A file that is itself as large may hold as much as it takes."""
 
+DIGEST = "digest"  # of a file's other arrays
+
 LISTED = 8  # most names that a message lists
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -41,12 +45,14 @@ def write_npz(path: FilePath, schema: str, version: int, /, **arrays: npt.ArrayL
     check_suffix(path, ".npz")
     contents = {"schema": np.array(schema), "version": np.array(version, dtype=np.int64)}
     for key, value in arrays.items():
-        if key in contents:
+        if key in (*contents, "written_by", DIGEST):
             raise InvalidInputError(f"an array must not be called {key!r}, which every file has")
         array = np.asarray(value)
         if array.dtype.kind not in "biufU":
             raise InputTypeError(f"{key} must hold real numbers or texts, got dtype {array.dtype}")
         contents[key] = array
+    contents["written_by"] = np.array(f"dualmech {importlib.metadata.version('dualmech')}")
+    contents[DIGEST] = np.array(_digest(contents))
     if sum(array.nbytes for array in contents.values()) > LARGEST_CONTENTS:
         raise InvalidInputError(f"{path}: arrays of more than {LARGEST_CONTENTS} bytes are not written")
     with atomic_write(path) as handle, zipfile.ZipFile(handle, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -85,7 +91,24 @@ def read_npz(path: FilePath, schema: str, versions: Collection[int]) -> Arrays:
         newer = "; it was written by a newer dualmech" if int(version) > max(versions) else ""
         allowed = ", ".join(map(str, sorted(versions)))
         raise FileFormatError(f"{path}: must have version {allowed} of {schema!r}, got {int(version)}{newer}")
-    return read_archive(path)
+    arrays = read_archive(path)
+    if DIGEST in arrays and str(arrays[DIGEST]) != _digest(arrays):
+        raise FileFormatError(
+            f"{path}: was changed after dualmech wrote it: its contents have another digest than it says; a file that "
+            f"is meant to be as it is has no array {DIGEST!r}"
+        )
+    return arrays
+
+
+def _digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+    """Return the SHA-256 of all arrays but the digest, by name."""
+    found = hashlib.sha256()
+    for key in sorted(arrays):
+        if key != DIGEST:
+            array = np.ascontiguousarray(arrays[key])
+            found.update(f"{key}:{array.dtype.str}:{array.shape}:".encode())
+            found.update(array.tobytes())
+    return found.hexdigest()
 
 
 def read_archive(path: FilePath, keys: Collection[str] | None = None) -> Arrays:

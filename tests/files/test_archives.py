@@ -27,12 +27,22 @@ class TestArchives:
         }  # fmt: skip
         archives.write_npz(tmp_path / "a.npz", "example", 2, **arrays)
         read = archives.read_npz(tmp_path / "a.npz", "example", (1, 2))
-        assert set(read) == {*arrays, "schema", "version"}
+        assert set(read) == {*arrays, "schema", "version", "written_by", "digest"}
         assert str(read["schema"]) == "example" and int(read["version"]) == 2
         for key, value in arrays.items():
             np.testing.assert_array_equal(read[key], value)
         with np.load(tmp_path / "a.npz", allow_pickle=False) as loaded:
             assert sorted(loaded.files) == sorted(read), "numpy reads it as well"
+
+    def test_what_was_changed_says_so(self, tmp_path: Path) -> None:
+        archives.write_npz(tmp_path / "a.npz", "example", 1, values=[1.0, 2.0])
+        with np.load(tmp_path / "a.npz") as loaded:
+            arrays = dict(loaded)
+        np.savez(tmp_path / "b.npz", **(arrays | {"values": np.array([1.0, 3.0])}))
+        with pytest.raises(FileFormatError, match="was changed after dualmech wrote it"):
+            archives.read_npz(tmp_path / "b.npz", "example", (1,))
+        np.savez(tmp_path / "c.npz", **{key: value for key, value in arrays.items() if key != "digest"})
+        assert archives.read_npz(tmp_path / "c.npz", "example", (1,))["values"].tolist() == [1.0, 2.0]
 
     def test_what_numpy_wrote_is_read(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", schema="example", version=1, values=[1, 2])

@@ -456,7 +456,7 @@ class TestFiles:
         path = tmp_path / "answer.npz"
         dm.save(fast.solve(stated(CASES["wavelet"], "approximate")), path)
         with np.load(path) as archive:
-            arrays = {name: value for name, value in archive.items() if name != key}
+            arrays = {name: value for name, value in archive.items() if name not in (key, "digest")}
         np.savez(path, **arrays)
         with pytest.raises(dm.FileFormatError, match=key):
             dm.load(path)
