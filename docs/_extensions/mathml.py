@@ -10,16 +10,19 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
 
+BAR = "<mo>&#x02016;</mo>"  # of a norm; left to itself it would grow with the exponent that stands beside it
+
+
 def typeset(formula: str, display: str) -> str:
-    """Return a formula as a MathML element; `ExtensionError` for a command that is not known.
+    """Return a formula as a MathML element; `ExtensionError` for a command or an alignment that is not known.
 
     >>> typeset("x^2", "inline").startswith("<math")
     True
     """
     element = convert(formula, display=display)
-    if "\\" in element or "&#x0005C;" in element:
+    if "\\" in element or "&#x0005C;" in element or "<mi>&</mi>" in element:
         raise ExtensionError(f"a command of this formula has no MathML: {formula}")
-    return element
+    return element.replace(BAR, BAR.replace("<mo>", '<mo stretchy="false">'))
 
 
 def _inline(translator: Any, node: nodes.math) -> None:
