@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -9,8 +10,13 @@ from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
-
 BAR = "<mo>&#x02016;</mo>"  # of a norm; left to itself it would grow with the exponent that stands beside it
+
+WORD = re.compile(
+    r"(?<!<msub>)(?<!<msup>)(?<!<msubsup>)(<mi>(?:log|ln|det|exp|sin|cos)</mi>|"
+    r'<mrow>(?:<mi mathvariant="normal">[a-z]</mi>){2,}</mrow>)(?=<m(?:i|n|sub|sup|subsup|row|msqrt)\b)'
+)
+"""A function by its name, and what it is taken of without parentheses."""
 
 
 def typeset(formula: str, display: str) -> str:
@@ -22,7 +28,8 @@ def typeset(formula: str, display: str) -> str:
     element = convert(formula, display=display)
     if "\\" in element or "&#x0005C;" in element or "<mi>&</mi>" in element:
         raise ExtensionError(f"a command of this formula has no MathML: {formula}")
-    return element.replace(BAR, BAR.replace("<mo>", '<mo stretchy="false">'))
+    element = element.replace(BAR, BAR.replace("<mo>", '<mo stretchy="false">'))
+    return WORD.sub(r'\1<mspace width="0.17em"/>', element)
 
 
 def _inline(translator: Any, node: nodes.math) -> None:
