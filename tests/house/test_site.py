@@ -35,7 +35,7 @@ FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "lin
 LOADING = {"stylesheet", "icon", "preload", "prefetch", "modulepreload", "shortcut icon"}
 OUTSIDE = re.compile(r"^(?:\w+:)?//")
 STYLE_URL = re.compile(r"""(?:url\(\s*["']?|@import\s+["'])((?:https?:)?//[^"')]+)""")
-SHOWN = ("index", "one_idea", "fitness", "scale", "reference/names/dualmech.FitnessForUse")
+SHOWN = ("index", "one_idea", "lesson_2", "fitness", "scale", "reference/names/dualmech.FitnessForUse")
 
 
 class Page(HTMLParser):

@@ -164,6 +164,8 @@ SHEETS = {
     "sixty": _sheet("sixty attributes of ten values", instances.sixty, CLARABEL),
     "domains": _sheet("domains of published experiments and of the census", instances.domains, CLARABEL),
     "published": Sheet(f"{published.PLANNER}, root mean square errors", _published_tasks, _show_published),
-    "growth": _sheet("two to eighty attributes of ten values", instances.growth, picture=draw_growth, panels=2),
+    "growth": _sheet(
+        "two to eighty attributes of ten values", instances.growth, picture=draw_growth, panels=2
+    ),
     "census": Sheet("the census's lists of tables", _census, _show_census),
 }
