@@ -198,6 +198,9 @@ def test_a_cell_ends_where_an_example_prints() -> None:
 def test_what_is_not_known_of_a_formula_is_refused() -> None:
     mathml = extension("mathml")
     assert mathml.typeset(r"\gamma_2(A) \le \lVert A \rVert_{\ast}", "inline").startswith("<math")
+    assert "<mo lspace" in mathml.typeset(r"A \succeq B", "inline")
+    assert "<mspace" in mathml.typeset(r"\mathrm{tr} A + \log x", "inline")
+    assert "<mspace" not in mathml.typeset(r"\mathrm{tr}(A) + \mathrm{tr}_A", "inline")
     for unknown in (r"\unheardof{x}", r"\begin{aligned} a &= b \end{aligned}"):
         with pytest.raises(Exception, match="no MathML"):
             mathml.typeset(unknown, "inline")
