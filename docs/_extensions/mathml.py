@@ -12,6 +12,8 @@ from sphinx.errors import ExtensionError
 
 BAR = "<mo>&#x02016;</mo>"  # of a norm; left to itself it would grow with the exponent that stands beside it
 
+MODULUS = '<mo stretchy="false">&#x0007C;</mo>'  # close to what it encloses
+
 RELATION = re.compile("<mi>(&#x02AB0;|&#x02AAF;)</mi>")  # of symmetric matrices, which are taken for letters
 
 WORD = re.compile(
@@ -31,6 +33,7 @@ def typeset(formula: str, display: str) -> str:
     if "\\" in element or "&#x0005C;" in element or "<mi>&</mi>" in element:
         raise ExtensionError(f"a command of this formula has no MathML: {formula}")
     element = element.replace(BAR, BAR.replace("<mo>", '<mo stretchy="false">'))
+    element = element.replace(MODULUS, MODULUS.replace("<mo ", '<mo lspace="0" rspace="0" '))
     element = RELATION.sub(r'<mo lspace="0.28em" rspace="0.28em">\1</mo>', element)
     return WORD.sub(r'\1<mspace width="0.17em"/>', element)
 
