@@ -96,10 +96,9 @@ def _panels(axes: Any, entries: list[Timing]) -> None:
             panel.plot(
                 cells, values, "o" + contender.line, ms=3.5, color=contender.colour, label=contender.name
             )
-    for panel, what in zip(axes, ("seconds", "proven gap"), strict=True):
+    for panel, what in zip(axes, ("seconds, one thread", "proven gap, relative"), strict=True):
         panel.set_xscale("log", base=2)
         panel.set_yscale("log")
         panel.set_xticks(SIZES, [str(size) for size in SIZES])
-        panel.set(xlabel="d")
-        panel.set_title(what, loc="left", fontsize=10)
+        panel.set(xlabel="cells d", ylabel=what)
     axes[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))

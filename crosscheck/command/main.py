@@ -145,7 +145,9 @@ def crosscheck(
         shown: list[sheets.Computed] = []
         sheet.show(out, f"{name}: {sheet.source}", _with_progress(rows, outcomes, shown))
         if output is not None and sheet.picture:
-            for path in plots.save_picture(name.replace("/", "-"), output, sheet.picture, shown):
+            for path in plots.save_picture(
+                name.replace("/", "-"), output, sheet.picture, shown, sheet.panels
+            ):
                 out.print(f"written: {path}", markup=False, soft_wrap=True)
     if prove is not None:
         found = proofs.written(prove)

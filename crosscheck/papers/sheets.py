@@ -59,7 +59,7 @@ class Sheet:
     tasks: Tasks
     # Prints the rows, as they come where their form allows
     show: Callable[[Console, str, Iterator[Any]], None]
-    picture: Callable[[Any, Sequence[Any]], None] | None = None  # Draws the same rows on a pair of axes
+    picture: Callable[[Any, Sequence[Any]], None] | None = None  # Draws the same rows on its panels
     # Takes the path of a data file to what to compute on it, where the sheet is of real records;
     # refuses another
     data: Callable[[str], Tasks] | None = None
@@ -67,6 +67,7 @@ class Sheet:
     grid: Callable[[str, Tasks], Tasks] | None = None
     timed: bool = False  # Whether its tasks take a time limit
     apart: bool = False  # Whether it has to be named: it takes too long to be one of all
+    panels: int = 1  # Pairs of axes, side by side, of the picture: one scale each
 
 
 class _Registry(Mapping[str, Sheet]):

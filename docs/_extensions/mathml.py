@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -9,17 +10,32 @@ from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
+BAR = "<mo>&#x02016;</mo>"  # of a norm; left to itself it would grow with the exponent that stands beside it
+
+MODULUS = '<mo stretchy="false">&#x0007C;</mo>'  # close to what it encloses
+
+RELATION = re.compile("<mi>(&#x02AB0;|&#x02AAF;)</mi>")  # of symmetric matrices, which are taken for letters
+
+WORD = re.compile(
+    r"(?<!<msub>)(?<!<msup>)(?<!<msubsup>)(<mi>(?:log|ln|det|exp|sin|cos)</mi>|"
+    r'<mrow>(?:<mi mathvariant="normal">[a-z]</mi>){2,}</mrow>)(?=<m(?:i|n|sub|sup|subsup|row|msqrt)\b)'
+)
+"""A function by its name, and what it is taken of without parentheses."""
+
 
 def typeset(formula: str, display: str) -> str:
-    """Return a formula as a MathML element; `ExtensionError` for a command that is not known.
+    """Return a formula as a MathML element; `ExtensionError` for a command or an alignment that is not known.
 
     >>> typeset("x^2", "inline").startswith("<math")
     True
     """
     element = convert(formula, display=display)
-    if "\\" in element or "&#x0005C;" in element:
+    if "\\" in element or "&#x0005C;" in element or "<mi>&</mi>" in element:
         raise ExtensionError(f"a command of this formula has no MathML: {formula}")
-    return element
+    element = element.replace(BAR, BAR.replace("<mo>", '<mo stretchy="false">'))
+    element = element.replace(MODULUS, MODULUS.replace("<mo ", '<mo lspace="0" rspace="0" '))
+    element = RELATION.sub(r'<mo lspace="0.28em" rspace="0.28em">\1</mo>', element)
+    return WORD.sub(r'\1<mspace width="0.17em"/>', element)
 
 
 def _inline(translator: Any, node: nodes.math) -> None:

@@ -32,6 +32,8 @@ LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")
 GROUP = re.compile(r"^## (.+?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 ITEM = re.compile(r"^- \[([^\]]+)\]\(([^)#]+)\)", re.MULTILINE)
 
+FOLD = re.compile(r"</?details>")  # what begins with <details> is folded up to </details>
+
 ONLY_HERE = "only-here"
 """Tag of cells that the notebooks for download do without."""
 
@@ -67,14 +69,17 @@ def cells(text: str) -> Iterator[list[doctest.Example] | str]:
 def notebook(page: Path, folder: Path) -> Any:
     """Return a page as a notebook that has not been run; copy the files that it links to into a folder."""
     made = [v4.new_code_cell(PREPARE, metadata={"tags": ["remove-cell", ONLY_HERE]})]
+    folded = False
     for part in cells(page.read_text(encoding="utf-8")):
         if isinstance(part, str):
+            folded = FOLD.findall(part)[-1] == "<details>" if FOLD.search(part) else folded
             text = _relinked(COMMENT.sub("", part), page, folder).strip("\n")
             made += [v4.new_markdown_cell(text)] if text.strip() else []
         else:
             fails = ["raises-exception"] if part[-1].exc_msg else []
             source = "".join(example.source for example in part).rstrip("\n")
-            made.append(v4.new_code_cell(source, metadata={"tags": fails}))
+            hidden = {"jupyter": {"source_hidden": True, "outputs_hidden": True}} if folded else {}
+            made.append(v4.new_code_cell(source, metadata={"tags": fails, **hidden}))
     if len([cell for cell in made if cell.cell_type == "code"]) == 1:
         del made[0]
     if PAGES[page] == "index":

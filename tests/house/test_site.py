@@ -35,7 +35,7 @@ FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "lin
 LOADING = {"stylesheet", "icon", "preload", "prefetch", "modulepreload", "shortcut icon"}
 OUTSIDE = re.compile(r"^(?:\w+:)?//")
 STYLE_URL = re.compile(r"""(?:url\(\s*["']?|@import\s+["'])((?:https?:)?//[^"')]+)""")
-SHOWN = ("index", "one_idea", "fitness", "scale", "reference/names/dualmech.FitnessForUse")
+SHOWN = ("index", "one_idea", "lesson_2", "fitness", "scale", "reference/names/dualmech.FitnessForUse")
 
 
 class Page(HTMLParser):
@@ -198,8 +198,26 @@ def test_a_cell_ends_where_an_example_prints() -> None:
 def test_what_is_not_known_of_a_formula_is_refused() -> None:
     mathml = extension("mathml")
     assert mathml.typeset(r"\gamma_2(A) \le \lVert A \rVert_{\ast}", "inline").startswith("<math")
-    with pytest.raises(Exception, match="no MathML"):
-        mathml.typeset(r"\unheardof{x}", "inline")
+    assert "<mo lspace" in mathml.typeset(r"A \succeq B", "inline")
+    assert "<mspace" in mathml.typeset(r"\mathrm{tr} A + \log x", "inline")
+    assert "<mspace" not in mathml.typeset(r"\mathrm{tr}(A) + \mathrm{tr}_A", "inline")
+    for unknown in (r"\unheardof{x}", r"\begin{aligned} a &= b \end{aligned}"):
+        with pytest.raises(Exception, match="no MathML"):
+            mathml.typeset(unknown, "inline")
+
+
+def test_solutions_are_folded_in_notebooks(tmp_path: Path) -> None:
+    notebooks = extension("page_notebooks")
+    page = tmp_path / "page.md"
+    shown, folded = "```python\n>>> 1\n1\n```\n", "<details>\n<summary>Solution</summary>\n\ntext\n\n"
+    page.write_text(f"{shown}{folded}{shown}\n</details>\n\n{shown}", encoding="utf-8")
+    notebooks.PAGES[page] = "page"
+    try:
+        made = notebooks.notebook(page, tmp_path)
+    finally:
+        del notebooks.PAGES[page]
+    code = [cell for cell in made.cells if cell.source == "1"]
+    assert ["jupyter" in cell.metadata for cell in code] == [False, True, False]
 
 
 def test_broken_links_and_outside_resources_are_found(tmp_path: Path) -> None:

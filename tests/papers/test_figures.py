@@ -163,7 +163,7 @@ class TestPictures:
         picture, rows = SHEETS[name].picture, rows_of(name)
         assert picture is not None
         canvas = Canvas()
-        picture(canvas.subplots(), rows)
+        picture(canvas.subplots(ncols=SHEETS[name].panels), rows)
         curves = [np.asarray(line.get_ydata()) for axes in canvas.axes for line in axes.get_lines()]
         count = len(curves)
         if name == "common/ellipses":
@@ -173,7 +173,7 @@ class TestPictures:
                 len(curve) == len(expected) and np.allclose(curve, expected, rtol=1e-3) for curve in curves
             )
         other = Canvas()
-        picture(other.subplots(), rows[:1])
+        picture(other.subplots(ncols=SHEETS[name].panels), rows[:1])
         left = [line for axes in other.axes for line in axes.get_lines()]
         assert len(left) < count or len(np.asarray(left[0].get_ydata())) < len(curves[0]), (
             "rows alone are drawn"
@@ -181,10 +181,22 @@ class TestPictures:
 
     @drawn
     @pytest.mark.parametrize("name", PICTURED)
+    def test_have_one_scale_a_panel_and_name_both_axes(self, name: str) -> None:
+        from matplotlib.figure import Figure as Canvas
+
+        sheet, canvas = SHEETS[name], Canvas()
+        assert sheet.picture is not None
+        sheet.picture(canvas.subplots(ncols=sheet.panels), rows_of(name))
+        assert len(canvas.axes) == sheet.panels
+        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in canvas.axes)
+
+    @drawn
+    @pytest.mark.parametrize("name", PICTURED)
     def test_are_written_whole(self, name: str, tmp_path: Path) -> None:
         picture = SHEETS[name].picture
         assert picture is not None
-        paths = plots.save_picture("picture", str(tmp_path / "made" / "here"), picture, rows_of(name))
+        folder, panels = str(tmp_path / "made" / "here"), SHEETS[name].panels
+        paths = plots.save_picture("picture", folder, picture, rows_of(name), panels)
         assert [path.name for path in paths] == ["picture.svg", "picture.png"]
         assert sorted(path.name for path in paths[0].parent.iterdir()) == sorted(path.name for path in paths)
         vector, raster = (path.read_bytes() for path in paths)
@@ -203,7 +215,7 @@ class TestPictures:
         picture = SHEETS[name].picture
         assert picture is not None
         one, two = (
-            plots.save_picture("picture", str(tmp_path / folder), picture, rows_of(name))
+            plots.save_picture("picture", str(tmp_path / folder), picture, rows_of(name), SHEETS[name].panels)
             for folder in ("one", "two")
         )
         assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]

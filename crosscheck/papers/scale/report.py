@@ -45,6 +45,7 @@ def _sheet(
     cases: Callable[[bool], list[MarginalsCase]],
     *others: str,
     picture: Callable[[Any, Sequence[Any]], None] | None = None,
+    panels: int = 1,
 ) -> Sheet:
     """Return a sheet of marginal tables, solved by the fast layer and by others."""
     return Sheet(
@@ -52,6 +53,7 @@ def _sheet(
         lambda quick: [partial(marginals.solve, case, others) for case in cases(quick)],
         _show_marginals,
         picture,
+        panels=panels,
     )
 
 
@@ -141,19 +143,19 @@ def _sentence(found: InstanceVerdict) -> str:
 
 
 def draw_growth(axes: Any, rows: Sequence[SolvedMarginals]) -> None:
-    """Draw the squared privacy cost, and how many numbers have to be found, against the number of cells up to 10^80.
+    """Draw the squared privacy cost, and beside it how many numbers have to be found, against up to 10^80 cells.
 
     Seconds stand in the table: a picture is to be the same every time.
     """
     cells = [float(row.counts[0]) for row in rows]
-    axes.plot(cells, [row.best.objective for row in rows], "s-", ms=3.5, color=COLOURS[0])
-    axes.set(xscale="log", yscale="log", xlabel="cells", ylabel="squared privacy cost, optimal")
-    beside = axes.twinx()
-    beside.plot(cells, [row.counts[3] for row in rows], "o--", ms=3.5, color=COLOURS[1])
-    beside.set_ylim(0, None)
-    beside.set_ylabel("residual subspaces (dashed)", color=COLOURS[1])
-    beside.spines["right"].set_visible(True)
-    axes.set_title("All one- and two-way tables of attributes of ten values", loc="left", fontsize=10)
+    cost, numbers = axes
+    cost.plot(cells, [row.best.objective for row in rows], "s-", ms=3.5, color=COLOURS[0])
+    cost.set(yscale="log", ylabel="least squared privacy cost α (variances 1)")
+    cost.set_title("All one- and two-way tables of attributes of ten values", loc="left", fontsize=10)
+    numbers.plot(cells, [row.counts[3] for row in rows], "o-", ms=3.5, color=COLOURS[1])
+    numbers.set(ylim=(0, None), ylabel="residual subspaces, one number each")
+    for panel in axes:
+        panel.set(xscale="log", xlabel="cells of the domain")
 
 
 SHEETS = {
@@ -162,6 +164,8 @@ SHEETS = {
     "sixty": _sheet("sixty attributes of ten values", instances.sixty, CLARABEL),
     "domains": _sheet("domains of published experiments and of the census", instances.domains, CLARABEL),
     "published": Sheet(f"{published.PLANNER}, root mean square errors", _published_tasks, _show_published),
-    "growth": _sheet("two to eighty attributes of ten values", instances.growth, picture=draw_growth),
+    "growth": _sheet(
+        "two to eighty attributes of ten values", instances.growth, picture=draw_growth, panels=2
+    ),
     "census": Sheet("the census's lists of tables", _census, _show_census),
 }
