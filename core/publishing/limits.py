@@ -9,7 +9,6 @@ from typing import Any
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 
-
 GRID = 1e-5  # how much more the grid may make noise cost once it is scaled, relative
 
 
