@@ -53,7 +53,8 @@ class LocalRandomiser:
 
     def __init__(self, mechanism: LocalMechanism) -> None:
         planned = validate.instance(LocalMechanism, mechanism=mechanism)
-        self.chances = validate.read_only(_whole_chances(planned.strategy, planned.epsilon))
+        self.chances = _whole_chances(planned.strategy, planned.epsilon)
+        self.chances.setflags(write=False)
         self._ends = np.cumsum(self.chances, axis=0)
         strategy = np.ldexp(self.chances, -BITS)
         # The plan's own way to estimate, which may be for another aim than the mean user, without the grid's bias.

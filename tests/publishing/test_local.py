@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,9 +43,10 @@ def test_solved_strategies_are_drawn_and_refusals() -> None:
     )
     far = dm.LocalRandomiser(response(4, 60.0))  # more privacy than asked, where chances are below 2^-52
     assert far.epsilon < 40 and np.all(far.mechanism.user_variances < 1e-4)
+    wrong: Any
     for wrong in ([0, 9], [0.5], "x"):
         with pytest.raises(dm.DualmechError, match="users"):
-            found.reports(wrong)  # type: ignore[arg-type]
+            found.reports(wrong)
 
 
 def test_reports_have_their_chances() -> None:
