@@ -76,10 +76,11 @@ class Specification:
 
         Raises `InvalidInputError` or `InputTypeError` for keys that are unknown or missing, and what a schema refuses.
         """
-        _known(given, KEYS, "a specification")
+        validate.mapping("attributes, tables and what is asked of them", given=given)
+        _known(given, KEYS, "given, a specification,")
         for key in ("attributes", "tables"):
             if key not in given:
-                raise InvalidInputError(f"a specification needs {key}")
+                raise InvalidInputError(f"given, a specification, needs {key}")
         schema = Schema(given["attributes"])
         level = validate.probability(level=given.get("level", LEVEL))
         tables, targets = {}, {}

@@ -12,8 +12,6 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
-from dualmech.files.reading import errors_naming
-from dualmech.files.toml import read_toml
 from dualmech.workloads.attributes import Attribute, Binned, Labelled, WholeNumbers
 from dualmech.workloads.domain import Domain
 
@@ -102,6 +100,9 @@ class Schema(Domain):
         ...     dm.Schema.read(path).names
         ('age', 'sex')
         """
+        from dualmech.files.reading import errors_naming  # files hold domains, so they know this module
+        from dualmech.files.toml import read_toml
+
         given = read_toml(path)
         with errors_naming(path):
             return cls(given)

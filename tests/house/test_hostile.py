@@ -68,7 +68,7 @@ CALLED = {
     "query": ("query", "attribute"),
     "text": ("text", "neighbours"),
     "axes": ("axes", "axis"),
-    "asked": ("asked", "attribute"),
+    "asked": ("asked", "attribute", "workload"),
 }
 """What messages call an argument, where it is not its parameter's name alone: what it holds, or stands for."""
 

@@ -114,7 +114,7 @@ class TestRows:
         found = drawn.draw(x, silent)
         assert np.allclose(found, x, rtol=1e-15)
         for wrong in ([0.5, 1], [2.0**54, 0], [np.nan, 0], [1, 2, 3]):
-            with pytest.raises(dm.DualmechError, match="x must"):
+            with pytest.raises(dm.DualmechError, match="records must"):
                 drawn.draw(wrong, silent)
 
     def test_noise_has_the_covariance_that_is_said(self) -> None:
