@@ -84,19 +84,17 @@ def release(
 
 def plan(mechanism: Any, workload: Workload | None = None) -> tuple[Drawn, Workload]:
     """Return a mechanism as it would be drawn, with its exact cost, and what would be published."""
+    asked = workload
     if isinstance(mechanism, Solution):
-        asked = mechanism.problem.workload if workload is None else workload
-        mechanism = mechanism.mechanism
-    else:
-        asked = workload
-    own = getattr(mechanism, "workload", None)
-    if own is not None and (workload is None or asked is None):
-        asked = own
-    if asked is None:
-        asked = getattr(mechanism, "needed_tables", None)
+        problem, mechanism = mechanism.problem, mechanism.mechanism
+        asked = getattr(problem, "workload", None) if workload is None else workload
+    drawn = as_drawn(mechanism)
+    if workload is None:  # blocks know the tables that they were found for, or measure
+        known = (getattr(mechanism, "workload", None), asked, getattr(mechanism, "needed_tables", None))
+        asked = next((each for each in known if each is not None), None)
     if asked is None:
         raise InputTypeError("workload must say what to publish: this mechanism does not know it")
-    return as_drawn(mechanism), check_workload(asked)
+    return drawn, check_workload(asked)
 
 
 @singledispatch
