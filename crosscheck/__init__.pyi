@@ -7,3 +7,5 @@ from .agreement import compare as compare
 from .judging import Judgement as Judgement
 from .judging import covariance_of_strategy as covariance_of_strategy
 from .judging import judge as judge
+from .waste import Waste as Waste
+from .waste import waste as waste

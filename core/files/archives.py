@@ -11,6 +11,7 @@ import os
 import warnings
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib import metadata
 from typing import IO, Any
 
 import numpy as np
@@ -26,21 +27,24 @@ LARGEST_CONTENTS = 3 * 2**30
 """Bytes of the arrays that are read from, or written to, one compressed file: the largest matrix that a workload
 writes out, and half as much beside it. A file that is itself as large may hold as much as it takes."""
 
+LIBRARY = "library"  # key of the version of the library that wrote a file
+
 LISTED = 8  # most names that a message lists
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def write_npz(path: FilePath, schema: str, version: int, /, **arrays: npt.ArrayLike) -> None:
-    """Write arrays to an ``.npz`` file with its schema and version, compressed, whole or not at all.
+    """Write arrays to an ``.npz`` file with its schema, version and library, compressed, whole or not at all.
 
-    The same arrays give the same bytes.
+    The same arrays give the same bytes. The version of the library that writes them is kept as ``library``, in place of
+    that of a file that they were read from.
     Raises `FileFormatError` where the path cannot be written, or does not end in ``.npz``; `InvalidInputError` or
     `InputTypeError` for an array called ``schema`` or ``version``, or one that holds neither numbers nor texts.
     """
     check_suffix(path, ".npz")
     contents = {"schema": np.array(schema), "version": np.array(version, dtype=np.int64)}
-    for key, value in arrays.items():
+    for key, value in (arrays | {LIBRARY: metadata.version("dualmech")}).items():
         if key in contents:
             raise InvalidInputError(f"an array must not be called {key!r}, which every file has")
         array = np.asarray(value)
