@@ -188,7 +188,7 @@ def judge(
     if mechanism is not None:
         from dualmech.crosscheck.command import wasting
 
-        wasting.judge_waste(context, str(workload), mechanism, output, tol)
+        leave((wasting.judge_waste(context, str(workload), mechanism, output), tol))
     if output is not None:
         raise UsageError("--output of judge belongs to --mechanism: it writes the better one")
     request = request_of(context)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import typer
 
 import dualmech as dm
+from dualmech.certificate import Certificate
 from dualmech.crosscheck.command import inputs, report
 from dualmech.crosscheck.command.answers import privacy_text
-from dualmech.crosscheck.command.commands import leave
 from dualmech.crosscheck.command.options import UsageError
 from dualmech.crosscheck.waste import Waste, waste
 from dualmech.files.atomic import check_suffix
@@ -18,8 +18,8 @@ TAKEN = ("workload", "mechanism", "output", "tol")
 """The options of ``judge`` that a mechanism leaves room for: targets and neighbours are its own."""
 
 
-def judge_waste(context: typer.Context, workload: str, path: str, output: str | None, tol: float) -> None:
-    """Print how much of its cost the mechanism in a file wastes on a workload, and leave with the judge's status."""
+def judge_waste(context: typer.Context, workload: str, path: str, output: str | None) -> Certificate:
+    """Print how much of its cost the mechanism in a file wastes on a workload, and return its certificate."""
     for name in context.params:
         stated = context.get_parameter_source(name)
         if name not in TAKEN and stated is not None and stated.name == "COMMANDLINE":
@@ -37,7 +37,7 @@ def judge_waste(context: typer.Context, workload: str, path: str, output: str | 
         out.print(each, markup=False, soft_wrap=True)
     if output is not None:
         found.better.save(output)
-    leave((found.certificate, tol))
+    return found.certificate
 
 
 def _read(path: str) -> object:

@@ -27,7 +27,8 @@ class TestArchives:
         }  # fmt: skip
         archives.write_npz(tmp_path / "a.npz", "example", 2, **arrays)
         read = archives.read_npz(tmp_path / "a.npz", "example", (1, 2))
-        assert set(read) == {*arrays, "schema", "version"}
+        assert set(read) == {*arrays, "schema", "version", "library"}
+        assert str(read["library"]) == dm.__version__
         assert str(read["schema"]) == "example" and int(read["version"]) == 2
         for key, value in arrays.items():
             np.testing.assert_array_equal(read[key], value)

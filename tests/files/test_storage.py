@@ -223,7 +223,17 @@ class TestComposed:
     )
     def test_every_array_is_needed_and_none_is_believed(self, kind: str, tmp_path: Path) -> None:
         path = tmp_path / "answer.npz"
-        spare = ("schema", "version", "status", "tol", "message", "iterations", "seconds", "solver")
+        spare = (
+            "schema",
+            "version",
+            "library",
+            "status",
+            "tol",
+            "message",
+            "iterations",
+            "seconds",
+            "solver",
+        )
         dm.save(composed(kind), path)
         whole = path.read_bytes()
         for key in files.read_archive(path):
