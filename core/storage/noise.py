@@ -127,10 +127,16 @@ def _stream(mechanism: StreamMechanism) -> Mapping[str, Any]:
     return {"workload": mechanism.workload} | {name: getattr(point, name) for name in names}
 
 
+def _stream_made(
+    workload: Any, neighbour_weights: Array, query_weights: Array, level: float
+) -> StreamMechanism:
+    return StreamMechanism(workload, neighbour_weights, query_weights, level)  # a level that lacks is not 1
+
+
 KINDS |= {
     "BlockMechanism": Kind(_blocks, _blocks_made),
     "ProductMechanism": Kind(parts_of("factors"), ProductMechanism),
     "SplitMechanism": Kind(_split, SplitMechanism),
-    "StreamMechanism": Kind(_stream, StreamMechanism),
+    "StreamMechanism": Kind(_stream, _stream_made),
     "CausalMechanism": Kind(_causal, _causal_made),
 }

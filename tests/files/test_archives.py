@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dualmech as dm
 from dualmech import files
 from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError
 from dualmech.files import archives, reading
