@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import files, watching
+from dualmech import files, price_words, watching
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed, told_apart
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
@@ -199,6 +199,13 @@ class Solution(Displayed, Generic[Dual, Made]):
         """
         prices: Array = self.problem.prices(self.dual)
         return prices
+
+    def prices_in_words(self) -> tuple[str, ...]:
+        """Return the prices in sentences, the largest first; refused where they mean something else.
+
+        A change by 1 % saves that much to first order, and never more.
+        """
+        return price_words.sentences(self.problem, self.prices)
 
     @property
     def binding(self) -> npt.NDArray[np.intp]:

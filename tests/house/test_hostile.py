@@ -219,6 +219,7 @@ class World:
             "BlockMechanism.combine": {"others": ((self.blocks, measured),)},
             "BlockMechanism.as_targets": {"workload": self.tables},
             "BlockMechanism<union>.as_targets": {"workload": union},
+            "crosscheck.curve": {"answer": self.solution, "rhos": [0.5], "epsilons": None},
             "crosscheck.waste": {"mechanism": self.cells},
             "BlockMechanism.load": {"path": self.folder / "blocks.npz"},
             "BlockMechanism.of_tables": {"workload": self.tables},
