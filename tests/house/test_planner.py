@@ -98,7 +98,7 @@ class TestPricesInWords:
         dull = dm.FitnessForUse(dm.Workload([[1, 0], [0, 1], [0, 0.1]]), [1.0, 1.0, 4.0])
         dual = ([0.5, 0.5], [0.5, 0.5, 0.0])
         assert dull.certify(np.eye(2), dual).gap < 1e-9
-        assert price_words.sentences(dull, dull.prices(dual))[-1].startswith("At no price: 'query 2'")
+        assert price_words.sentences(dull, dull.prices(dual))[-1].startswith("At no price: 'q2'")
 
     def test_other_problems(self) -> None:
         first = fast.solve(dm.PrivacyFirst(dm.workloads.prefix(3), 1.0, 1.0)).prices_in_words()
