@@ -69,7 +69,8 @@ def curve(
     else:
         wanted = validate.positive(1, rhos=RHOS if rhos is None else rhos).tolist()
         costs = [accounting.squared_cost_from_rho(each) for each in wanted]
-    solved = fast.solve(answer) if isinstance(answer, Problem) else answer
+    given: Any = answer
+    solved = fast.solve(given) if isinstance(answer, Problem) else answer
     mechanism = mechanism_of_answer(solved)
     largest = _largest(mechanism, asked_of(solved, workload))
     own, rows = positive_cost(mechanism), []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,8 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
 ROUNDING = 1e-9
-"""Allowance for the rounding of the variances that are matched, relative: the interval of the least cost is widened by
-it, and targets within a table that differ by less are one."""
+"""Least allowance for the rounding of the variances that are matched, relative: the interval of the least cost is
+widened by it, and targets within a table that differ by less are one."""
 
 QUERY_BY_QUERY = 1024  # most cells on which queries of a table are matched one by one
 
@@ -41,11 +43,14 @@ class Waste(Displayed):
         The noise of least cost for its variances as targets, with the certificate of the bound.
     by_table : bool
         Whether only the largest variance of each table was matched, as the domain is too large to go query by query.
+    rounding : float
+        Allowance for the rounding of the variances that are matched, relative, by which the interval is widened.
     """
 
     mechanism: Any
     answer: Solution
     by_table: bool
+    rounding: float = ROUNDING
 
     @property
     def cost(self) -> float:
@@ -56,7 +61,8 @@ class Waste(Displayed):
     def least(self) -> tuple[float, float]:
         """Proven interval of the least squared privacy cost at which every query is as accurate."""
         low, high = self.answer.certificate.interval
-        return min(low * (1 - ROUNDING), self.cost), min(high * (1 + ROUNDING), self.cost)
+        known = min(self.rounding, 1.0)
+        return min(low * (1 - known), self.cost), min(high * (1 + known), self.cost)
 
     @property
     def share(self) -> tuple[float, float]:
@@ -68,7 +74,7 @@ class Waste(Displayed):
     def certificate(self) -> Certificate:
         """The mechanism's own certificate: how far its cost is from the least."""
         given = self.answer.certificate
-        return Certificate.of(self.cost, given.lower_bound, 0.0, given.resolution + ROUNDING)
+        return Certificate.of(self.cost, given.lower_bound, 0.0, given.resolution + self.rounding)
 
     @property
     def better(self) -> Any:
@@ -80,10 +86,10 @@ class Waste(Displayed):
     def words(self) -> tuple[str, ...]:
         """The verdict in sentences."""
         low, high = self.share
-        least = " to ".join(dict.fromkeys(f"{each / 2:.6g}" for each in self.least))
+        enough = _rounded_up(self.least[1] / 2)
         whom = "the least accurate query of every table" if self.by_table else "every query"
         said = [
-            f"It costs rho = {self.cost / 2:.6g} (zCDP); noise of rho = {least} is enough to make {whom} as accurate.",
+            f"It costs rho = {self.cost / 2:.6g} (zCDP); noise of rho = {enough} is enough to make {whom} as accurate.",
             f"Wasted: {_percent(low, high)} of the squared privacy cost (proven).",
         ]
         if self.by_table:
@@ -149,7 +155,20 @@ def waste(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         answer = fast.solve(problem, tol=tol, callback=callback)
-    return Waste(mechanism=mechanism, answer=answer, by_table=by_table)
+    return Waste(
+        mechanism=mechanism, answer=answer, by_table=by_table, rounding=_rounding(problem, mechanism)
+    )
+
+
+def _rounding(problem: FitnessForUse, mechanism: Any) -> float:
+    """Return what rounding may hide of the variances, as the judge evaluates them where it can."""
+    with contextlib.suppress(InvalidInputError), np.errstate(all="ignore"):
+        forms = problem.geometry.forms(problem.as_primal(mechanism))
+        if forms is not None:
+            excess, slack = forms.excess(problem.targets)
+            found = float(max(excess - 1, 0.0) + slack)
+            return max(ROUNDING, found) if math.isfinite(found) else math.inf
+    return ROUNDING
 
 
 def _targets(workload: Workload, variances: Any) -> tuple[Any, bool]:
@@ -173,6 +192,11 @@ def _largest(workload: Workload, each: Array) -> Array:
     found = np.full(int(tables.max()) + 1, -np.inf)
     np.maximum.at(found, tables, each)
     return found
+
+
+def _rounded_up(number: float) -> str:
+    """Return a number to six digits, not less than it is."""
+    return str(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(number).normalize())
 
 
 def _percent(low: float, high: float) -> str:

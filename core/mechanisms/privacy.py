@@ -130,8 +130,16 @@ class GaussianPrivacy(Displayed):
         >>> dm.strategies.sqrt_toeplitz(3).as_targets(dm.workloads.total(3)).round(6)
         array([1.390625])
         """
-        written: Array = self.dense().variances(check_workload(workload))
-        return written
+        asked = check_workload(workload)
+        variances: Array = self._written().variances(asked)
+        return variances
+
+    def _written(self) -> Any:
+        """Return the mechanism on the cells; refuse one that has none."""
+        written = getattr(self, "dense", None)
+        if written is None:
+            raise InvalidInputError(f"a {type(self).__name__} has no cells that it could be written out on")
+        return written()
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the mechanism to an ``.npz`` file, whole or not at all (``docs/formats.md``); `dualmech.load` reads it.

@@ -60,7 +60,7 @@ MADE: dict[str, tuple[Callable[[], Any], Callable[[], dm.Workload]]] = {
     ),
     "tree": (lambda: dm.strategies.tree(8), lambda: prefix(8)),
     "toeplitz": (lambda: dm.strategies.sqrt_toeplitz(8).scaled(3.0), lambda: prefix(8)),
-    "banded": (lambda: dm.strategies.banded([[1, 2, 3], [0.5, 0.5, 0]]), lambda: prefix(3)),
+    "banded": (lambda: dm.strategies.banded([[1.0, 2.0, 3.0], [0.5, 0.5, 0.0]]), lambda: prefix(3)),
 }
 
 
@@ -70,7 +70,8 @@ def prefix(cells: int) -> dm.Workload:
 
 @pytest.mark.parametrize("kind", MADE)
 def test_a_mechanism_comes_back_as_it_was(kind: str, tmp_path: Path) -> None:
-    made, asked = (make() for make in MADE[kind])
+    make, queries = MADE[kind]
+    made, asked = make(), queries()
     dm.save(made, tmp_path / "one.npz")
     again = dm.load(tmp_path / "one.npz")
     assert type(again) is type(made) and again.rho == pytest.approx(made.rho, rel=1e-12)
@@ -130,11 +131,9 @@ def test_impossible_blocks_are_refused(changes: dict[str, Any], words: str, tmp_
 
 def test_a_file_of_another_object_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.npz"
+    sums: dict[str, Any] = {"kind": np.array("StreamWorkload"), "steps": 4, "decay": 1.0}
     files.write_npz(
-        path,
-        privacy.SCHEMA,
-        privacy.VERSION,
-        **{"mechanism.kind": np.array("StreamWorkload"), "mechanism.steps": 4, "mechanism.decay": 1.0},
+        path, privacy.SCHEMA, privacy.VERSION, **{f"mechanism.{key}": part for key, part in sums.items()}
     )
     with pytest.raises(dm.FileFormatError, match="mechanism must be of a kind of mechanism"):
         dm.load(path)
