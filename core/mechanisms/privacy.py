@@ -10,7 +10,7 @@ import numpy as np
 
 from dualmech import accounting, files, validate
 from dualmech.display import Displayed
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.storage import codec
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
@@ -145,7 +145,7 @@ class GaussianPrivacy(Displayed):
         """Write the mechanism to an ``.npz`` file, whole or not at all (``docs/formats.md``); `dualmech.load` reads it.
 
         Its privacy is not written: it is computed again when the file is read.
-        Raises `FileFormatError` where the path cannot be written.
+        Raises `FileFormatError` where the path cannot be written; `InputTypeError` for what has no file.
 
         Examples
         --------
@@ -159,6 +159,8 @@ class GaussianPrivacy(Displayed):
         True
         """
         codec.known_problems()  # which also enters what a mechanism is made of
+        if (kind := type(self).__name__) not in codec.KINDS:
+            raise InputTypeError(f"a {kind} has no file: save the mechanisms that it is of")
         files.write_npz(path, SCHEMA, VERSION, **codec.pack("mechanism", self))
 
     @property

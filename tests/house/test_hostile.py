@@ -227,7 +227,13 @@ class World:
             "ChainStage": {"mechanism": 1},
             "Decomposition": {"common_answers": np.ones(2), "residual_answers": np.ones(2), "rng": 1},
             "Domain": {"axis": 0, "attributes": ["age"], "codes": {"age": 1, "sex": 1}},
-            "LinearGaussianMechanism.save": {"path": written},
+            **{
+                f"{kind}.save": {"path": written}
+                for kind in (
+                    *("LinearGaussianMechanism", "ProductMechanism", "SplitMechanism", "CausalMechanism"),
+                    *("StreamMechanism", "StreamMechanism<ranges>", "Guarantee"),
+                )
+            },
             "Publication": {"table": "prefixes", "folder": self.folder / "tables", "asked": self.prefix},
             "Publication<tables>": {"table": "age", "folder": self.folder / "others", "asked": half},
             "Publication.__init__": {"drawn": plan(self.cells, self.prefix)[0], "measured": np.ones(4)},
