@@ -11,10 +11,11 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import files, price_words, watching
+from dualmech import files, watching
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed, told_apart
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
+from dualmech.geometry import price_words
 from dualmech.immutable import frozen_copy
 from dualmech.progress import History, Progress, Status
 from dualmech.storage import codec

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import dualmech as dm
-from dualmech import crosscheck, fast, price_words
+from dualmech import crosscheck, fast
+from dualmech.geometry import price_words
 
 TABLES = dm.workloads.union(
     {"age": 8, "sex": 2}, {"sums": {"age": dm.workloads.prefix(8)}, "both": ["age", "sex"], "sexes": ["sex"]}
