@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from dualmech.crosscheck.command.options import UsageError
-from dualmech.display import counted
 from dualmech.watching import passing
 
 
@@ -37,6 +36,7 @@ def release(
     import dualmech as dm
     from dualmech import files, validate
     from dualmech.crosscheck.command import inputs, report
+    from dualmech.display import counted
 
     with passing("reading") as line:
         validate.probability(level=level)
