@@ -82,6 +82,7 @@ from .proofs.prove import Proof as Proof
 from .proofs.prove import prove as prove
 from .proofs.prove import verify as verify
 from .publishing.adaptive import release_chain as release_chain
+from .publishing.local import LocalRandomiser as LocalRandomiser
 from .publishing.publication import Publication as Publication
 from .publishing.release import release as release
 from .publishing.specification import Specification as Specification

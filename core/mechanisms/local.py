@@ -6,6 +6,7 @@ from os import PathLike
 
 import numpy as np
 import numpy.typing as npt
+import scipy.special
 
 from dualmech import files, validate
 from dualmech.display import Displayed
@@ -169,6 +170,27 @@ class LocalMechanism(Displayed):
                 f"responses must have {len(self.strategy)} entries, one per output, got {len(given)}"
             )
         return np.asarray(self.reconstruction @ given)
+
+    def margins(self, responses: npt.ArrayLike, level: float = 0.95) -> Array:
+        """Return the margin of error of each answer (p,) to a histogram of N reports, at a level.
+
+        The variance of answer j on the data x is ``Σ_o V_jo² E[y_o] - Σ_u x_u W_ju²``, and the latter sum at least
+        ``(W_j x)² / N`` by Cauchy's inequality. The first is estimated without bias by ``Σ_o V_jo² y_o``, and of the
+        second its bound at the answer is taken off, so that margins err on the wide side.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> response = dm.LocalMechanism([[0.75, 0.25], [0.25, 0.75]], np.log(3), dm.workloads.identity(2))
+        >>> response.margins([520, 480]).round(1)
+        array([61.9, 61.9])
+        """
+        answers, given = self.estimate(responses), validate.finite(1, responses=responses)
+        chosen, users = validate.probability(level=level), float(given.sum())
+        if np.any(given < 0) or users <= 0:
+            raise InvalidInputError("responses must hold one report or more, and no negative number of them")
+        spread = (self.reconstruction**2) @ given - answers**2 / users
+        return np.asarray(-scipy.special.ndtri((1 - chosen) / 2) * np.sqrt(np.maximum(spread, 0.0)))
 
     def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw the answers (p,) that ``x_u`` users of each type would give, for study. NOT a private release."""

@@ -88,7 +88,7 @@ def release_chain(
     if domain is not None and validate.instance(Domain, domain=domain).cells != cells:
         raise InputTypeError(f"domain must have {cells} cells, as the chain, got {domain.cells}")
     x = counted_vector(records, domain, validate.boolean(allow_empty=allow_empty))
-    return ExactAdaptiveRelease(chain, x, measure)
+    return ExactAdaptiveRelease(chain, validate.vector(cells, "cell", records=x), measure)
 
 
 class DrawnChain:

@@ -129,9 +129,9 @@ def solved(factor: Integers, exponents: Integers, answers: Array) -> Array:
 
 def whole_counts(x: Any, cells: int) -> Any:
     """Return a data vector (d,) as 64-bit integers; anything but whole numbers below 2^53 is refused."""
-    counts = validate.vector(cells, "cell", x=x)
+    counts = validate.vector(cells, "cell", records=x)
     if np.any(counts != np.rint(counts)) or np.abs(counts).max(initial=0.0) > 2**53:
-        raise InvalidInputError("x must hold whole numbers of at most 2^53: counts of records")
+        raise InvalidInputError("records must hold whole numbers of at most 2^53: counts of records")
     return counts.astype(np.int64)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms import records
 from dualmech.publishing.discrete import Noise
@@ -47,7 +48,7 @@ def is_records(source: Any) -> bool:
 def counted_vector(source: Any, domain: Domain | None, allow_empty: bool) -> Any:
     """Return the data vector (d,) of records over all cells of a domain; what is no records, as it is."""
     if not is_records(source):
-        return source
+        return validate.finite(records=source)
     if domain is None:
         raise InputTypeError(
             "records must be counts, a data vector: the workload has no domain that says which columns to count; give "

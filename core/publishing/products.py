@@ -94,11 +94,12 @@ class DrawnProduct:
     the mechanism, whose noise it exceeds by a few of the last bits.
     """
 
-    __slots__ = ("bases", "factors", "mechanism")
+    __slots__ = ("_written", "bases", "factors", "mechanism")
 
     bases: tuple[Integers, ...]  # B_i (k_i, d_i)
     factors: tuple[DrawnFactor, ...]
     mechanism: ProductMechanism
+    _written: list[LinearGaussianMechanism]  # its factors
 
     def __init__(self, mechanism: ProductMechanism) -> None:
         written: list[LinearGaussianMechanism] = [factor.dense() for factor in mechanism.factors]
@@ -107,12 +108,11 @@ class DrawnProduct:
         noise = [each.covariance(Workload(basis.astype(np.float64))) for each, basis in pairs]
         bits = shared_bits(ROOM + sum(map(magnitude, noise)), len(noise))
         self.factors = tuple(DrawnFactor.of(each, bits) for each in noise)
-        self.mechanism = ProductMechanism(
-            [
-                LinearGaussianMechanism(basis, factor.covariance)
-                for basis, factor in zip(self.bases, self.factors, strict=True)
-            ]
-        )
+        self._written = [
+            LinearGaussianMechanism(basis, factor.covariance)
+            for basis, factor in zip(self.bases, self.factors, strict=True)
+        ]
+        self.mechanism = ProductMechanism(self._written)
 
     @property
     def whole(self) -> list[Integers]:
@@ -151,6 +151,6 @@ class DrawnProduct:
 
     def estimate(self, measured: Array, workload: ProductWorkload) -> Array:
         """Return the unbiased estimates (m,) of a product workload from what was drawn."""
-        pairs = zip(self.mechanism.factors, workload.factors, strict=True)
+        pairs = zip(self._written, workload.factors, strict=True)
         matrices = [linalg.to_dense(own.represent(part)) for own, part in pairs]
         return linalg.apply_along_axes(matrices, measured).ravel()

@@ -140,7 +140,8 @@ class Publication(Displayed):
         query: a mapping of attributes to factors, as `BlockMechanism.variance_of` takes it.
         """
         if not self.drawn.by_table:
-            return self.drawn.estimate(self.measured, asked), self._variances(asked)
+            workload = validate.instance(Workload, asked=asked)
+            return self.drawn.estimate(self.measured, workload), self._variances(workload)
         mechanism = self.drawn.mechanism
         factors = {
             name: np.asarray(factor, dtype=np.float64)
@@ -199,7 +200,7 @@ class Publication(Displayed):
         return np.asarray(found)
 
     def _table(self, name: str) -> PublishedTable:
-        if name not in self.published:
+        if not isinstance(name, str) or name not in self.published:
             near = did_you_mean(name, self.published)
             raise InvalidInputError(f"table must be one of {list(self.tables)}, got {name!r}{near}")
         return self.published[name]

@@ -154,7 +154,7 @@ def as_drawn(mechanism: Any) -> Drawn:
     """Return a mechanism as it is drawn in whole numbers."""
     raise InputTypeError(
         f"mechanism must be a Solution or a Gaussian mechanism, got {type(mechanism).__name__}; a LocalMechanism is "
-        f"run by each person, with `randomise`"
+        f"run by each person: dualmech.LocalRandomiser"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -12,7 +11,9 @@ import numpy as np
 import scipy.special
 
 from dualmech import accounting, validate
-from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError, did_you_mean
+from dualmech.errors import InvalidInputError, did_you_mean
+from dualmech.files.reading import errors_naming
+from dualmech.files.toml import read_toml
 from dualmech.neighbours import Relation
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.validate import Array
@@ -75,10 +76,11 @@ class Specification:
 
         Raises `InvalidInputError` or `InputTypeError` for keys that are unknown or missing, and what a schema refuses.
         """
-        _known(given, KEYS, "a specification")
+        validate.mapping("attributes, tables and what is asked of them", given=given)
+        _known(given, KEYS, "given, a specification,")
         for key in ("attributes", "tables"):
             if key not in given:
-                raise InvalidInputError(f"a specification needs {key}")
+                raise InvalidInputError(f"given, a specification, needs {key}")
         schema = Schema(given["attributes"])
         level = validate.probability(level=given.get("level", LEVEL))
         tables, targets = {}, {}
@@ -96,15 +98,9 @@ class Specification:
 
         Raises `FileFormatError` for a file that cannot be read or is no TOML, and with its path for what `of` refuses.
         """
-        try:
-            with open(path, "rb") as handle:
-                given = tomllib.load(handle)
-        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise FileFormatError(f"{path}: is no specification in TOML: {error}") from error
-        try:
+        given = read_toml(path)
+        with errors_naming(path):
             return cls.of(given)
-        except (InvalidInputError, InputTypeError) as error:
-            raise FileFormatError(f"{path}: {error}") from error
 
     def problem(self) -> FitnessForUse:
         """Return the problem of the least privacy cost that meets all targets."""

@@ -35,6 +35,7 @@ NOT_COVERED = """\
 def statement(released: Any, level: float, simultaneous: bool) -> str:
     """Return the page in Markdown."""
     level = validate.probability(level=level)
+    simultaneous = validate.boolean(simultaneous=simultaneous)
     rho, workload, domain = released.rho, released.workload, released.workload.domain
     lines = [
         "# Statement of a differentially private release",
@@ -78,10 +79,10 @@ def statement(released: Any, level: float, simultaneous: bool) -> str:
 
 def neighbours_text(released: Any) -> str:
     """Say in words which data sets privacy keeps apart."""
-    given = getattr(released.drawn.mechanism, "neighbours", None)
-    relation = given if given is None or isinstance(given, Relation) else Relation.matching(given)
-    if given is None:
-        relation = Relation()
+    given: Any = getattr(released.drawn.mechanism, "neighbours", None)
+    relation: Relation | None = Relation()
+    if given is not None:
+        relation = given if isinstance(given, Relation) else Relation.matching(given)
     if relation is None:
         return f"they differ by one of {given.shape[1]} listed differences"
     records = "one record" if relation.members == 1 else f"up to {relation.members} records of one person"

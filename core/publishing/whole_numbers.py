@@ -57,7 +57,9 @@ def whole_basis(rows: Array) -> Integers:
     found = _whole_multiples(rows)
     if found is None and count:
         pivots = scipy.linalg.qr(rows, mode="r", pivoting=True, check_finite=False)[1][:count]
-        found = _whole_multiples(np.linalg.solve(rows[:, np.sort(pivots)], rows))
+        found = _whole_multiples(
+            np.asarray(np.linalg.solve(rows[:, np.sort(pivots)], rows), dtype=np.float64)
+        )
     if found is None:
         raise InvalidInputError(
             f"mechanism must answer queries whose span has a basis of whole numbers up to {LARGEST_MULTIPLE}: its "

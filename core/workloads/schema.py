@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dualmech import validate
-from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError, did_you_mean
+from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.workloads.attributes import MISSING, Attribute, Binned, Labelled, WholeNumbers
 from dualmech.workloads.domain import Domain
 
@@ -105,15 +104,12 @@ class Schema(Domain):
         ...     dm.Schema.read(path).names
         ('age', 'sex')
         """
-        try:
-            with open(path, "rb") as handle:
-                given = tomllib.load(handle)
-        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise FileFormatError(f"{path}: is no schema in TOML: {error}") from error
-        try:
+        from dualmech.files.reading import errors_naming  # files hold domains, so they know this module
+        from dualmech.files.toml import read_toml
+
+        given = read_toml(path)
+        with errors_naming(path):
             return cls(given)
-        except (InvalidInputError, InputTypeError) as error:
-            raise FileFormatError(f"{path}: {error}") from error
 
     @classmethod
     def of_json(cls, text: str) -> Schema:

@@ -199,3 +199,33 @@ def test_a_total_beside_a_split_is_not_moved_by_replacement(cells: int, family: 
         answer = fast.solve(problem)
         assert answer.status is dm.Status.CERTIFIED
         assert answer.objective == pytest.approx(4.0)
+
+
+class TestContributions:
+    @given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.integers(0, 99))
+    def test_no_persons_records_cost_more(self, d: int, records: int, most: int, seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        groups, root = generator.integers(0, 3, d), generator.standard_normal((d, d))
+        columns = dm.neighbours.contributions(d, groups, records, most).toarray()
+        largest = (columns * (root.T @ root @ columns)).sum(axis=0).max()
+        for _ in range(30):
+            z = np.zeros(d)
+            for group in generator.permutation(np.unique(groups))[:most]:
+                inside = np.flatnonzero(groups == group)
+                np.add.at(z, generator.choice(inside, generator.integers(0, records + 1)), 1)
+            assert z @ root.T @ root @ z <= largest * (1 + 1e-9) + 1e-12
+        every = dm.neighbours.household(d, records * most).toarray()
+        assert largest <= (every * (root.T @ root @ every)).sum(axis=0).max() * (1 + 1e-9)
+
+    def test_solved_and_refused(self) -> None:
+        months = np.repeat(np.arange(4), 3)
+        moves = dm.neighbours.contributions(12, months, records=1, most=2)
+        assert moves.shape == (12, 12 + 6 * 9)
+        asked = dm.workloads.prefix(12)
+        two = fast.solve(dm.FitnessForUse(asked, 1.0, neighbours=moves), tol=1e-4)
+        anywhere = fast.solve(dm.FitnessForUse(asked, 1.0, neighbours="add-remove:2"), tol=1e-4)
+        assert two.status is dm.Status.CERTIFIED and two.objective < anywhere.lower_bound
+        with pytest.raises(dm.InvalidInputError, match="add-remove:60 bounds"):
+            dm.neighbours.contributions(400, np.arange(400) % 100, 2, 30)
+        with pytest.raises(dm.InvalidInputError, match="groups must have 3"):
+            dm.neighbours.contributions(3, [0, 1], 1, 1)

@@ -29,6 +29,16 @@ SUBMODULES = (
 
 EXEMPT = {
     # The library's own objects ask these of one another, with what they made themselves.
+    "write",  # of a publication: any text is a folder that it makes
+    *(
+        "blocks_by_view",
+        "class_basis",
+        "counts_by_class",
+        "extents",
+        "over_all_classes",
+        "places",
+        "with_pieces",
+    ),
     *("along", "chords", "point_on", "restored", "spread", "stored", "with_bases"),
     # What readers and writers are made of.
     *("files.as_text_array", "files.atomic_folder", "files.atomic_write", "files.check_writable"),
@@ -58,6 +68,7 @@ CALLED = {
     "query": ("query", "attribute"),
     "text": ("text", "neighbours"),
     "axes": ("axes", "axis"),
+    "asked": ("asked", "attribute", "workload"),
 }
 """What messages call an argument, where it is not its parameter's name alone: what it holds, or stands for."""
 
@@ -130,6 +141,7 @@ class World:
             "Guarantee": self.chain.guarantee,
             "LinearGaussianMechanism": self.cells,
             "LocalMechanism": self.local,
+            "LocalRandomiser": dm.LocalRandomiser(self.local),
             "MarginalWorkload": self.tables,
             "ProductMechanism": dm.ProductMechanism([self.cells, self.rows]),
             "ProductWorkload": dm.workloads.kron(self.prefix, self.prefix),
@@ -270,6 +282,8 @@ class World:
             },
             "CausalMechanism": {"strategy": self.causal._strategy},
             "StreamMechanism": {"neighbour_weights": np.ones(4), "query_weights": np.ones(4)},
+            "neighbours.contributions": {"groups": [0, 0, 1, 1], "records": 2, "most": 2},
+            "LocalRandomiser": {"mechanism": self.local, "users": [0, 1, 1], "user": 1, "reports": [0, 2]},
             "neighbours.participation": {"n": 4, "signs": [[1.0, -1.0]]},
             "strategies.banded": {"bands": [[1.0, 1.0], [0.5, 0.0]]},
             "strategies.buffered": {"scales": [0.5], "decays": [0.5]},

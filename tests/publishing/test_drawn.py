@@ -39,6 +39,10 @@ MATRICES = {
 }
 
 
+def solved(problem: Any, tol: float = 1e-6) -> Any:
+    return fast.solve(problem, tol=tol).mechanism
+
+
 def silent(deviation: float, count: int) -> Any:
     return np.array([0] * count, dtype=object)
 
@@ -60,9 +64,7 @@ class TestRows:
             return
         targets = 1e6 if name == "scaled" else 1.0
         try:
-            mechanism = fast.solve(
-                dm.FitnessForUse(asked, targets, neighbours=neighbours), tol=1e-3
-            ).mechanism
+            mechanism = solved(dm.FitnessForUse(asked, targets, neighbours=neighbours), 1e-3)
         except dm.InvalidInputError:  # nothing that replacing changes
             return
         drawn = DrawnRows(mechanism)
@@ -88,7 +90,7 @@ class TestRows:
         assert drawn.squared_privacy_cost == Fraction(entry, 2**21) ** 2 < Fraction(1, 4)
 
     def test_the_whole_matrix_is_what_costs_are_of(self) -> None:
-        drawn = DrawnRows(fast.solve(dm.FitnessForUse(dm.workloads.prefix(5), 1.0)).mechanism)
+        drawn = DrawnRows(solved(dm.FitnessForUse(dm.workloads.prefix(5), 1.0)))
         rows = [
             [Fraction(int(entry), 2 ** int(exponent)) for entry in row]
             for row, exponent in zip(drawn.whole, drawn.exponents, strict=True)
@@ -97,7 +99,7 @@ class TestRows:
 
     def test_what_neighbours_share_is_exact_and_costs_nothing(self) -> None:
         asked = dm.workloads.prefix(6)
-        drawn = DrawnRows(fast.solve(dm.FitnessForUse(asked, 1.0, neighbours="replace")).mechanism)
+        drawn = DrawnRows(solved(dm.FitnessForUse(asked, 1.0, neighbours="replace")))
         assert drawn.exact == 1 and not np.any(drawn.basis[0] - drawn.basis[0, 0])
         x = np.array([5, 0, 3, 2, 1, 1])
         found = drawn.estimate(drawn.draw(x, seeded(0)), asked)
@@ -112,12 +114,12 @@ class TestRows:
         found = drawn.draw(x, silent)
         assert np.allclose(found, x, rtol=1e-15)
         for wrong in ([0.5, 1], [2.0**54, 0], [np.nan, 0], [1, 2, 3]):
-            with pytest.raises(dm.DualmechError, match="x must"):
+            with pytest.raises(dm.DualmechError, match="records must"):
                 drawn.draw(wrong, silent)
 
     def test_noise_has_the_covariance_that_is_said(self) -> None:
         asked = dm.workloads.prefix(3)
-        drawn = DrawnRows(fast.solve(dm.FitnessForUse(asked, 4.0)).mechanism)
+        drawn = DrawnRows(solved(dm.FitnessForUse(asked, 4.0)))
         noise = seeded(1)
         draws = np.array([drawn.estimate(drawn.draw([1, 2, 3], noise), asked) for _ in range(4000)])
         expected = drawn.mechanism.covariance(asked)
@@ -132,7 +134,7 @@ class TestTables:
     )
     def test_blocks_against_the_matrix(self, asked: Any, neighbours: str | None) -> None:
         problem = dm.FitnessForUse(asked, 1.0, neighbours=neighbours, geometry="blocks")
-        mechanism = fast.solve(problem, tol=1e-4).mechanism
+        mechanism = solved(problem, 1e-4)
         drawn = DrawnTables(mechanism)
         cost = drawn.squared_privacy_cost
         assert Fraction(mechanism.squared_privacy_cost) >= cost
@@ -147,7 +149,7 @@ class TestTables:
         assert np.allclose(found, asked.matrix @ whole.ravel(), atol=1e-8)
 
     def test_noise_has_the_variances_that_are_said(self) -> None:
-        mechanism = fast.solve(dm.FitnessForUse(UNION, 1.0, geometry="blocks"), tol=1e-3).mechanism
+        mechanism = solved(dm.FitnessForUse(UNION, 1.0, geometry="blocks"), 1e-3)
         drawn, noise = DrawnTables(mechanism), seeded(2)
         zero = {
             axes: np.zeros([DOMAIN.shape[axis] for axis in axes]) for axes in mechanism.needed_tables.axes
@@ -160,7 +162,7 @@ class TestTables:
 
     def test_waves_are_refused_or_drawn_on_the_matrix(self) -> None:
         hours = dm.workloads.union({"hour": 6}, {"runs": {"hour": dm.workloads.circular_ranges(6)}})
-        mechanism = fast.solve(dm.FitnessForUse(hours, 1.0)).mechanism
+        mechanism = solved(dm.FitnessForUse(hours, 1.0))
         with pytest.raises(dm.InvalidInputError, match="not its waves"):
             DrawnTables(mechanism)
         assert isinstance(as_drawn(mechanism), DrawnRows)
@@ -170,7 +172,7 @@ class TestProductsAndSplits:
     @pytest.mark.parametrize("target", [1.0, 1e-6, 1e6])
     def test_products(self, target: float) -> None:
         asked = dm.workloads.kron(dm.workloads.prefix(5), dm.Workload([[1, 1, 0], [0, 1, 1]]))
-        mechanism = fast.solve(dm.FitnessForUse(asked, target, geometry="product")).mechanism
+        mechanism = solved(dm.FitnessForUse(asked, target, geometry="product"))
         drawn = DrawnProduct(mechanism)
         assert Fraction(mechanism.squared_privacy_cost) >= drawn.squared_privacy_cost
         assert float(drawn.squared_privacy_cost) == pytest.approx(mechanism.squared_privacy_cost, rel=1e-4)
@@ -184,7 +186,7 @@ class TestProductsAndSplits:
         sizes = {"age": 7, "hours": 5, "sex": 2}
         queries = {"age": dm.workloads.prefix(7), "hours": dm.workloads.prefix(5)}
         asked = dm.workloads.query_tables(sizes, queries, ways=2)
-        mechanism = fast.solve(dm.FitnessForUse(asked, target, geometry="split"), tol=0.1).mechanism
+        mechanism = solved(dm.FitnessForUse(asked, target, geometry="split"), 0.1)
         drawn = DrawnSplit(mechanism)
         assert Fraction(mechanism.squared_privacy_cost) >= drawn.squared_privacy_cost
         written = drawn.mechanism.dense().squared_privacy_cost
@@ -246,7 +248,7 @@ class TestSampler:
 
     def covariance_of(self, count: int) -> None:
         draw, asked = self.draw(), dm.workloads.prefix(3)
-        drawn = DrawnRows(fast.solve(dm.FitnessForUse(asked, 4.0)).mechanism)
+        drawn = DrawnRows(solved(dm.FitnessForUse(asked, 4.0)))
         found = np.array([drawn.estimate(drawn.draw([1, 2, 3], draw), asked) for _ in range(count)]) - [
             1,
             3,

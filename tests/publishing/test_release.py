@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -324,8 +323,8 @@ class TestChains:
         )
         assert found.advance().shape == (1,) and found.advance().shape == (2,)
         assert found.choose(2).values.shape == (4,) and found.finished
-        for rule in itertools.product([0, -2], repeat=1):
-            dm.release_chain(chain, [1, 2, 3, 4]).run(lambda stage, answers, rule=rule: [rule[0]])
+        for decision in (0, -2):
+            dm.release_chain(chain, [1, 2, 3, 4]).run(lambda stage, answers: np.array([decision]))  # noqa: B023
 
     def test_refusals(self, tmp_path: Path) -> None:
         chain: Any = self.chain()
