@@ -14,6 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,12 @@ from dualmech.crosscheck.judging import judge
 from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
 from dualmech.formulas.writing import latex_document, unbalanced
 from dualmech.proofs.prove import prove, verify
+from dualmech.publishing.published import published_tables
+from dualmech.publishing.release import plan
 from dualmech.solution import Solution
 from dualmech.storage.store import load, save
+
+SLACK = Fraction(1, 10**12)  # what rounding may hide of a mechanism's cost, relative
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +239,21 @@ def proven_in_whole_numbers(run: Run) -> None:
     assert (again.lower, again.upper, again.document) == (proof.lower, proof.upper, proof.document)
 
 
+def drawn_in_whole_numbers(run: Run) -> None:
+    """An answer's mechanism is drawn, at no more than it costs and as tables that it answers, or refused by name."""
+    answer = run.answer("fast")
+    try:
+        drawn, asked = plan(answer)
+    except DualmechError as error:
+        assert "mechanism" in str(error) or "workload" in str(error)
+        return
+    assert 0 < drawn.squared_privacy_cost <= Fraction(answer.mechanism.squared_privacy_cost) * (1 + SLACK)
+    tables = published_tables(asked)
+    assert tables and sum(table.entries for table in tables) == asked.shape[0]
+    for table in tables if drawn.by_table else ():
+        assert np.all(np.asarray(drawn.mechanism.variances(table.asked)) > 0)
+
+
 CHECKS: dict[str, Callable[[Run], None]] = {
     check.__name__: check
     for check in (
@@ -251,6 +271,7 @@ CHECKS: dict[str, Callable[[Run], None]] = {
         a_feasible_point_stays,
         options_are_refused_by_name,
         proven_in_whole_numbers,
+        drawn_in_whole_numbers,
     )
 }
 """The checks, by name."""

@@ -219,7 +219,9 @@ def squared_costs(whole: Integers, exponents: Integers, neighbours: Matrix | Non
 
 
 def _squares(moved: Integers, exponents: Integers) -> Exact:
-    total = np.array([Fraction(0)] * moved.shape[1], dtype=object)
+    """Return the sum over rows of ``(M_ri)² / 4^(b_r)`` for each column: whole numbers over one power, then fractions."""
+    top = int(exponents.max(initial=0))
+    total = np.zeros(moved.shape[1], dtype=object)
     for exponent in np.unique(exponents).tolist():
-        total = total + column_squares(moved[exponents == exponent]) * (Fraction(1) / Fraction(4) ** exponent)
-    return total
+        total = total + column_squares(moved[exponents == exponent]) * 4 ** (top - exponent)
+    return np.array([Fraction(each, 4**top) for each in total.tolist()], dtype=object)
