@@ -15,6 +15,7 @@ from dualmech import files, watching
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed, told_apart
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
+from dualmech.geometry import price_words
 from dualmech.immutable import frozen_copy
 from dualmech.progress import History, Progress, Status
 from dualmech.storage import codec
@@ -199,6 +200,13 @@ class Solution(Displayed, Generic[Dual, Made]):
         """
         prices: Array = self.problem.prices(self.dual)
         return prices
+
+    def prices_in_words(self) -> tuple[str, ...]:
+        """Return the prices in sentences, the largest first; refused where they mean something else.
+
+        A change by 1 % saves that much to first order, and never more.
+        """
+        return price_words.sentences(self.problem, self.prices)
 
     @property
     def binding(self) -> npt.NDArray[np.intp]:

@@ -4,6 +4,9 @@ from . import plots as plots
 from .agreement import Agreement as Agreement
 from .agreement import Comparison as Comparison
 from .agreement import compare as compare
+from .curve import curve as curve
 from .judging import Judgement as Judgement
 from .judging import covariance_of_strategy as covariance_of_strategy
 from .judging import judge as judge
+from .waste import Waste as Waste
+from .waste import waste as waste

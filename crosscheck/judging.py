@@ -195,13 +195,17 @@ def check_problem(problem: Any, primal: Any) -> None:
     """Refuse what is no problem, and an answer with a certificate of its own."""
     takes = "judge takes a problem and an answer to it: judge(dualmech.FitnessForUse(workload, targets), covariance)"
     if not isinstance(problem, Problem):
-        raise InputTypeError(f"problem must be one of the library's problems, got {_kind(problem)}; {takes}")
+        raise InputTypeError(
+            f"problem must be one of the library's problems, got {describe_kind(problem)}; {takes}"
+        )
     if hasattr(primal, "certificate") or hasattr(primal, "certify") or isinstance(primal, Workload):
         own = "; of a Solution give its primal or its mechanism" if hasattr(primal, "primal") else ""
-        raise InputTypeError(f"primal must be a point or a mechanism, got {_kind(primal)}{own}; {takes}")
+        raise InputTypeError(
+            f"primal must be a point or a mechanism, got {describe_kind(primal)}{own}; {takes}"
+        )
 
 
-def _kind(given: Any) -> str:
+def describe_kind(given: Any) -> str:
     shape = getattr(given, "shape", None)
     size = f" of shape {shape}" if isinstance(given, np.ndarray) else ""
     return f"{type(given).__name__}{size}"
@@ -221,7 +225,9 @@ def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Ar
     Raises `InvalidInputError` for a strategy with another number of cells, or that cannot answer the workload.
     """
     if not isinstance(problem, Problem) or not hasattr(problem, "basis"):
-        raise InputTypeError(f"problem must be one whose answer is a covariance, got {_kind(problem)}")
+        raise InputTypeError(
+            f"problem must be one whose answer is a covariance, got {describe_kind(problem)}"
+        )
     queries = to_dense(validate.matrix(strategy=strategy))
     cells = problem.workload.shape[1]
     if queries.shape[1] != cells:

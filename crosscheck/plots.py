@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dualmech import accounting, validate
+from dualmech import validate
+from dualmech.crosscheck.curve import asked_of, epsilon_at, mechanism_of_answer, positive_cost
 from dualmech.crosscheck.papers.plots import COLOURS, check_installed
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.solution import Solution, require_solution
@@ -51,12 +52,12 @@ def covariance(
     >>> dm.plots.covariance(answer, correlation=True).get_title()
     'correlation of the noise'
     """
-    asked, own = _asked(answer, workload), validate.boolean(correlation=correlation)
+    asked, own = asked_of(answer, workload), validate.boolean(correlation=correlation)
     if asked.shape[0] > LARGEST_MATRIX:
         raise InvalidInputError(
             f"workload must have at most {LARGEST_MATRIX} queries to be drawn, got {asked.shape[0]}"
         )
-    mechanism = _mechanism(answer)
+    mechanism = mechanism_of_answer(answer)
     written = mechanism if hasattr(mechanism, "covariance") else mechanism.dense()
     matrix = written.covariance(asked)
     if own:
@@ -118,7 +119,7 @@ def profile(answer: Any, axes: Any = None) -> Any:
     >>> dm.plots.profile(dm.strategies.sqrt_toeplitz(16)).get_xlabel()
     'neighbours, by their cost'
     """
-    costs = np.sort(np.asarray(_mechanism(answer).profile))[::-1]
+    costs = np.sort(np.asarray(mechanism_of_answer(answer).profile))[::-1]
     drawn = _axes(axes)
     drawn.step(np.arange(1, len(costs) + 1), costs, where="mid", color=COLOURS[1])
     drawn.set(xlabel="neighbours, by their cost", ylabel="squared privacy cost")
@@ -130,7 +131,7 @@ def tradeoff(answer: Any, delta: float = 1e-9, axes: Any = None) -> Any:
     """Draw the privacy-accuracy curve: the least ε at δ when all standard deviations change by one factor.
 
     At a factor t the squared privacy cost is ``1 / t²`` of what it is, for every Gaussian mechanism; optimal answers
-    stay optimal.
+    stay optimal. `dualmech.crosscheck.curve` has the numbers.
     Raises `InvalidInputError` or `InputTypeError` for what is no solution or mechanism, δ outside (0, 1).
 
     Examples
@@ -140,14 +141,12 @@ def tradeoff(answer: Any, delta: float = 1e-9, axes: Any = None) -> Any:
     >>> dm.plots.tradeoff(answer).get_ylabel()
     'epsilon at delta = 1e-09'
     """
-    chance, cost = validate.probability(delta=delta), _mechanism(answer).squared_privacy_cost
-    if not 0 < cost < np.inf:
-        raise InvalidInputError(f"answer must have a positive, finite privacy cost, got {cost:g}")
+    chance, cost = validate.probability(delta=delta), positive_cost(mechanism_of_answer(answer))
     factors = np.geomspace(0.1, 10, 61)
-    epsilons = [accounting.epsilon(np.sqrt(cost) / factor, chance) for factor in factors]
+    epsilons = [epsilon_at(cost / factor**2, chance) for factor in factors]
     drawn = _axes(axes)
     drawn.plot(factors, epsilons, color=COLOURS[1])
-    drawn.plot([1], [accounting.epsilon(np.sqrt(cost), chance)], "o", color=COLOURS[2], label="as it is")
+    drawn.plot([1], [epsilon_at(cost, chance)], "o", color=COLOURS[2], label="as it is")
     drawn.set_xscale("log")
     drawn.set_yscale("log")
     drawn.set(xlabel="all standard deviations, times", ylabel=f"epsilon at delta = {chance:g}")
@@ -214,7 +213,7 @@ def ellipses(
     circle = np.sqrt(-2 * np.log(0.05)) * np.array([np.cos(angles), np.sin(angles)])
     drawn = _axes(axes)
     for (name, mechanism), colour in zip(_named(mechanisms).items(), _colours(len(mechanisms)), strict=True):
-        values, vectors = np.linalg.eigh(_mechanism(mechanism).dense().covariance(pair))
+        values, vectors = np.linalg.eigh(mechanism_of_answer(mechanism).dense().covariance(pair))
         drawn.plot(*(vectors * np.sqrt(np.maximum(values, 0)) @ circle), color=colour, label=name)
     drawn.set_aspect("equal")
     drawn.set(xlabel=f"noise on {pair.names[0]!r}, counts", ylabel=f"noise on {pair.names[1]!r}, counts")
@@ -240,7 +239,7 @@ def comparison(mechanisms: Mapping[str, Any], workload: Workload, axes: Any = No
     check_workload(workload)
     drawn = _axes(axes)
     for (name, mechanism), colour in zip(_named(mechanisms).items(), _colours(len(mechanisms)), strict=True):
-        made = _mechanism(mechanism)
+        made = mechanism_of_answer(mechanism)
         spread = np.sqrt(np.sort(np.asarray(made.variances(workload))) * made.squared_privacy_cost)
         drawn.plot(np.arange(1, len(spread) + 1), spread, color=colour, label=name)
     drawn.set(xlabel="queries, by their deviation", ylabel="standard deviation at squared cost 1, counts")
@@ -261,23 +260,6 @@ def _axes(axes: Any) -> Any:
     drawn = Figure(figsize=(5.6, 3.8), layout="constrained").subplots()
     drawn.spines[["top", "right"]].set_visible(False)
     return drawn
-
-
-def _mechanism(answer: Any) -> Any:
-    """Return the mechanism of a solution, or the mechanism that is given."""
-    made = answer.mechanism if isinstance(answer, Solution) else answer
-    if not hasattr(made, "squared_privacy_cost"):
-        raise InputTypeError(f"answer must be a Solution or a mechanism, got {type(answer).__name__}")
-    return made
-
-
-def _asked(answer: Any, workload: Workload | None) -> Workload:
-    if workload is None and isinstance(answer, Solution):
-        workload = getattr(answer.problem, "workload", None)
-    if workload is None:
-        raise InvalidInputError("workload must be given: a mechanism by itself says not what is asked")
-    check_workload(workload)
-    return workload
 
 
 def _named(mechanisms: Mapping[str, Any]) -> Mapping[str, Any]:

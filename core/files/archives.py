@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import math
 import os
 import warnings
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib import metadata
 from typing import IO, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ LARGEST_CONTENTS = 3 * 2**30
 """Bytes of the arrays that are read from, or written to, one compressed file: the largest matrix that a workload
 writes out, and half as much beside it. A file that is itself as large may hold as much as it takes."""
 
+LIBRARY = "library"  # key of the version of the library that wrote a file
 DIGEST = "digest"  # of a file's other arrays
 
 LISTED = 8  # most names that a message lists
@@ -36,22 +37,23 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 
 def write_npz(path: FilePath, schema: str, version: int, /, **arrays: npt.ArrayLike) -> None:
-    """Write arrays to an ``.npz`` file with its schema and version, compressed, whole or not at all.
+    """Write arrays to an ``.npz`` file with its schema, version and library, compressed, whole or not at all.
 
-    The same arrays give the same bytes.
+    The same arrays give the same bytes. The version of the library that writes them is kept as ``library``, and
+    their digest as ``digest``, in place of those of a file that they were read from.
     Raises `FileFormatError` where the path cannot be written, or does not end in ``.npz``; `InvalidInputError` or
     `InputTypeError` for an array called ``schema`` or ``version``, or one that holds neither numbers nor texts.
     """
     check_suffix(path, ".npz")
     contents = {"schema": np.array(schema), "version": np.array(version, dtype=np.int64)}
-    for key, value in arrays.items():
-        if key in (*contents, "written_by", DIGEST):
+    own = {key: value for key, value in arrays.items() if key != DIGEST}
+    for key, value in (own | {LIBRARY: metadata.version("dualmech")}).items():
+        if key in contents:
             raise InvalidInputError(f"an array must not be called {key!r}, which every file has")
         array = np.asarray(value)
         if array.dtype.kind not in "biufU":
             raise InputTypeError(f"{key} must hold real numbers or texts, got dtype {array.dtype}")
         contents[key] = array
-    contents["written_by"] = np.array(f"dualmech {importlib.metadata.version('dualmech')}")
     contents[DIGEST] = np.array(_digest(contents))
     if sum(array.nbytes for array in contents.values()) > LARGEST_CONTENTS:
         raise InvalidInputError(f"{path}: arrays of more than {LARGEST_CONTENTS} bytes are not written")

@@ -156,7 +156,9 @@ class AttributeSymmetry:
             rows, orbits = queries.bases, np.repeat(np.arange(len(queries.bases)), queries.periods)
         else:
             written = queries.dense() + 0.0
-            orbits, first = _rotation_orbits(written)
+            # Queries that turning takes to no others of theirs, as a mechanism may be asked, stand for themselves.
+            own = np.arange(len(written))
+            orbits, first = _rotation_orbits(written) if _rotation_invariant(written) else (own, own)
             rows = written[first]
         waves = np.abs(np.fft.rfft(rows, axis=1))
         largest = np.abs(rows).max(axis=1)

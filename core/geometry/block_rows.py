@@ -163,6 +163,16 @@ class BlockRows:
         return orbits.astype(np.intp)
 
 
+def check_key(key: Key, symmetries: tuple[AttributeSymmetry, ...]) -> None:
+    """Refuse the key of a block that attributes of these symmetries do not have."""
+    axes = [axis for axis, _ in key]
+    if axes != sorted({*axes}) or any(
+        not (0 <= axis < len(symmetries) and 0 <= each < len(symmetries[axis].dimensions))
+        for axis, each in key
+    ):
+        raise InvalidInputError(f"keys must name components of increasing attributes, got {key}")
+
+
 def symmetries_of(workload: UnionWorkload) -> tuple[tuple[AttributeSymmetry, ...], list[dict[object, Parts]]]:
     """Return every attribute's symmetry, and from there the parts of each of its query sets."""
     assert workload.domain is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from os import PathLike
 from typing import Any
@@ -12,9 +13,10 @@ import scipy.linalg
 from dualmech import files, linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.files import domains
+from dualmech.files.archives import Arrays
 from dualmech.geometry.block_forms import BlockPoint
 from dualmech.geometry.block_neighbours import Moved
-from dualmech.geometry.block_rows import BlockRows, Key
+from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, check_key, key_of, symmetries_of
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.choice import relation_of, tabular
 from dualmech.mechanisms import components
@@ -28,6 +30,7 @@ from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, are_positions, count_text
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.unions import UnionWorkload
 
 SCHEMA, VERSION = "dualmech.marginal_mechanism", 1
 
@@ -219,16 +222,16 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         return LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*covariances), moves)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write a mechanism of marginal tables to an ``.npz`` file, whole or not at all (``docs/formats.md``).
+        """Write the mechanism to an ``.npz`` file, whole or not at all (``docs/formats.md``).
 
-        Raises `InvalidInputError` for blocks of another kind: they are kept in the file of a solution.
+        Of marginal tables its levels are written, of others the noise on every block and what the tables ask.
+        Raises `FileFormatError` where the path cannot be written.
         """
-        levels = np.array(list(self.noise.values()), dtype=np.float64)
-        arrays = domains.arrays(self.domain, self.noise)
-        if self.neighbours is not None:
-            arrays["neighbours"] = np.array(str(self.neighbours))
-        version = VERSION if self.neighbours is None else WITH_NEIGHBOURS
-        files.write_npz(path, SCHEMA, version, levels=levels, **arrays)
+        if self.of_plain_tables:
+            version = VERSION if self.neighbours is None else WITH_NEIGHBOURS
+            files.write_npz(path, SCHEMA, version, **self._level_arrays())
+        else:
+            super().save(path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> BlockMechanism:
@@ -240,12 +243,60 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         arrays = files.read_npz(path, SCHEMA, (VERSION, WITH_NEIGHBOURS))
         files.require(path, arrays, "levels", *domains.KEYS)
         with files.errors_naming(path):
-            domain, sets = domains.from_arrays(arrays)
-            levels = arrays["levels"]
-            if levels.shape != (len(sets),):
-                raise InvalidInputError(f"levels must be {len(sets)} numbers, got shape {levels.shape}")
-            relation = str(arrays["neighbours"]) if "neighbours" in arrays else None
-            return cls.of_levels(domain, dict(zip(sets, levels.tolist(), strict=True)), relation)
+            return cls._of_level_arrays(arrays)
+
+    @property
+    def of_plain_tables(self) -> bool:
+        """Whether its tables are marginals that are called by their attributes, so that levels say all about it."""
+        if not self._plain:
+            return False
+        tables = self.workload.tables if isinstance(self.workload, UnionWorkload) else ()
+        return all(
+            table.name == self._shown(table.axes) and all(asked is None for _, asked in table.queries)
+            for table in tables
+        )
+
+    def _level_arrays(self) -> Arrays:
+        """Return the levels of marginal tables, their sets, and the rule of neighbours, as arrays of a file."""
+        arrays = domains.arrays(self.domain, self.noise)
+        arrays["levels"] = np.array(list(self.noise.values()), dtype=np.float64)
+        if self.neighbours is not None:
+            arrays["neighbours"] = np.array(str(self.neighbours))
+        return arrays
+
+    @classmethod
+    def _of_level_arrays(cls, arrays: Arrays) -> BlockMechanism:
+        domain, sets = domains.from_arrays(arrays)
+        levels = arrays["levels"]
+        if levels.shape != (len(sets),):
+            raise InvalidInputError(f"levels must be {len(sets)} numbers, got shape {levels.shape}")
+        relation = str(arrays["neighbours"]) if "neighbours" in arrays else None
+        return cls.of_levels(domain, dict(zip(sets, levels.tolist(), strict=True)), relation)
+
+    @classmethod
+    def _of_pieces(
+        cls, workload: UnionWorkload, relation: Relation | None, noise: Mapping[Key, tuple[Array, Array]]
+    ) -> BlockMechanism:
+        """Return the mechanism of a union's symmetry with noise on blocks by key: a basis of each, and a covariance."""
+        domain, (symmetries, looks) = workload.domain, symmetries_of(workload)
+        assert domain is not None
+        wide = tuple(axis for axis, symmetry in enumerate(symmetries) if len(symmetry.sizes) > 1)
+        if math.prod(len(symmetries[axis].sizes) for axis in wide) > MAX_ORBITS:
+            raise InvalidInputError(f"workload must have at most {MAX_ORBITS} kinds of records")
+        rows = BlockRows(symmetries, wide)
+        moved, pieces = Moved.of(relation, symmetries, rows), {}
+        for key, (moves, covariance) in noise.items():
+            check_key(key, symmetries)
+            if moves.shape[1] != len(rows.cells_of(key)):
+                raise InvalidInputError(f"moves of {key} must have {len(rows.cells_of(key))} columns")
+            pieces[key] = Piece.of(symmetries, moved, key, moves, covariance)
+        known = {
+            table.name: tuple(looks[axis][key_of(asked)] for axis, asked in table.queries)
+            for table in workload.tables
+        }
+        found = object.__new__(cls)
+        found._hold(domain, symmetries, relation, moved, pieces, workload, known)
+        return found
 
     def __repr__(self) -> str:
         return f"BlockMechanism({len(self.pieces)} blocks, rho={self.rho:.6g})"

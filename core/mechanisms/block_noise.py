@@ -119,7 +119,7 @@ class BlockNoise:
 
         With d cells, ``τ_T / d`` is the variance of the noise on the residual subspace of T.
         """
-        if self.wide or any(symmetry.turning for symmetry in self.symmetries):
+        if not self._plain:
             raise InvalidInputError(
                 "noise is one level a set of attributes, which takes blocks of marginal tables"
             )
@@ -141,16 +141,24 @@ class BlockNoise:
         """
         if isinstance(table, Workload):
             return self._by_table(tabular(table))
-        parts, rows = self._rows(self._few(self._table(table)))
+        return self._each(self._few(self._table(table)))
+
+    def _each(self, table: Table) -> Array:
+        """Return the variance of every query of a table of any queries, an axis per attribute."""
+        parts, rows = self._rows(table)
         own = self._orbit_variances(rows).reshape(tuple(len(each.means) for each in parts))
         return np.asarray(own[np.ix_(*(each.orbits for each in parts))])
+
+    @property
+    def _plain(self) -> bool:
+        """Whether only marginal tables were asked for, so that all cells of a table have the same variance."""
+        return not self.wide and not any(symmetry.turning for symmetry in self.symmetries)
 
     def _by_table(self, workload: MarginalWorkload | UnionWorkload) -> Array:
         """Return the largest variance of each table; those of marginal tables need only the levels under them."""
         if isinstance(workload, UnionWorkload):
             return np.array([self.variance(name) for name in workload.table_names])
-        plain = not self.wide and not any(symmetry.turning for symmetry in self.symmetries)
-        if plain and workload.domain == self.domain:
+        if self._plain and workload.domain == self.domain:
             blocks = Blocks.of_marginals(workload)
             pieces = [self.pieces[key] for key in blocks.keys if key in self.pieces]
             if len(pieces) == len(blocks.keys):
@@ -195,9 +203,9 @@ class BlockNoise:
 
     def _rows(self, table: Table) -> tuple[tuple[Parts, ...], dict[Key, tuple[npt.NDArray[np.intp], Array]]]:
         """Return the parts of a table, and its rows in each block: their orbits, and what they are on the basis."""
-        parts = self.known.get(table.name) or tuple(
-            self.symmetries[axis].parts(asked) for axis, asked in table.queries
-        )
+        own = self.workload.tables if isinstance(self.workload, UnionWorkload) else ()
+        known = self.known.get(table.name) if any(each is table for each in own) else None
+        parts = known or tuple(self.symmetries[axis].parts(asked) for axis, asked in table.queries)
         rows, found = BlockRows(self.symmetries, self.wide), {}
         if self.wide or any(
             asked is not None or self.symmetries[axis].turning for axis, asked in table.queries

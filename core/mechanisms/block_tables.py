@@ -19,17 +19,44 @@ from dualmech.mechanisms.pieces import Piece, axes_of
 from dualmech.mechanisms.records import Tables, check_tables, marginal_of
 from dualmech.mechanisms.sampler import Sampler
 from dualmech.validate import Array
+from dualmech.workloads.base import MAX_NAMES, Workload, check_workload
 from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.domain import count_text
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.marginals import MarginalWorkload, cells_of
-from dualmech.workloads.unions import UnionWorkload
+from dualmech.workloads.unions import UnionWorkload, union_of
 
 
 class BlockTables(BlockNoise):
     """Tables with noise on their blocks; the parameters are those of `BlockMechanism`."""
 
     __slots__ = ()
+
+    def as_targets(self, workload: Workload) -> Array:
+        """Return the variances of queries over the same attributes, of too many the largest of each table.
+
+        Tables need not be those that the noise was made for, nor have its symmetry. See `GaussianPrivacy`.
+        """
+        asked = check_workload(workload)
+        tables = asked.tabular()
+        if tables is None or tables.domain != self.domain:
+            if asked.domain is not None and asked.domain != self.domain:
+                raise InvalidInputError("workload must be over the attributes of the mechanism")
+            written: Array = self.dense().variances(asked)
+            return written
+        few, union = asked.shape[0] <= MAX_NAMES, None
+        if isinstance(tables, UnionWorkload) or not self._plain:
+            union = tables if isinstance(tables, UnionWorkload) else union_of([tables])
+        if union is None:
+            by_table = self._by_table(tables)
+            return by_table[asked.table_numbers()] if few else by_table
+        if few:
+            return np.concatenate([self._each(table).ravel() for table in union.tables])
+        return np.array([self._orbit_variances(self._rows(table)[1]).max() for table in union.tables])
+
+    def dense(self) -> Any:
+        """Return the noise written out on the cells."""
+        raise NotImplementedError
 
     @property
     def needed_tables(self) -> MarginalWorkload:

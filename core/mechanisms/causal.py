@@ -17,7 +17,7 @@ from dualmech.immutable import freeze
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy, ParticipationCost
 from dualmech.validate import Array
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 from dualmech.workloads.streams import StreamWorkload
 
 
@@ -76,6 +76,10 @@ class CausalMechanism(GaussianPrivacy):
         if self._asks_sums(workload):
             return np.asarray(self._forms(workload.decay).variances * self.level)
         return self.dense().variances(workload)
+
+    def as_targets(self, workload: Workload) -> Array:
+        """Return the variances of a workload's queries; see `GaussianPrivacy`."""
+        return self.variances(check_workload(workload))
 
     def point_on(self, geometry: Any) -> Any:
         """Return the noise on a geometry of the same number of cells, `stream` or `dense`."""

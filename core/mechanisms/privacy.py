@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dualmech import accounting, validate
+from dualmech import accounting, files, validate
 from dualmech.display import Displayed
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.storage import codec
 from dualmech.validate import Array
+from dualmech.workloads.base import Workload, check_workload
+
+SCHEMA, VERSION = "dualmech.gaussian_mechanism", 1
 
 SHOWN_DELTA = 1e-9  # δ at which ε is shown
 
@@ -62,6 +67,9 @@ class GaussianMechanism(Protocol):
     def dense(self) -> Any:
         """Return the mechanism written out, on the cells; refused where that is too large."""
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the mechanism to a file."""
+
 
 class GaussianPrivacy(Displayed):
     """The privacy of a mechanism with Gaussian noise, all of it decided by its `profile`."""
@@ -107,6 +115,53 @@ class GaussianPrivacy(Displayed):
                 f"alpha must be at least {cost:g}, the squared cost spent, got {allowed:g}"
             )
         return np.maximum(allowed - self.profile, 0.0)
+
+    def as_targets(self, workload: Workload) -> Any:
+        """Return the variances that queries get, as `dualmech.FitnessForUse` takes targets: what is to be matched.
+
+        The workload may be of any structure, over the same cells: one number per query, or per table the largest where
+        queries are too many, or by factor. Where no structure fits, the mechanism is written out on the cells.
+        Raises `InvalidInputError` or `InputTypeError` for no workload, other cells, queries that are not answered, a
+        mechanism that is too large to write out.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> dm.strategies.sqrt_toeplitz(3).as_targets(dm.workloads.total(3)).round(6)
+        array([1.390625])
+        """
+        asked = check_workload(workload)
+        variances: Array = self._written().variances(asked)
+        return variances
+
+    def _written(self) -> Any:
+        """Return the mechanism on the cells; refuse one that has none."""
+        written = getattr(self, "dense", None)
+        if written is None:
+            raise InvalidInputError(f"a {type(self).__name__} has no cells that it could be written out on")
+        return written()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the mechanism to an ``.npz`` file, whole or not at all (``docs/formats.md``); `dualmech.load` reads it.
+
+        Its privacy is not written: it is computed again when the file is read.
+        Raises `FileFormatError` where the path cannot be written; `InputTypeError` for what has no file.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import dualmech as dm
+        >>> sums = dm.strategies.sqrt_toeplitz(100)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "sums.npz")
+        ...     sums.save(path)
+        ...     dm.load(path).rho == sums.rho
+        True
+        """
+        codec.known_problems()  # which also enters what a mechanism is made of
+        if (kind := type(self).__name__) not in codec.KINDS:
+            raise InputTypeError(f"a {kind} has no file: save the mechanisms that it is of")
+        files.write_npz(path, SCHEMA, VERSION, **codec.pack("mechanism", self))
 
     @property
     def privacy_cost(self) -> float:

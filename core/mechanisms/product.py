@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.product import Product
+from dualmech.geometry.product import ByFactor, Product
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
 from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.validate import Array
 from dualmech.workloads import products
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.domain import count_text
 from dualmech.workloads.products import ProductWorkload
 
@@ -123,6 +123,15 @@ class ProductMechanism(GaussianPrivacy):
         parts = self._parts(workload)
         return tuple(factor.variances(part) for factor, part in zip(self.factors, parts, strict=True))
 
+    def as_targets(self, workload: Workload) -> Any:
+        """Return the variances by factor of a product over the same cells, those of other queries written out."""
+        asked = check_workload(workload)
+        parts = asked.factors if isinstance(asked, ProductWorkload) else ()
+        if [part.shape[1] for part in parts] != [_cells(factor) for factor in self.factors]:
+            return super().as_targets(asked)
+        pairs = zip(self.factors, parts, strict=True)
+        return ByFactor(*(factor.as_targets(part) for factor, part in pairs))
+
     def simulate(
         self, x: npt.ArrayLike, workload: ProductWorkload, rng: np.random.Generator | int | None = None
     ) -> Array:
@@ -181,6 +190,10 @@ class ProductMechanism(GaussianPrivacy):
         if len(items) != len(self.factors):
             raise InvalidInputError(f"{name} must be {len(self.factors)}, one per factor, got {len(items)}")
         return tuple(items)
+
+
+def _cells(factor: FactorMechanism) -> int:
+    return factor.domain.cells if isinstance(factor, BlockMechanism) else int(factor.query_matrix.shape[1])
 
 
 def _variance(factor: FactorMechanism, query: Any) -> float:

@@ -18,7 +18,7 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Tables, check_tables, marginal_of
 from dualmech.validate import Array
-from dualmech.workloads.base import MAX_NAMES, Workload
+from dualmech.workloads.base import MAX_NAMES, Workload, check_workload
 from dualmech.workloads.domain import count_text
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.query_tables import TableWorkload
@@ -129,6 +129,11 @@ class SplitMechanism(GaussianPrivacy):
             ]
             spread += self.noise[part] * _outer(factors)
         return spread
+
+    def as_targets(self, workload: Workload) -> Array:
+        """Return the largest variance of each table of its own workload, or those of other queries, written out."""
+        asked = check_workload(workload)
+        return self.variances(self.workload) if asked.same_as(self.workload) else super().as_targets(asked)
 
     def measure(self, tables: Tables, rng: np.random.Generator | int | None = None) -> dict[Axes, Array]:
         """Draw the noisy residuals of all measured sets, for study. NOT a private release.

@@ -114,6 +114,10 @@ class StreamMechanism(GaussianPrivacy):
         parts = range(0, asked.shape[0], CHUNK)
         return np.concatenate([self._quadratic(to_dense(matrix[row : row + CHUNK])) for row in parts])
 
+    def as_targets(self, workload: Workload) -> Array:
+        """Return the variances of a workload's queries, without a matrix of the noise; see `GaussianPrivacy`."""
+        return self.variances(check_workload(workload))
+
     @property
     def total_variance(self) -> float:
         """The sum of the variances of all sums, or of all ranges."""

@@ -219,7 +219,7 @@ def squared_costs(whole: Integers, exponents: Integers, neighbours: Matrix | Non
 
 
 def _squares(moved: Integers, exponents: Integers) -> Exact:
-    """Return the sum over rows of ``(M_ri)² / 4^(b_r)`` for each column: whole numbers over one power, then fractions."""
+    """Return ``Σ_r (M_ri)² / 4^(b_r)`` of each column: whole numbers over one power of two, made fractions once."""
     top = int(exponents.max(initial=0))
     total = np.zeros(moved.shape[1], dtype=object)
     for exponent in np.unique(exponents).tolist():

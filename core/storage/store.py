@@ -12,9 +12,10 @@ import numpy as np
 from dualmech import files, validate
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 from dualmech.files.archives import Arrays, FilePath
-from dualmech.mechanisms import block, gaussian, local
+from dualmech.mechanisms import block, gaussian, local, privacy
 from dualmech.progress import Status
 from dualmech.solution import SCHEMA, VERSION, Solution, judged_solution, warn_if_uncertified
+from dualmech.storage import codec
 from dualmech.storage.schemas import unpack_answer
 from dualmech.workloads.base import Workload
 
@@ -31,8 +32,8 @@ def save(thing: Any, path: FilePath) -> None:
         thing.save(path)
     else:
         raise InputTypeError(
-            f"thing must be a solution, a mechanism on rows or blocks or a workload, got a {type(thing).__name__}; "
-            f"of a refinement save its solution, of a split or product mechanism the solution that it is of"
+            f"thing must be a solution, a mechanism or a workload, got a {type(thing).__name__}; "
+            f"of a refinement save its solution"
         )
 
 
@@ -85,17 +86,32 @@ def load_solution(path: FilePath) -> Solution:
     return warn_if_uncertified(solution)
 
 
+def load_mechanism(path: FilePath) -> privacy.GaussianPrivacy:
+    """Read a mechanism of any structure back; its privacy is computed anew from its noise.
+
+    Raises `FileFormatError` where the file cannot be read, follows another schema, or its parts do not fit together.
+    """
+    codec.known_problems()
+    arrays = files.read_npz(path, privacy.SCHEMA, (privacy.VERSION,))
+    with files.errors_naming(path):
+        made = codec.unpack(arrays, "mechanism")
+        if not isinstance(made, privacy.GaussianPrivacy):
+            raise InputTypeError(f"mechanism must be of a kind of mechanism, got {type(made).__name__}")
+        return made
+
+
 def _reason(arrays: Arrays) -> Status:
     """Return why the solver stopped; a file's own claim to be certified counts for nothing."""
     claimed = Status.__members__.get(str(arrays.get("status", "")), Status.STALLED)
     return Status.STALLED if claimed is Status.CERTIFIED else claimed
 
 
-KEPT = (Solution, gaussian.LinearGaussianMechanism, block.BlockMechanism, local.LocalMechanism)
+KEPT = (Solution, privacy.GaussianPrivacy, local.LocalMechanism)
 """What has a file, beside workloads."""
 
 READERS: dict[str, Callable[[FilePath], Any]] = {
     SCHEMA: load_solution,
+    privacy.SCHEMA: load_mechanism,
     gaussian.SCHEMA: gaussian.LinearGaussianMechanism.load,
     block.SCHEMA: block.BlockMechanism.load,
     local.SCHEMA: local.LocalMechanism.load,

@@ -161,6 +161,19 @@ def judge(
     query_weights: Annotated[
         str | None, typer.Option(help="weighting: file with the weights of the design queries.")
     ] = None,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of targets and an answer, a file of a mechanism or of a solution on the same cells: how much "
+            "it wastes, at the accuracy that it gives this workload."
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", help="With --mechanism: write the better mechanism to this .npz file."
+        ),
+    ] = None,
     tol: Annotated[
         float,
         typer.Option(
@@ -172,6 +185,12 @@ def judge(
     from dualmech.crosscheck import judging
     from dualmech.crosscheck.command import inputs, report
 
+    if mechanism is not None:
+        from dualmech.crosscheck.command import wasting
+
+        leave((wasting.judge_waste(context, str(workload), mechanism, output), tol))
+    if output is not None:
+        raise UsageError("--output of judge belongs to --mechanism: it writes the better one")
     request = request_of(context)
     if problem != "fitness" and (rho is not None or epsilon is not None):
         raise UsageError(

@@ -26,6 +26,7 @@ from dualmech.crosscheck.command.wording import (
 from dualmech.crosscheck.judging import Judgement
 from dualmech.crosscheck.tables import plain
 from dualmech.geometry.dense import Dense
+from dualmech.geometry.product import Product
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Status
@@ -74,6 +75,9 @@ def solution_report(out: Console, solution: Solution, terms: Terms) -> None:
         _listed(out, problem.exceeded(solution.primal))
         return
     describe(problem, out, solution, terms)
+    if isinstance(problem, FitnessForUse | PrivacyFirst) and not isinstance(problem.geometry, Product):
+        for each in solution.prices_in_words()[:DEAREST]:
+            out.print(each, markup=False, soft_wrap=True)
 
 
 def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> None:
@@ -95,6 +99,8 @@ def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> N
         f"for {left} of {len(budget)} neighbours."
     )
 
+
+DEAREST = 3  # prices that a report says in words
 
 AT_ONE = ("TotalVariance", "QueryWeighting")
 """Families whose optimum is proven with unit noise on a strategy of sensitivity 1; what is spent divides it."""

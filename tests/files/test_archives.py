@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dualmech as dm
 from dualmech import files
 from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError
 from dualmech.files import archives, reading
@@ -27,7 +28,8 @@ class TestArchives:
         }  # fmt: skip
         archives.write_npz(tmp_path / "a.npz", "example", 2, **arrays)
         read = archives.read_npz(tmp_path / "a.npz", "example", (1, 2))
-        assert set(read) == {*arrays, "schema", "version", "written_by", "digest"}
+        assert set(read) == {*arrays, "schema", "version", "library", "digest"}
+        assert str(read["library"]) == dm.__version__
         assert str(read["schema"]) == "example" and int(read["version"]) == 2
         for key, value in arrays.items():
             np.testing.assert_array_equal(read[key], value)

@@ -34,7 +34,7 @@ def rewrite(path: Path, changes: dict[str, object]) -> None:
     with np.load(path) as archive:
         arrays = dict(archive)
     schema, version = str(arrays.pop("schema")), int(arrays.pop("version"))
-    for written in ("digest", "written_by"):
+    for written in ("digest", "library"):
         arrays.pop(written, None)
     for key, value in changes.items():
         if value is None:
@@ -225,7 +225,7 @@ class TestComposed:
     )
     def test_every_array_is_needed_and_none_is_believed(self, kind: str, tmp_path: Path) -> None:
         path = tmp_path / "answer.npz"
-        spare = {"schema", "version", "written_by", "digest", "status", "tol", "message", "iterations"}
+        spare = {"schema", "version", "library", "digest", "status", "tol", "message", "iterations"}
         spare |= {"seconds", "solver"}
         dm.save(composed(kind), path)
         whole = path.read_bytes()
@@ -356,7 +356,7 @@ class TestComposed:
     def test_a_newer_version_is_refused(self, tmp_path: Path) -> None:
         dm.save(composed("union"), tmp_path / "answer.npz")
         arrays = files.read_archive(tmp_path / "answer.npz")
-        del arrays["schema"], arrays["version"], arrays["written_by"], arrays["digest"]
+        del arrays["schema"], arrays["version"], arrays["library"], arrays["digest"]
         files.write_npz(tmp_path / "answer.npz", "dualmech.solution", 2, **arrays)
         with pytest.raises(dm.FileFormatError, match="version"):
             dm.load(tmp_path / "answer.npz")

@@ -229,13 +229,23 @@ class World:
             },
             "BlockMechanism<union>.combine": {"others": ((self.blocks, measured),)},
             "BlockMechanism.combine": {"others": ((self.blocks, measured),)},
+            "BlockMechanism.as_targets": {"workload": self.tables},
+            "BlockMechanism<union>.as_targets": {"workload": union},
+            "crosscheck.curve": {"answer": self.solution, "rhos": [0.5], "epsilons": None},
+            "crosscheck.waste": {"mechanism": self.cells},
             "BlockMechanism.load": {"path": self.folder / "blocks.npz"},
             "BlockMechanism.of_tables": {"workload": self.tables},
             "Chain": {"stages": self.chain.stages},
             "ChainStage": {"mechanism": 1},
             "Decomposition": {"common_answers": np.ones(2), "residual_answers": np.ones(2), "rng": 1},
             "Domain": {"axis": 0, "attributes": ["age"], "codes": {"age": 1, "sex": 1}},
-            "LinearGaussianMechanism.save": {"path": written},
+            **{
+                f"{kind}.save": {"path": written}
+                for kind in (
+                    *("LinearGaussianMechanism", "ProductMechanism", "SplitMechanism", "CausalMechanism"),
+                    *("StreamMechanism", "StreamMechanism<ranges>", "Guarantee"),
+                )
+            },
             "Publication": {"table": "prefixes", "folder": self.folder / "tables", "asked": self.prefix},
             "Publication<tables>": {"table": "age", "folder": self.folder / "others", "asked": half},
             "Publication.__init__": {"drawn": plan(self.cells, self.prefix)[0], "measured": np.ones(4)},
