@@ -5,6 +5,7 @@
 #   make test-lowest  run it on the lowest versions that pyproject.toml allows, in .venv-lowest
 #   make docs         run every example and command of the pages, and hold their numbers against what is printed
 #   make site         build the pages with their examples run, and the reference, into build/site (open index.html there)
+#   make test-site    build the site and hold it together: links, cells, and its pages in a browser where there is one
 #   make lint         ruff and mypy
 #   make bench        measure the solvers, gaps first
 #   make dev          a strict editable install, which editors and doctests understand
@@ -19,7 +20,7 @@ clean_build := rm -rf build dist *.egg-info
 lowest := import tomllib; required = tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]; \
 	print(*(each.replace(">=", "==") for each in required), sep="\n")
 
-.PHONY: install test test-lowest test-slow docs site crosscheck bench lint format dev clean
+.PHONY: install test test-lowest test-slow test-site docs site crosscheck bench lint format dev clean
 
 $(bin)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dualmech needs Python 3.11 or newer, set PYTHON=")'
@@ -56,6 +57,14 @@ test-slow: install
 
 docs: install
 	$(bin)/python -m pytest -m "slow or not slow" tests/house/test_docs.py tests/house/test_claims.py $(ARGS)
+
+ifeq ($(DIST),wheel)
+test-site: install
+	$(bin)/python -m pip install --quiet "$$(ls dist/*.whl)[site]"
+else
+test-site: $(VENV)/.site
+endif
+	$(bin)/python -m pytest -m "slow or not slow" -n 0 -rs tests/house/test_site.py $(ARGS)
 
 $(VENV)/.site: $(VENV)/.installed
 	$(bin)/python -m pip install --quiet --editable '.[site]'

@@ -29,6 +29,17 @@ class Displayed:
         return f"<div><code>{html.escape(repr(self))}</code><table>{rows}</table></div>"
 
 
+def counted(count: int, what: str) -> str:
+    """Return a count with what is counted, of which the plural ends in s.
+
+    Examples
+    --------
+    >>> counted(1, "table"), counted(2, "table")
+    ('1 table', '2 tables')
+    """
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def told_apart(one: float, other: float) -> tuple[str, str]:
     """Return two numbers with two digits, or as many more as it takes to tell them apart.
 

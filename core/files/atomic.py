@@ -48,6 +48,13 @@ def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
         os.replace(temporary, target)
 
 
+def check_new_folder(path: FilePath) -> Path:
+    """Return where a new folder would lie; refuse what `atomic_folder` refuses, before there is anything to write."""
+    if isinstance(path, str | PathLike) and os.path.lexists(path):
+        raise FileFormatError(f"{path}: cannot be written: it exists already; name a new folder")
+    return _target(path)
+
+
 @contextlib.contextmanager
 def atomic_folder(path: FilePath) -> Iterator[Path]:
     """Make a folder to write files into, which appears at `path` only if the block ends without an error.
@@ -66,9 +73,7 @@ def atomic_folder(path: FilePath) -> Iterator[Path]:
     ...     os.listdir(home), os.listdir(os.path.join(home, "tables"))
     (['tables'], ['first'])
     """
-    if isinstance(path, str | PathLike) and os.path.lexists(path):
-        raise FileFormatError(f"{path}: cannot be written: it exists already; name a new folder")
-    target = _target(path)
+    target = check_new_folder(path)
     with _failures_naming(path), temporary_beside(target) as temporary:
         temporary.mkdir()
         try:

@@ -28,7 +28,7 @@ from dualmech.files.archives import (
     require,
     write_npz,
 )
-from dualmech.files.atomic import atomic_folder, atomic_write, check_writable
+from dualmech.files.atomic import atomic_folder, atomic_write, check_new_folder, check_writable
 from dualmech.files.domains import domain_arrays, domain_from_arrays
 from dualmech.files.matrixmarket import format_matrix_market, read_matrix_market
 from dualmech.files.reading import FilePath, check_path, decoding_errors, errors_naming, opened
@@ -41,6 +41,7 @@ __all__ = [
     "VERSION",
     "atomic_folder",
     "atomic_write",
+    "check_new_folder",
     "check_writable",
     "read_archive",
     "read_by_name",

@@ -223,6 +223,8 @@ def _batches(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
     with files.errors_naming(path):
         rows, codes = csv.lines(path), [_Codes(each) for each in _attributes(domain)]
         line, header = next(rows, (1, []))
+        if not header:
+            raise InvalidInputError("is empty: its first line must name the columns")
         with csv.line_named(path, line):
             sought = {each.source for each in _attributes(domain)}
             columns = _positions([name if name in sought else name.strip() for name in header], domain)

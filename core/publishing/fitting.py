@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dualmech import linalg, validate
+from dualmech.display import counted
 from dualmech.errors import InvalidInputError
 from dualmech.publishing.published import PublishedTable
 from dualmech.validate import Array
@@ -23,7 +24,7 @@ RELAXED, BALANCE = 1.6, 5.0
 CLOSE = 1e-3  # gap that is aimed at, in units of the noise, for each query
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FittedTables:
     """Tables of one non-negative data set that is near to what was released, made by `Publication.fitted`.
 
@@ -52,6 +53,10 @@ class FittedTables:
         """Return a table, an axis a side: of prefixes it grows, since no count is negative."""
         validate.choice(self.tables, table=table)
         return self._tables[table][1]
+
+    def __repr__(self) -> str:
+        sizes = f"{counted(len(self.tables), 'table')}, {counted(self.data.size, 'cell')}"
+        return f"FittedTables({sizes}, gap={self.gap:.2g})"
 
 
 def fit(released: Any, integer: bool) -> FittedTables:

@@ -9,15 +9,22 @@ from typing import Any
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 
+SEEDS = ("rng", "seed", "random_state", "random_seed", "generator", "key", "sampler", "noise")
 GRID = 1e-5  # how much more the grid may make noise cost once it is scaled, relative
 
 
 def require_no_seed(refused: Mapping[str, Any]) -> None:
     """Refuse a seed, and all else that a release takes no argument for."""
+    shown = ", ".join(refused)
+    if any(name in SEEDS for name in refused):
+        raise InputTypeError(
+            f"a release takes no {shown}: noise that can be drawn again protects nobody; a mechanism's simulate takes "
+            f"a seed, for study"
+        )
     if refused:
         raise InputTypeError(
-            f"a release takes no {', '.join(refused)}: noise that can be drawn again protects nobody; a mechanism's "
-            f"simulate takes a seed, for study"
+            f"a release takes no {shown}: what it costs is settled by the mechanism, and limited by rho; accuracy is "
+            f"asked of the problem, levels of what is returned"
         )
 
 

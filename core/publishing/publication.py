@@ -19,7 +19,7 @@ import numpy as np
 import scipy.special
 
 from dualmech import accounting, files, validate
-from dualmech.display import Displayed
+from dualmech.display import Displayed, counted
 from dualmech.errors import BackendError, InputTypeError, InvalidInputError, did_you_mean
 from dualmech.publishing.drawing import Drawn
 from dualmech.publishing.fitting import FittedTables, fit
@@ -214,7 +214,7 @@ class Publication(Displayed):
         }
 
     def __repr__(self) -> str:
-        return f"Publication({len(self.tables)} tables, rho={rounded_up(self.rho):.6g})"
+        return f"Publication({counted(len(self.tables), 'table')}, rho={rounded_up(self.rho):.6g})"
 
 
 def rounded_up(number: Fraction) -> float:

@@ -7,7 +7,7 @@ from functools import singledispatch
 from typing import Any
 
 from dualmech import validate
-from dualmech.errors import InputTypeError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -20,10 +20,12 @@ from dualmech.publishing.drawing import Drawn
 from dualmech.publishing.limits import as_fraction, require_no_seed, require_within
 from dualmech.publishing.products import DrawnProduct
 from dualmech.publishing.publication import Publication
+from dualmech.publishing.published import published_tables
 from dualmech.publishing.splits import DrawnSplit
 from dualmech.publishing.tables import DrawnTables
 from dualmech.solution import Solution
 from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.unions import Table, UnionWorkload
 
 
 def release(
@@ -43,8 +45,8 @@ def release(
     added. Everything after that is least squares, on numbers that may be told to anybody.
     Raises `BackendError` where OpenDP, of the extra ``release``, is not installed; `InvalidInputError` or
     `InputTypeError`, before records are read, for a mechanism that releases something exactly that neighbours may
-    change, that has no whole rows, or costs more than `rho`; for a seed, or any other argument; and what
-    `dualmech.records.count` refuses of records.
+    change, that has no whole rows, does not answer `workload`, or costs more than `rho`; for a seed, or any other
+    argument; and what `dualmech.records.count` refuses of records.
     Source: Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, for the noise.
 
     Parameters
@@ -76,6 +78,8 @@ def release(
     """
     require_no_seed(refused)
     drawn, asked = plan(mechanism, workload)
+    if workload is not None:
+        require_answered(drawn, asked)
     require_within(drawn.squared_privacy_cost, as_fraction(rho))
     require_sampler()
     data = drawn.read(records, asked.domain, validate.boolean(allow_empty=allow_empty))
@@ -84,17 +88,65 @@ def release(
 
 def plan(mechanism: Any, workload: Workload | None = None) -> tuple[Drawn, Workload]:
     """Return a mechanism as it would be drawn, with its exact cost, and what would be published."""
-    asked = workload
+    stated = None
     if isinstance(mechanism, Solution):
-        problem, mechanism = mechanism.problem, mechanism.mechanism
-        asked = getattr(problem, "workload", None) if workload is None else workload
+        stated, mechanism = getattr(mechanism.problem, "workload", None), mechanism.mechanism
     drawn = as_drawn(mechanism)
-    if workload is None:  # blocks know the tables that they were found for, or measure
-        known = (getattr(mechanism, "workload", None), asked, getattr(mechanism, "needed_tables", None))
-        asked = next((each for each in known if each is not None), None)
+    own = getattr(mechanism, "workload", None)
+    if isinstance(own, UnionWorkload) and isinstance(workload, Workload) and _restates(own, workload):
+        workload = own
+    known = (workload, own, stated)
+    asked = next((each for each in known if each is not None), getattr(mechanism, "needed_tables", None))
     if asked is None:
         raise InputTypeError("workload must say what to publish: this mechanism does not know it")
     return drawn, check_workload(asked)
+
+
+def require_answered(drawn: Drawn, workload: Workload) -> None:
+    """Refuse a workload that a mechanism does not answer, or whose tables it knows by other values or queries."""
+    mechanism = drawn.mechanism
+    if not drawn.by_table:
+        mechanism.variances(workload)
+        return
+    own, tabular = mechanism.workload, workload.tabular()
+    domain = mechanism.needed_tables.domain if own is None else own.domain
+    if tabular is None or tabular.domain != domain:
+        raise InvalidInputError("workload must be of tables over the mechanism's own domain")
+    known = _known_tables(own)
+    for published, table in zip(published_tables(workload), tabular.product_tables, strict=True):
+        values = Table("", tuple((axis, None) for axis in table.axes))
+        given = known.get(published.asked, None if isinstance(published.asked, str) else values)
+        if given is None or not _same_queries(table, given):
+            raise InvalidInputError(
+                f"workload asks {published.name!r}, which the mechanism does not answer under this name: take the "
+                f"tables that it was made for, or some of them"
+            )
+        mechanism.variance(published.asked)
+
+
+def _known_tables(own: Workload | None) -> dict[Any, Table]:
+    """Return what a mechanism of tables answers by name, or by attributes with queries of their own."""
+    tabular = None if own is None else own.tabular()
+    if own is None or tabular is None:
+        return {}
+    if isinstance(own, UnionWorkload):
+        return {table.name: table for table in own.tables}
+    names = tabular.domain.names
+    return {tuple(names[axis] for axis in table.axes): table for table in tabular.product_tables}
+
+
+def _restates(own: UnionWorkload, workload: Workload) -> bool:
+    """Whether a workload without names for its tables asks what a mechanism was made for."""
+    tabular = None if isinstance(workload, UnionWorkload) else workload.tabular()
+    return tabular is not None and tabular.domain == own.domain and own.same_as(tabular)
+
+
+def _same_queries(one: Table, other: Table) -> bool:
+    pairs = zip(one.queries, other.queries, strict=True)
+    return one.axes == other.axes and all(
+        mine is theirs if mine is None or theirs is None else mine.same_as(theirs)
+        for (_, mine), (_, theirs) in pairs
+    )
 
 
 @singledispatch

@@ -146,7 +146,7 @@ def _row(attribute: Attribute, item: Any) -> Array:
             start, stop = attribute.span(first, last)
             row[start:stop] = 1.0
         else:
-            code = attribute.code(str(part))
+            code = attribute.named_code(str(part))
             if code is None:
                 raise InvalidInputError(f"ask of {attribute.name!r}: {attribute.refused(part)}")
             row[code] = 1.0

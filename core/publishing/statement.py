@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dualmech import validate
+from dualmech.display import counted
 from dualmech.errors import printable
 from dualmech.neighbours import Relation
 from dualmech.storage import codec
@@ -41,7 +42,7 @@ def statement(released: Any, level: float, simultaneous: bool) -> str:
         "",
         "## What was asked",
         "",
-        f"{workload.shape[0]} queries in {len(released.tables)} tables.",
+        f"Queries asked: {workload.shape[0]}, in {counted(len(released.tables), 'table')}.",
         "",
         *([_attributes(domain), ""] if domain is not None else []),
         "## What is protected",

@@ -16,6 +16,7 @@ from dualmech.errors import InvalidInputError
 
 LARGEST_CODE = 2**53 - 1  # largest whole number up to which a double holds all
 SHOWN_VALUES = 8  # labels that a message lists
+MISSING = "missing"  # what tables call the value of what is missing
 LISTED_VALUES = 3  # labels that the name of a query lists
 
 
@@ -56,9 +57,13 @@ class Attribute:
             return self.size - 1
         return self._code(text)
 
+    def named_code(self, text: str) -> int | None:
+        """Return the code of a value as tables call it, None of one that is not allowed."""
+        return self.code(text)
+
     def label(self, code: int) -> str:
         """Return what a value is called in tables."""
-        return "missing" if self.missing and code == self.size - 1 else self._label(code)
+        return MISSING if self.missing and code == self.size - 1 else self._label(code)
 
     def describe(self, codes: Sequence[int]) -> str | None:
         """Return a name for the query that counts some values; None where they have no short one.
@@ -102,9 +107,11 @@ class Attribute:
         return self._spec() | {key: value for key, value in common.items() if value}
 
     def refused(self, value: object) -> str:
-        """Say that a value is not allowed."""
+        """Say that a value is not allowed; of one that is missing, how the schema allows it."""
         shown = reprlib.repr(value).removesuffix(".0")
-        return f"{self.source!r} must be {self.demand}, got {shown}"
+        absent = self.named and not self.missing and (value is None or value != value or value == "")
+        hint = '; the option missing = "" counts what is missing in a cell of its own' if absent else ""
+        return f"{self.source!r} must be {self.demand}, got {shown}{hint}"
 
     def _code(self, text: str) -> int | None:
         number = _number(text)
@@ -138,10 +145,15 @@ class Labelled(Attribute):
     named: ClassVar[bool] = True
 
     labels: tuple[str, ...] = ()
+    texts: tuple[
+        tuple[str, str], ...
+    ] = ()  # what records hold, with its label, where they do not hold labels
     _codes: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_codes", {label: code for code, label in enumerate(self.labels)})
+        own = {label: code for code, label in enumerate(self.labels)}
+        held = {text: own[label] for text, label in self.texts}
+        object.__setattr__(self, "_codes", held or own)
 
     @property
     def ordered(self) -> bool:
@@ -151,8 +163,12 @@ class Labelled(Attribute):
     @property
     def demand(self) -> str:
         """One of the labels."""
-        shown = ", ".join(map(repr, self.labels[:SHOWN_VALUES]))
-        return f"one of {shown}{', …' if len(self.labels) > SHOWN_VALUES else ''}"
+        shown = ", ".join(map(repr, [*self._codes][:SHOWN_VALUES]))
+        return f"one of {shown}{', …' if len(self._codes) > SHOWN_VALUES else ''}"
+
+    def named_code(self, text: str) -> int | None:
+        """Return the code of a label, or of missing values."""
+        return self.labels.index(text.strip()) if text.strip() in self.labels else self.code(text)
 
     def _code(self, text: str) -> int | None:
         return self._codes.get(text.strip())
@@ -161,7 +177,7 @@ class Labelled(Attribute):
         return self.labels[code]
 
     def _spec(self) -> dict[str, Any]:
-        return {"labels": list(self.labels)}
+        return {"labels": dict(self.texts) if self.texts else list(self.labels)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
-from dualmech.workloads.attributes import Attribute, Binned, Labelled, WholeNumbers
+from dualmech.workloads.attributes import MISSING, Attribute, Binned, Labelled, WholeNumbers
 from dualmech.workloads.domain import Domain
 
 OPTIONS = ("labels", "from", "to", "bins", "size", "column", "missing", "clamp")
@@ -33,8 +33,9 @@ class Schema(Domain):
         A number n stands for the codes 0 … n - 1, a range for whole numbers with a cell each, a list for labels. The
         options are ``labels``, ``from`` and ``to``, ``bins`` (edges: each bin has its left edge, the last both) or
         ``size``; and with any of them ``column``, where the records call it otherwise, and ``missing``, texts that
-        stand for a missing value, which then has a cell of its own, the last. ``clamp`` counts numbers beyond the ends
-        there.
+        stand for a missing value, which then has a cell of its own, the last; of a DataFrame, what is missing is the
+        text ``""``. ``clamp`` counts numbers beyond the ends there. Where records hold codes, ``labels`` maps them to
+        labels, several to one if that is wanted.
 
     Examples
     --------
@@ -46,6 +47,9 @@ class Schema(Domain):
     (74, 2, 4)
     >>> schema.attribute(2).label(0), schema.attribute(2).label(3)
     ('[0, 20)', 'missing')
+    >>> coded = dm.Schema({"schooling": {"labels": {"1": "school", "2": "school", "3": "college"}}})
+    >>> coded.attribute(0).labels, coded.attribute(0).code("2")
+    (('school', 'college'), 0)
     """
 
     attributes: tuple[Attribute, ...] = field(init=False, repr=False)
@@ -167,13 +171,22 @@ def _of_options(name: str, options: Mapping[str, Any]) -> Attribute:
 
 
 def _labelled(name: str, options: Mapping[str, Any], column: str, missing: tuple[str, ...]) -> Attribute:
-    given = validate.sequence(**{f"labels of {name!r}": options["labels"]})
-    labels = tuple(str(each).strip() for each in given)
-    if not labels or len({*labels, *missing}) < len(labels) + len(missing):
+    given, texts = options["labels"], dict[str, str]()
+    if isinstance(given, Mapping):
+        texts = {str(text).strip(): str(label).strip() for text, label in given.items()}
+        labels, read = tuple(dict.fromkeys(texts.values())), (*texts,)
+        distinct = len(texts) == len(given)
+    else:
+        checked = validate.sequence(**{f"labels of {name!r}": given})
+        labels = read = tuple(str(each).strip() for each in checked)
+        distinct = True
+    if missing and MISSING in labels:
+        raise InvalidInputError(f"labels of {name!r} must not have {MISSING!r}, which names missing values")
+    if not labels or not distinct or len({*read, *missing}) < len(read) + len(missing):
         raise InvalidInputError(
             f"labels of {name!r} must be one or more, all distinct and none of them a text for missing values"
         )
-    return Labelled(name, len(labels) + bool(missing), column, missing, labels)
+    return Labelled(name, len(labels) + bool(missing), column, missing, labels, tuple(texts.items()))
 
 
 def _whole_numbers(name: str, options: Mapping[str, Any], column: str, missing: tuple[str, ...]) -> Attribute:

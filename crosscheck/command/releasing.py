@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,22 +34,34 @@ def release(
 ) -> None:
     """Count records, add exact noise, and write tables with margins of error and a statement for auditors."""
     import dualmech as dm
-    from dualmech import validate
+    from dualmech import files, validate
     from dualmech.crosscheck.command import inputs, report
+    from dualmech.display import counted
 
     with passing("reading") as line:
         validate.probability(level=level)
+        files.check_new_folder(output)
         answer = inputs.read_solution(source)
         if answer is None:
-            raise UsageError(f"release takes the file of a solution, which {source} is not")
+            raise UsageError(_no_solution(source))
         line.say("drawing")
         released = dm.release(answer, data, rho=rho, allow_empty=allow_empty)
         line.say("writing")
         names = released.write(output, level, simultaneous)
     out = report.console()
     for text in (
-        f"written: {len(names) - 2} tables, {names[-2]} and {names[-1]} in {output}",
+        f"written: {counted(len(names) - 2, 'table')}, {names[-2]} and {names[-1]} in {output}",
         f"Privacy: rho is at most {released.rho_text} (zCDP), as a fraction in the statement; "
         f"epsilon = {released.epsilon(1e-9):.6g} at delta = 1e-09.",
     ):
         out.print(text, markup=False, soft_wrap=True)
+
+
+def _no_solution(source: str) -> str:
+    """Say why a text names no solution, and what to do."""
+    if not Path(source).exists():
+        return f"{source}: there is no such file; release takes records, then the file of a solution"
+    told = f"release takes records, then the file of a solution, which {source} is not"
+    if Path(source).suffix.lower() == ".toml":
+        return f"{told}: make one of it, dualmech solve {source} -o plan.npz"
+    return told

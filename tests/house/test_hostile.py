@@ -310,6 +310,7 @@ class World:
             "extra_for_free": {"mechanism": self.rows, "workload": dm.Workload([[1, 1, 0, 0]]), "alpha": 4.0},
             "fast.SoftmaxOptions.of_published_code": {"basis": np.eye(4)},
             "fast.eigen_design": {"bound_tol": 1e-3, "tol": 1e-3},
+            "files.check_new_folder": {"path": self.folder / "new"},
             "files.read_by_name": {"path": self.folder / "named.csv"},
             "files.read_matrix": {"path": self.folder / "matrix.csv"},
             "files.read_vector": {"path": self.folder / "vector.csv"},
