@@ -97,7 +97,9 @@ def test_every_array_is_needed_and_none_is_believed(kind: str, tmp_path: Path) -
     whole = files.read_archive(path)
     del whole["schema"], whole["version"]
     for key in whole:
-        if key in ("library", "digest") or key.endswith((".names", ".groups", "domain_names", "domain_schema")):
+        if key in ("library", "digest") or key.endswith(
+            (".names", ".groups", "domain_names", "domain_schema")
+        ):
             continue
         others = {name: array for name, array in whole.items() if name != key}
         for changed in (others, whole | {key: np.array([[-3.5, np.nan]])}):
