@@ -25,6 +25,7 @@ from dualmech.publishing.drawing import Drawn
 from dualmech.publishing.fitting import FittedTables, fit
 from dualmech.publishing.published import PublishedTable, published_tables
 from dualmech.publishing.statement import decimal_above, statement
+from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads import products
 from dualmech.workloads.base import Workload, check_workload
@@ -46,12 +47,17 @@ class Publication(Displayed):
         What everything is estimated from.
     workload : Workload
         What is published.
+    answer : Solution or None
+        What the noise is the best for, with the proof, where the mechanism came as one.
     """
 
-    def __init__(self, drawn: Drawn, measured: Any, workload: Workload) -> None:
+    def __init__(
+        self, drawn: Drawn, measured: Any, workload: Workload, answer: Solution | None = None
+    ) -> None:
         if not hasattr(drawn, "squared_privacy_cost") or not hasattr(drawn, "by_table"):
             raise InputTypeError(f"drawn must be a mechanism on its grid, got {type(drawn).__name__}")
         self.drawn, self.measured, self.workload = drawn, measured, check_workload(workload)
+        self.answer = None if answer is None else require_solution(answer)
 
     @property
     def rho(self) -> Fraction:

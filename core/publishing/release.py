@@ -83,7 +83,8 @@ def release(
     require_within(drawn.squared_privacy_cost, as_fraction(rho))
     require_sampler()
     data = drawn.read(records, asked.domain, validate.boolean(allow_empty=allow_empty))
-    return Publication(drawn, drawn.draw(data, discrete_gaussian), asked)
+    answer = mechanism if isinstance(mechanism, Solution) else None
+    return Publication(drawn, drawn.draw(data, discrete_gaussian), asked, answer)
 
 
 def plan(mechanism: Any, workload: Workload | None = None) -> tuple[Drawn, Workload]:

@@ -24,6 +24,7 @@ from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import UnionWorkload
 
 LEVEL = 0.95
+ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that what is drawn meets them
 KEYS = ("attributes", "tables", "neighbours", "level")
 TABLE_KEYS = ("name", "ask", "variance", "margin")
 KINDS = ("values", "prefixes", "ranges", "total")
@@ -43,7 +44,7 @@ class Specification:
     workload : UnionWorkload
         The tables.
     targets : dict of names to float
-        The variance that no query of a table may exceed.
+        The variance that no query of a table may exceed, less the 4e-6 of it that a release's grid may add.
     neighbours : Relation
         Which data sets privacy keeps apart.
 
@@ -169,13 +170,11 @@ def _table(schema: Schema, given: Any, level: float) -> tuple[str, Any, float]:
         (axis,) = schema.axes([attribute])
         queries[attribute] = asked_of(schema.attribute(axis), own)
     if "variance" in table:
-        return name, queries, validate.positive_number(**{f"variance of {name!r}": table["variance"]})
+        variance = validate.positive_number(**{f"variance of {name!r}": table["variance"]})
+        return name, queries, variance * (1 - ROOM_FOR_GRID)
     margin = validate.positive_number(**{f"margin of {name!r}": table["margin"]})
-    return (
-        name,
-        queries,
-        float(accounting.variance_from_margin(margin, -scipy.special.ndtri((1 - level) / 2))),
-    )
+    quantile = -scipy.special.ndtri((1 - level) / 2)
+    return name, queries, float(accounting.variance_from_margin(margin, quantile)) * (1 - ROOM_FOR_GRID)
 
 
 def _known(given: Mapping[str, Any], keys: Sequence[str], what: str) -> None:

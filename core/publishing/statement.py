@@ -63,6 +63,7 @@ def statement(released: Any, level: float, simultaneous: bool) -> str:
         "|---|---:|---:|",
         *_accuracy(released, level, simultaneous),
         "",
+        *_proven(released.answer),
         "## What is not covered",
         "",
         NOT_COVERED,
@@ -107,6 +108,21 @@ def _attributes(domain: Domain) -> str:
     shown = [f"{printable(name)} ({size} values)" for name, size in domain.sizes[:MOST_LISTED]]
     more = "" if len(domain.names) <= MOST_LISTED else f", and {len(domain.names) - MOST_LISTED} more"
     return f"Attributes: {', '.join(shown)}{more}."
+
+
+def _proven(answer: Any) -> list[str]:
+    """Say how good the planned noise is, as the judge proved it."""
+    if answer is None:
+        return []
+    low, high = answer.certificate.interval
+    return [
+        "## How good the noise is",
+        "",
+        f"The planned noise solves {printable(answer.problem.headline)}: its objective is {high:.9g}, and no noise of "
+        f"its kind has one below {low:.9g}, as a certificate proves that was computed from what was asked "
+        f"({answer.status.name}).",
+        "",
+    ]
 
 
 def _accuracy(released: Any, level: float, simultaneous: bool) -> list[str]:

@@ -273,6 +273,7 @@ class TestRelease:
         for problem, data in cases:
             answer = fast.solve(problem, tol=1e-4)
             found = dm.release(answer, data, rho=answer.mechanism.rho)
+            assert f"({answer.status.name})" in found.statement() and found.answer is answer
             assert 0 < found.rho <= Fraction(answer.mechanism.rho)
             assert all(np.all(np.isfinite(found.estimates(name))) for name in found.tables)
 
