@@ -48,6 +48,10 @@ def read_workload(text: str) -> Workload:
         return specified.workload
     if Path(text).suffix.lower() in files.SUFFIXES or Path(text).exists():
         return files.read_workload(text)
+    if Path(text).suffix and ":" not in text:
+        raise InvalidInputError(
+            f"{text!r} is no file: a workload's ends in {', '.join(files.SUFFIXES)}, a specification's in .toml"
+        )
     return names.builtin_workload(text)
 
 

@@ -330,6 +330,7 @@ class TestCrosscheck:
 
 BAD = {
     "unknown workload": (["solve", "nope"], "known are identity:D"),
+    "no such file": (["solve", "people.tml"], "is no file: a workload's ends in"),
     "nearly a workload": (["solve", "prefx:4"], "'prefx:4' (did you mean prefix:4?)"),
     "nearly a table": (["crosscheck", "fitness/tabel2"], "(did you mean fitness/table2?)"),
     "nearly a design": (
