@@ -4,6 +4,8 @@ from . import plots as plots
 from .agreement import Agreement as Agreement
 from .agreement import Comparison as Comparison
 from .agreement import compare as compare
+from .capped import Capped as Capped
+from .capped import capped as capped
 from .curve import curve as curve
 from .judging import Judgement as Judgement
 from .judging import covariance_of_strategy as covariance_of_strategy

@@ -306,6 +306,9 @@ class World:
                 **{"workload": dm.workloads.census_redistricting()},
                 **{"numbers": {f"P{number}": 1.0 for number in range(1, 6)}},
             },
+            "crosscheck.capped": {
+                **{"workload": self.union, "targets": {"ages": 1.0}, "caps": {"cells": 4.0}, "cost": 2.0},
+            },
             "crosscheck.compare": {"answers": [self.solution]},
             "extra_for_free": {"mechanism": self.rows, "workload": dm.Workload([[1, 1, 0, 0]]), "alpha": 4.0},
             "fast.SoftmaxOptions.of_published_code": {"basis": np.eye(4)},

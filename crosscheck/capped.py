@@ -1,0 +1,201 @@
+"""Some queries within fixed limits, the others as good as possible at a given privacy cost."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualmech import fast, reference, validate
+from dualmech.display import Displayed
+from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.neighbours import NeighboursLike
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.solution import Solution
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload, check_workload
+
+STEPS = 60  # tangents, each a problem solved
+FAR = 1e6  # factor at which the targets of the others count for nothing
+DOWN = 16.0  # by what the factor falls where a line says nothing of it
+LAYERS = {"fast": fast.solve, "reference": reference.solve}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Capped(Displayed):
+    """The least factor on some targets at which caps on the others and a privacy cost are kept, proven from both sides.
+
+    Attributes
+    ----------
+    low, high : float
+        The optimum lies between: at `low` the caps and targets provably cost `cost` or more, at `high` the noise of
+        `answer` meets them at no more.
+    cost : float
+        Squared privacy cost that may be spent.
+    answer : Solution
+        Of `FitnessForUse` at `high`, with its mechanism.
+    below : Solution
+        Of `FitnessForUse` at `low`, whose certificate is the proof.
+    """
+
+    low: float
+    high: float
+    cost: float
+    answer: Solution
+    below: Solution
+
+    @property
+    def gap(self) -> float:
+        """Relative width of the interval."""
+        return self.high / self.low - 1
+
+    @property
+    def mechanism(self) -> Any:
+        """The mechanism to release with."""
+        return self.answer.mechanism
+
+    def _facts(self) -> dict[str, object]:
+        return {"factor on the targets": f"{self.low:.9g} to {self.high:.9g}", "squared cost": self.cost}
+
+    def __repr__(self) -> str:
+        return f"Capped(factor {self.high:.6g}, gap {self.gap:.2g}, squared cost {self.cost:.6g})"
+
+
+def capped(
+    workload: Workload,
+    targets: Mapping[Any, float],
+    caps: Mapping[Any, float],
+    cost: float,
+    neighbours: NeighboursLike = None,
+    *,
+    tol: float = 1e-6,
+    geometry: str = "auto",
+    layer: str = "fast",
+) -> Capped:
+    """Minimise the factor t for which variances are at most caps, or t times targets, at a squared privacy cost.
+
+    With α(t) the optimum of `FitnessForUse` for these targets, ``1/α`` is concave in t: by weak duality any weights
+    prove ``α(t) ≥ N / (Σ_capped μ_j c_j + t Σ_others μ_j c_j)``, so ``1/α`` is a minimum of lines, and where one says
+    ``α(t) ≥ cost``, t is a lower bound. That is Newton's method, from below; every line is one problem solved, and both
+    ends are judged by `FitnessForUse` itself.
+    Raises `InvalidInputError` or `InputTypeError` for a query or table in both or in neither, caps that alone cost
+    more, a product's workload, and what `FitnessForUse` refuses.
+
+    Parameters
+    ----------
+    workload : Workload
+        What is asked.
+    targets, caps : mapping of names to float
+        By table, group or query, as `FitnessForUse` takes targets: ratios of the variances that are minimised together,
+        and variances that are not exceeded.
+    cost : float
+        Δ² that may be spent, twice ρ.
+    neighbours : str, Relation or matrix, optional
+        Which data sets privacy keeps apart.
+    tol : float
+        Relative width of the interval that is aimed at; `Capped.gap` is what was proven.
+    geometry, layer : str
+        As for `FitnessForUse`; the layer that solves, ``fast`` or ``reference``.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> asked = dm.workloads.marginals({"hour": 24, "day": 7}, ways=(1, 2))
+    >>> best = dm.crosscheck.capped(asked, {"day": 1.0, "hour x day": 4.0}, {"hour": 10.0}, cost=0.5)
+    >>> best.gap < 1e-5, bool(best.mechanism.variance(["hour"]) <= 10 * (1 + 1e-9))
+    (True, True)
+    """
+    check_workload(workload)
+    own = validate.mapping("names to positive numbers", targets=targets)
+    held = validate.mapping("names to positive numbers", caps=caps)
+    both = [name for name in own if name in held]
+    if both or not own or not held:
+        raise InvalidInputError(
+            f"targets and caps must each name something, and nothing both, got {both or 'none in one'}"
+        )
+    allowed, tol = validate.positive_number(cost=cost), validate.positive_number(tol=tol)
+    solve = LAYERS[validate.choice((*LAYERS,), layer=layer)]
+    stated, marks = (
+        FitnessForUse(workload, numbers, neighbours=neighbours, geometry=geometry)
+        for numbers in ({**own, **held}, {**dict.fromkeys(own, 1.0), **dict.fromkeys(held, 2.0)})
+    )
+    if isinstance(stated.targets, tuple):
+        raise InvalidInputError("workload must have targets by query or table: a product has them by factor")
+    return _Search(stated, np.asarray(marks.targets) == 2.0, allowed, tol, solve).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Newton's method on the factor."""
+
+    stated: FitnessForUse
+    held: Any  # whether each target is a cap
+    cost: float
+    tol: float
+    solve: Any
+
+    def numbers(self, factor: float) -> Array:
+        """Return caps, and the others' targets times a factor."""
+        return np.where(self.held, self.stated.targets, factor * np.asarray(self.stated.targets))
+
+    def at(self, factor: float) -> Solution:
+        """Solve for caps and the others' targets times a factor."""
+        problem = copy.copy(self.stated)
+        object.__setattr__(problem, "targets", validate.positive(1, targets=self.numbers(factor)))
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", UncertifiedWarning
+            )  # both ends are judged, whatever a step reached
+            found: Solution = self.solve(problem, tol=self.tol / 20)
+        return found
+
+    def root(self, answer: Solution, factor: float) -> float:
+        """Return where the line of an answer's weights says that the cost is what is allowed; 0 if nowhere."""
+        weights = self.stated.geometry.weights(answer.dual)
+        near, far = (self.inverse(weights, scale) for scale in (factor, 2 * factor))
+        slope = (far - near) / factor
+        return factor + (1 / self.cost - near) / slope if slope > 0 else 0.0
+
+    def inverse(self, weights: Any, factor: float) -> float:
+        """Return one over the bound that weights prove, none of it lost to rounding."""
+        bound, rounding = self.stated.geometry.bound(*weights, self.numbers(factor))
+        return float(1 / (bound * (1 - rounding)))
+
+    def run(self) -> Capped:
+        """Go up the lines until they move no more, then find noise just above."""
+        alone = self.at(FAR)
+        if alone.certificate.interval[0] > self.cost:
+            raise InvalidInputError(
+                f"cost must be at least {alone.certificate.interval[0]:.6g}: the caps alone take that much"
+            )
+        low, factor = 0.0, 1.0
+        for _ in range(STEPS):
+            found = self.root(self.at(factor), factor)
+            if found <= 0 and not low:
+                factor /= DOWN
+                continue
+            moved, low = found - low, max(low, found)
+            if moved <= self.tol / 4 * low:
+                break
+            factor = low
+        low *= 1 - self.tol / 8  # so that rounding, and the last step's gap, leave it proven
+        for _ in range(STEPS):
+            below = self.at(low)
+            if below.certificate.interval[0] >= self.cost:
+                break
+            low *= 1 - self.tol
+        return self._from_above(low, below)
+
+    def _from_above(self, low: float, below: Solution) -> Capped:
+        high, step = low, self.tol / 2
+        for _ in range(STEPS):
+            high = high * (1 + step)
+            answer = self.at(high)
+            if answer.certificate.feasible and answer.certificate.interval[1] <= self.cost:
+                return Capped(low, high, self.cost, answer, below)
+            step *= 2
+        raise InvalidInputError("cost must leave room above the caps: no factor was found that it allows")
