@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dualmech import validate
-from dualmech.crosscheck.curve import asked_of, epsilon_at, mechanism_of_answer, positive_cost
+from dualmech.crosscheck.curves import asked_of, epsilon_at, mechanism_of_answer, positive_cost
 from dualmech.crosscheck.papers.plots import COLOURS, check_installed
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.solution import Solution, require_solution

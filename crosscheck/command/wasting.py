@@ -9,7 +9,7 @@ from dualmech.certificate import Certificate
 from dualmech.crosscheck.command import inputs, report
 from dualmech.crosscheck.command.answers import privacy_text
 from dualmech.crosscheck.command.options import UsageError
-from dualmech.crosscheck.waste import Waste, waste
+from dualmech.crosscheck.wasting import Waste, waste
 from dualmech.files.atomic import check_suffix
 from dualmech.mechanisms.privacy import SHOWN_DELTA
 from dualmech.watching import passing
