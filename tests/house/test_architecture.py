@@ -242,3 +242,17 @@ class TestPackaging:
 
 if __name__ == "__main__":
     print(structure())
+
+
+@pytest.mark.parametrize("folder", ["core", "crosscheck"])
+def test_no_public_name_is_that_of_the_module_it_comes_from(folder: str) -> None:
+    """Older loaders leave the module in place of what it offers once it is imported."""
+    tree = ast.parse((ROOT / folder / "__init__.pyi").read_text(encoding="utf-8"))
+    modules = {path.stem for path in (ROOT / folder).iterdir()}
+    offered = {
+        alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    assert not offered & modules
