@@ -103,7 +103,8 @@ class BlockTables(BlockNoise):
         for (key_axes, classed), keys in self.blocks_by_view().items():
             if not self.wide and not any(self.symmetries[axis].turning for axis in key_axes):
                 level = float(self.pieces[keys[0]].covariance[0, 0])
-                whole = _scaled_residual(marginal_of(self.domain, given, key_axes))
+                table = marginal_of(self.domain, given, key_axes)
+                whole = components.scaled_residual(table, table.ndim)  # no rounding below 2^53
                 noisy = whole + draws.draw_noise(draw, math.sqrt(level * whole.size), whole.shape)
                 measured[key_axes] = np.asarray(_centred(noisy) / whole.size)
                 continue
@@ -240,13 +241,6 @@ class BlockTables(BlockNoise):
 
     def _outside(self, key_axes: Axes) -> Axes:
         return tuple(axis for axis in self.wide if axis not in key_axes)
-
-
-def _scaled_residual(table: Array) -> Array:
-    """Return n times each entry less the sum along its line, for every axis: no rounding below 2^53."""
-    for axis, size in enumerate(table.shape):
-        table = size * table - table.sum(axis=axis, keepdims=True)
-    return table
 
 
 def _centred(table: Array) -> Array:

@@ -9,6 +9,7 @@ parts of, and have places along the axis: those of a component are `places`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -121,6 +122,13 @@ def inner_products(symmetry: AttributeSymmetry, one: Array, two: Array) -> Array
 def unit_noise(symmetry: AttributeSymmetry, component: int, draws: Array, axis: int) -> Array:
     """Return unit noise on a component from independent unit noise in its places."""
     return draws if symmetry.turning else np.asarray(draws - draws.mean(axis=axis, keepdims=True))
+
+
+def scaled_residual(table: npt.NDArray[Any], axes: int) -> npt.NDArray[Any]:
+    """Return n times each entry less the sum along its line, for each of the first axes: whole numbers stay whole."""
+    for axis in range(axes):
+        table = table.shape[axis] * table - table.sum(axis=axis, keepdims=True)
+    return table
 
 
 def _units(symmetry: AttributeSymmetry) -> Array:

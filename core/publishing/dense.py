@@ -14,7 +14,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.publishing import whole_numbers
 from dualmech.publishing.discrete import Noise
-from dualmech.publishing.drawing import counted_vector
+from dualmech.publishing.drawing import counted_vector, whole_counts
 from dualmech.publishing.whole_numbers import Exact, Integers
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -83,7 +83,7 @@ class DrawnRows:
 
     def draw(self, x: Any, noise: Noise) -> Array:
         """Draw estimates of B x (k,) from a data vector (d,) of whole numbers: the one place where data meet noise."""
-        counts = whole_counts(x, self.basis.shape[1])
+        counts = whole_counts(records=validate.vector(self.basis.shape[1], "cell", records=x))
         noisy = whole_numbers.product(self.whole, counts) + drawn(noise, self.exponents)
         answers = np.ldexp(noisy.astype(np.float64), -self.exponents)
         known = whole_numbers.product(self.basis[: self.exact], counts).astype(np.float64)
@@ -127,14 +127,6 @@ def solved(factor: Integers, exponents: Integers, answers: Array) -> Array:
     return np.asarray(scipy.linalg.solve_triangular(scaled, answers, lower=True, check_finite=False))
 
 
-def whole_counts(x: Any, cells: int) -> Any:
-    """Return a data vector (d,) as 64-bit integers; anything but whole numbers below 2^53 is refused."""
-    counts = validate.vector(cells, "cell", records=x)
-    if np.any(counts != np.rint(counts)) or np.abs(counts).max(initial=0.0) > 2**53:
-        raise InvalidInputError("records must hold whole numbers of at most 2^53: counts of records")
-    return counts.astype(np.int64)
-
-
 def drawn(noise: Noise, exponents: Integers) -> Exact:
     """Draw independent noise of deviations ``2^exponents``."""
     found = np.zeros(exponents.shape, dtype=object)
@@ -142,6 +134,15 @@ def drawn(noise: Noise, exponents: Integers) -> Exact:
         where = exponents == exponent
         found[where] = noise(2.0**exponent, int(where.sum()))
     return found
+
+
+def inverse_factor(covariance: Array) -> tuple[Array, Array]:
+    """Return the upper R with ``R'R = Σ``, and the lower ``F = (R')⁻¹`` with ``F'F = Σ⁻¹``."""
+    upper = linalg.cholesky(covariance)
+    if upper is None:
+        raise InvalidInputError("covariance must be positive definite")
+    identity = np.eye(len(covariance))
+    return upper, np.tril(scipy.linalg.solve_triangular(upper, identity, trans="T", check_finite=False))
 
 
 def rounded_factor(
@@ -157,11 +158,8 @@ def rounded_factor(
     that has it.
     Raises `InvalidInputError` for a covariance that is too ill-conditioned for the finest grid.
     """
-    upper = linalg.cholesky(covariance)
-    if upper is None:
-        raise InvalidInputError("covariance must be positive definite")
-    identity = (1 - accuracy) * np.eye(len(covariance))
-    factor = np.tril(scipy.linalg.solve_triangular(upper, identity, trans="T", check_finite=False))
+    upper, exact = inverse_factor(covariance)
+    factor, identity = (1 - accuracy) * exact, (1 - accuracy) * np.eye(len(covariance))
     for bits in precisions:
         whole, exponents = whole_numbers.on_grid(factor, bits, least)
         # F times the transposed triangle, whose product is Σ: the noise that is meant in units of what is drawn.

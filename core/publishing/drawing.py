@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
@@ -38,6 +39,15 @@ class Drawn(Protocol):
 
     def estimate(self, measured: Any, asked: Any) -> Any:
         """Return unbiased estimates of a table or a workload."""
+
+
+def whole_counts(**named: object) -> npt.NDArray[np.int64]:
+    """Return counts as 64-bit integers; anything but whole numbers of at most 2^53 is refused by its name."""
+    ((name, _),) = named.items()
+    counts = validate.finite(**named)
+    if np.any(counts != np.rint(counts)) or np.abs(counts).max(initial=0.0) > 2**53:
+        raise InvalidInputError(f"{name} must hold whole numbers of at most 2^53: counts of records")
+    return counts.astype(np.int64)
 
 
 def is_records(source: Any) -> bool:

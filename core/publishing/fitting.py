@@ -71,13 +71,11 @@ def fit(released: Any, integer: bool) -> FittedTables:
     shape, targets = operators[0].shape, [released.estimates(each.table.name) for each in operators]
     units = [1 / np.maximum(released.variances(each.table.name), 1e-9) for each in operators]
 
-    def slope(x: Array) -> tuple[float, Array]:
-        value, found = 0.0, np.zeros(shape)
+    def slope(x: Array) -> Array:
+        found = np.zeros(shape)
         for own, target, unit in zip(operators, targets, units, strict=True):
-            missed = own.forward(x) - target
-            value += float((missed**2 * unit).sum()) / 2
-            found += own.adjoint(missed * unit)
-        return value, found
+            found += own.adjoint((own.forward(x) - target) * unit)
+        return found
 
     x, gap = _descend(slope, shape, float(total), CLOSE * released.workload.shape[0])
     if integer:
@@ -143,23 +141,23 @@ def _total(released: Any) -> float:
 
 
 def _descend(
-    slope: Callable[[Array], tuple[float, Array]], shape: tuple[int, ...], total: float, close: float
+    slope: Callable[[Array], Array], shape: tuple[int, ...], total: float, close: float
 ) -> tuple[Array, float]:
     """Return a point of the simplex of a total, and its gap, by the alternating direction method of multipliers.
 
     One half-step is least squares without the constraint, a regularised equation that few conjugate gradients solve, as
     tables have few different eigenvalues; the other is the projection.
     """
-    constant = slope(np.zeros(shape))[1]
+    constant = slope(np.zeros(shape))
 
     def hessian(x: Array) -> Array:
-        return slope(x)[1] - constant
+        return slope(x) - constant
 
     z = np.full(shape, total / np.prod(shape, dtype=np.float64))
     x, scaled, weight, best = z, np.zeros(shape), _weight(hessian, shape), (z, np.inf)
     for step in range(STEPS):
         if step % JUDGED == 0:
-            _, gradient = slope(z)
+            gradient = slope(z)
             gap = float((gradient * z).sum() - total * gradient.min())
             best = min(best, (z, gap), key=lambda pair: pair[1])
             if gap <= close or not total:

@@ -39,11 +39,12 @@ def costs_of_orbits(mechanism: BlockMechanism, blocks: Mapping[Key, DrawnBlock])
 
 def _same(mechanism: BlockMechanism, key: Key) -> int:
     """Return ``Π n (n - 1)`` of a key's classes."""
-    sizes = [_size(mechanism.symmetries[axis], component) for axis, component in key]
+    sizes = [class_size(mechanism.symmetries[axis], component) for axis, component in key]
     return math.prod(size * (size - 1) for size in sizes)
 
 
-def _size(symmetry: AttributeSymmetry, component: int) -> int:
+def class_size(symmetry: AttributeSymmetry, component: int) -> int:
+    """Return how many values the class has on which a component lives."""
     return int(symmetry.sizes[symmetry.classes[component]])
 
 
@@ -70,7 +71,7 @@ def _replaced(
 
 def _inner_products(symmetry: AttributeSymmetry, component: int, types: Types) -> Exact:
     """Return the inner product of two values' moves in a component, for each type of pair of values."""
-    size, own = _size(symmetry, component), symmetry.classes[component]
+    size, own = class_size(symmetry, component), symmetry.classes[component]
     inside = (types.first == own) & (types.second == own)
     found = np.where(types.equal, size * (size - 1), -size)
     return np.asarray(np.where(inside, found, 0).astype(object))

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from dualmech import linalg
+from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.publishing import whole_numbers
-from dualmech.publishing.dense import LEAST_EXPONENT, whole_counts
+from dualmech.publishing.dense import LEAST_EXPONENT, inverse_factor
 from dualmech.publishing.discrete import LARGEST_DEVIATION, Noise
-from dualmech.publishing.drawing import counted_vector
+from dualmech.publishing.drawing import counted_vector, whole_counts
 from dualmech.publishing.whole_numbers import Integers
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -38,14 +38,9 @@ class DrawnFactor:
     exponent: int
 
     @classmethod
-    def of(cls, covariance: Array, bits: int) -> DrawnFactor:
-        """Round to some bits; what is rounded is smaller than the factor by as much as that may add."""
-        upper = linalg.cholesky(covariance)
-        if upper is None:
-            raise InvalidInputError("covariance must be positive definite")
-        identity = np.eye(len(covariance))
-        exact = np.tril(scipy.linalg.solve_triangular(upper, identity, trans="T", check_finite=False))
-        exponent = bits - magnitude(covariance)
+    def of(cls, upper: Array, exact: Array, bits: int) -> DrawnFactor:
+        """Round what `inverse_factor` returns to some bits; what is rounded is smaller by as much as that may add."""
+        identity, exponent = np.eye(len(exact)), bits - magnitude(exact)
         for accuracy in (2.0**step for step in range(-bits, -1)):
             whole = np.rint(np.ldexp((1 - accuracy) * exact, exponent))
             turned = np.ldexp(whole, -exponent) @ upper.T
@@ -67,13 +62,9 @@ class DrawnFactor:
         return np.asarray(inverse @ inverse.T)
 
 
-def magnitude(covariance: Array) -> int:
-    """Return the exponent of the largest entry of the triangular factor of the inverse."""
-    upper = linalg.cholesky(covariance)
-    if upper is None:
-        raise InvalidInputError("covariance must be positive definite")
-    inverse = scipy.linalg.solve_triangular(upper, np.eye(len(upper)), check_finite=False)
-    return math.frexp(float(np.abs(inverse).max()))[1]
+def magnitude(factor: Array) -> int:
+    """Return the exponent of the largest entry."""
+    return math.frexp(float(np.abs(factor).max()))[1]
 
 
 def shared_bits(room: float, factors: int) -> int:
@@ -105,9 +96,11 @@ class DrawnProduct:
         written: list[LinearGaussianMechanism] = [factor.dense() for factor in mechanism.factors]
         self.bases = tuple(whole_numbers.whole_basis(each.independent_rows) for each in written)
         pairs = zip(written, self.bases, strict=True)
-        noise = [each.covariance(Workload(basis.astype(np.float64))) for each, basis in pairs]
-        bits = shared_bits(ROOM + sum(map(magnitude, noise)), len(noise))
-        self.factors = tuple(DrawnFactor.of(each, bits) for each in noise)
+        halves = [
+            inverse_factor(each.covariance(Workload(basis.astype(np.float64)))) for each, basis in pairs
+        ]
+        bits = shared_bits(ROOM + sum(magnitude(exact) for _, exact in halves), len(halves))
+        self.factors = tuple(DrawnFactor.of(*each, bits) for each in halves)
         self._written = [
             LinearGaussianMechanism(basis, factor.covariance)
             for basis, factor in zip(self.bases, self.factors, strict=True)
@@ -139,7 +132,8 @@ class DrawnProduct:
     def draw(self, x: Any, noise: Noise) -> Array:
         """Draw estimates of ``(⊗ B_i) x`` from counts on the factors' axes: the one place where data meet noise."""
         shape = tuple(basis.shape[1] for basis in self.bases)
-        counts = whole_counts(np.asarray(x).ravel(), math.prod(shape)).reshape(shape)
+        given = validate.vector(math.prod(shape), "cell", records=np.asarray(x).ravel())
+        counts = whole_counts(records=given).reshape(shape)
         extra = max(LEAST_EXPONENT - self.exponent, 0)  # so that tiny noise, too, is many grid steps
         whole = whole_numbers.along_axes(self.whole, counts) * 2**extra
         noisy = whole + noise(2.0 ** (self.exponent + extra), whole.size).reshape(whole.shape)

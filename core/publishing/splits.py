@@ -14,8 +14,9 @@ from dualmech.mechanisms import records
 from dualmech.mechanisms.records import Tables, marginal_of
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.publishing import whole_numbers
-from dualmech.publishing.dense import LEAST_EXPONENT, whole_counts
+from dualmech.publishing.dense import LEAST_EXPONENT, inverse_factor
 from dualmech.publishing.discrete import Noise
+from dualmech.publishing.drawing import whole_counts
 from dualmech.publishing.products import ROOM, DrawnFactor, magnitude, shared_bits
 from dualmech.publishing.whole_numbers import Integers
 from dualmech.validate import Array
@@ -43,8 +44,8 @@ class DrawnSplit:
 
     def __init__(self, mechanism: SplitMechanism) -> None:
         parts = {axis: part for axis, part in enumerate(mechanism.parts) if len(part.means) > 1}
-        noise = {axis: (part.root @ part.root.T)[:-1, :-1] for axis, part in parts.items()}
-        sizes = {axis: magnitude(own) for axis, own in noise.items()}
+        halves = {axis: inverse_factor((part.root @ part.root.T)[:-1, :-1]) for axis, part in parts.items()}
+        sizes = {axis: magnitude(exact) for axis, (_, exact) in halves.items()}
         rooms = [
             (ROOM - math.log2(level) / 2 + sum(sizes[axis] for axis in axes)) / len(axes)
             for axes, level in mechanism.noise.items()
@@ -52,7 +53,7 @@ class DrawnSplit:
         ]
         self.share_bits = min(math.floor(SHARE_OF_BITS * min(rooms, default=ROOM)), MOST_SHARE_BITS)
         bits = shared_bits(min(rooms, default=ROOM) - self.share_bits, 1)
-        self.factors = {axis: DrawnFactor.of(own, bits) for axis, own in noise.items()}
+        self.factors = {axis: DrawnFactor.of(*own, bits) for axis, own in halves.items()}
         self.rows, shapes = {}, list(mechanism.point.shapes)
         for axis, factor in self.factors.items():
             shares = _whole_shares(parts[axis].means, self.share_bits)
@@ -96,7 +97,7 @@ class DrawnSplit:
         whole = self._whole
         for axes, level in self.mechanism.noise.items():
             table = marginal_of(domain, tables, axes)
-            counts = whole_counts(table.ravel(), table.size).reshape(table.shape)
+            counts = whole_counts(tables=table)
             extra, deviation = self._grid(axes, level)
             asked = whole_numbers.along_axes([whole[axis] for axis in axes], counts)
             noisy = asked.ravel() * 2**extra + noise(deviation, asked.size)

@@ -15,7 +15,8 @@ from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.pieces import Piece
 from dualmech.publishing.blocks import DrawnBlock
 from dualmech.publishing.discrete import Noise
-from dualmech.publishing.pairs import costs_of_orbits
+from dualmech.publishing.drawing import whole_counts
+from dualmech.publishing.pairs import class_size, costs_of_orbits
 from dualmech.publishing.whole_numbers import Exact
 from dualmech.validate import Array
 from dualmech.workloads.domain import Domain
@@ -45,11 +46,9 @@ class DrawnTables:
                 )
         self.blocks, pieces = {}, {}
         for key, piece in mechanism.pieces.items():
-            sizes = [int(mechanism.symmetries[a].sizes[mechanism.symmetries[a].classes[c]]) for a, c in key]
-            block = DrawnBlock.of(piece, mechanism.class_basis(key, piece), sizes)
-            self.blocks[key] = block
-            moved = piece.moves
-            pieces[key] = Piece.of(mechanism.symmetries, mechanism.moved, key, moved, block.covariance)
+            sizes = [class_size(mechanism.symmetries[axis], component) for axis, component in key]
+            block = self.blocks[key] = DrawnBlock.of(piece, mechanism.class_basis(key, piece), sizes)
+            pieces[key] = Piece.of(mechanism.symmetries, mechanism.moved, key, piece.moves, block.covariance)
         self.mechanism = mechanism.with_pieces(pieces)
         self.costs = costs_of_orbits(self.mechanism, self.blocks)
 
@@ -71,11 +70,11 @@ class DrawnTables:
         mechanism, measured = self.mechanism, dict[Axes, Array]()
         for (key_axes, classed), keys in mechanism.blocks_by_view().items():
             found = measured.setdefault(key_axes, np.zeros(mechanism.extents(key_axes)))
-            counts = _whole(mechanism.counts_by_class(tables, key_axes, classed))
+            counts = whole_counts(tables=mechanism.counts_by_class(tables, key_axes, classed)).astype(object)
             for key in keys:
                 where = mechanism.places(key)
                 own = counts[np.ix_(*where)] if where else counts
-                residual = _scaled_residual(own, len(key)).reshape(*own.shape[: len(key)], -1)
+                residual = components.scaled_residual(own, len(key)).reshape(*own.shape[: len(key)], -1)
                 noisy = self.blocks[key].draw(residual, noise)
                 for position, (axis, component) in enumerate(key):
                     noisy = components.unit_noise(mechanism.symmetries[axis], component, noisy, position)
@@ -86,17 +85,3 @@ class DrawnTables:
     def estimate(self, measured: records.Tables, table: str | Iterable[str]) -> Array:
         """Return the unbiased estimate of a table, an axis per attribute, from what was drawn."""
         return self.mechanism.recombine(measured, table)
-
-
-def _whole(counts: Array) -> Exact:
-    """Return counts as Python's integers; anything but whole numbers below 2^53 is refused."""
-    if np.any(counts != np.rint(counts)) or np.abs(counts).max(initial=0.0) > 2**53:
-        raise InvalidInputError("tables must hold whole numbers of at most 2^53: counts of records")
-    return np.asarray(counts.astype(np.int64).astype(object))
-
-
-def _scaled_residual(table: Exact, axes: int) -> Exact:
-    """Return n times each entry less the sum along its line, for each of the first axes."""
-    for axis in range(axes):
-        table = table.shape[axis] * table - table.sum(axis=axis, keepdims=True)
-    return table
