@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,11 @@ GO_ON, STOP = -1, -2
 Rule = Callable[[int, Array], npt.ArrayLike]
 """Takes a stage and the answers (n, k) of what is known by then, of n data sets; returns n decisions."""
 
-Measure = Callable[[LinearGaussianMechanism, Array, np.random.Generator], Array]
-"""Takes a mechanism, data (n, d) or (d,), and a generator; returns noisy answers (n, m) or (m,)."""
+Measure = Callable[[Any, Any, np.random.Generator], Any]
+"""Takes a mechanism, data (n, d) or (d,), and a generator; returns noisy answers (n, m) or (m,).
+
+Of tables it takes tables of counts, and returns what `BlockMechanism.measure` does.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,19 +71,25 @@ class ChainOutcome:
     answers: tuple[ChosenAnswers, ...]
 
 
-def simulate_answers(mechanism: LinearGaussianMechanism, x: Array, rng: np.random.Generator) -> Array:
+def simulate_answers(mechanism: Any, x: Any, rng: np.random.Generator) -> Any:
     """Draw noisy answers from a seeded floating-point generator: for study, NOT a private release."""
-    return mechanism.simulate(x, rng)
+    measure = getattr(mechanism, "measure", mechanism.simulate)
+    return measure(x, rng)
 
 
-def apply_rule(rule: Rule, stage: int, answers: Array, mechanisms: int) -> npt.NDArray[np.intp]:
+def apply_rule(rule: Rule, stage: int, answers: Any, mechanisms: int) -> npt.NDArray[np.intp]:
     """Return a rule's decisions on answers (n, k) after a stage; refuse those that the stage does not offer.
+
+    Of tables, which are a dict, there is one decision.
 
     Stage s offers the mechanisms s to ``mechanisms - 1``, `STOP`, and `GO_ON` unless it is the last.
     """
-    said = validate.integers(**{f"what rule returns at stage {stage}": rule(stage, answers)})
-    if len(said) != len(answers):
-        raise InvalidInputError(f"rule must return {len(answers)} integers at stage {stage}, got {len(said)}")
+    of_tables = isinstance(answers, dict)
+    decided = rule(stage, answers)
+    said = validate.integers(**{f"what rule returns at stage {stage}": [decided] if of_tables else decided})
+    expected = 1 if of_tables else len(answers)
+    if len(said) != expected:
+        raise InvalidInputError(f"rule must return {expected} integers at stage {stage}, got {len(said)}")
     last = stage == mechanisms - 2
     offered = (said >= stage) & (said < mechanisms) | (said == STOP)
     refused = said[~(offered if last else offered | (said == GO_ON))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +22,21 @@ from dualmech.adaptive.branching import (
     gather_answers,
     simulate_answers,
 )
+from dualmech.adaptive.known_tables import own_tables
 from dualmech.errors import InvalidInputError, UncertifiedWarning
-from dualmech.mechanisms.answerability import check_comparable, coordinates
-from dualmech.mechanisms.decomposition import Decomposition, decomposition
+from dualmech.mechanisms.answerability import coordinates
+from dualmech.mechanisms.decomposition import decomposition
+from dualmech.mechanisms.frames import frame_of
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.intersections import MEETING
+from dualmech.mechanisms.privacy import GaussianMechanism
+from dualmech.mechanisms.recombination import Decomposition
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.loewner import Maximality
 from dualmech.progress import Status
 from dualmech.solution import Solution
 from dualmech.validate import Array
+from dualmech.workloads.unions import UnionWorkload
 
 StageSolver = Callable[[CommonMechanism], Solution]
 """Returns a judged solution of a stage, as accurate as can be and judged at no larger a tolerance than is promised."""
@@ -47,29 +53,33 @@ class ChainStage:
     ----------
     index : int
         s; the mechanisms still to choose from are s, s + 1, …
-    increment : LinearGaussianMechanism
-        What this stage runs; without any queries where nothing more is common.
-    known : LinearGaussianMechanism
-        All that has been released by then, on independent rows with unit noise.
-    update : (k, l + r) array
-        From the l answers known before, followed by the r of the increment, to those of `known`.
+    step : Decomposition or TableDecomposition
+        How `known` is made up of what was known before and the increment.
     solution : Solution
         Of the common mechanism of the residuals that the stage before leaves, with its certificate.
-    decompositions : tuple of Decomposition
+    decompositions : tuple of Decomposition or TableDecomposition
         How mechanism s, s + 1, … is made up of `known` and its residual.
     """
 
     index: int
-    increment: LinearGaussianMechanism
-    known: LinearGaussianMechanism
-    update: Array
+    step: Any
     solution: Solution
-    decompositions: tuple[Decomposition, ...]
+    decompositions: tuple[Any, ...]
+
+    @property
+    def increment(self) -> Any:
+        """What this stage runs; without any queries where nothing more is common."""
+        return self.step.residual
+
+    @property
+    def known(self) -> Any:
+        """All that has been released by then; of mechanisms on cells, on independent rows with unit noise."""
+        return self.step.target
 
     @property
     def trivial(self) -> bool:
         """Whether nothing more is common, so that the stage releases nothing."""
-        return not len(self.increment.query_matrix)
+        return not self.increment.rank
 
     @property
     def maximality(self) -> Maximality:
@@ -77,7 +87,7 @@ class ChainStage:
         targets = [each.target for each in self.decompositions]
         return CommonMechanism(targets).maximality(self.known)
 
-    def decomposition(self, mechanism: int) -> Decomposition:
+    def decomposition(self, mechanism: int) -> Any:
         """Return how the mechanism of this index in the chain is made up of what is known here and its residual."""
         offered = validate.index(self.index + len(self.decompositions), mechanism=mechanism)
         if offered < self.index:
@@ -102,7 +112,7 @@ class Chain:
 
     Attributes
     ----------
-    mechanisms : tuple of LinearGaussianMechanism
+    mechanisms : tuple of LinearGaussianMechanism, or of BlockMechanism
         In the order in which they drop out.
     stages : tuple of ChainStage
         With the certificate of each.
@@ -121,12 +131,12 @@ class Chain:
     4.0
     """
 
-    mechanisms: tuple[LinearGaussianMechanism, ...]
+    mechanisms: tuple[Any, ...]
     stages: tuple[ChainStage, ...]
 
     def __post_init__(self) -> None:
         given, stages = validate.sequence(mechanisms=self.mechanisms), validate.sequence(stages=self.stages)
-        check_comparable(given)
+        frame_of(given)
         if not len(stages) == len(given) - 1 > 0:
             raise InvalidInputError(
                 "stages must be one fewer than the mechanisms, of which there are two or more"
@@ -135,9 +145,26 @@ class Chain:
             validate.instance(ChainStage, **{f"stages[{index}]": stage})
 
     @property
-    def no_release(self) -> LinearGaussianMechanism:
+    def no_release(self) -> Any:
         """What is known before the first stage: the mechanism that releases nothing."""
-        return _empty_mechanism(self.mechanisms[0])
+        return self.stages[0].step.common
+
+    @property
+    def cells(self) -> int:
+        """Number of cells of a data vector."""
+        count: int = self.no_release.query_matrix.shape[1]
+        return count
+
+    def workload_of(self, mechanism: int) -> UnionWorkload | None:
+        """Return the tables that a mechanism of tables was made for, by the names that the chain knows them by."""
+        if not self.of_tables:
+            return None
+        return own_tables(self.no_release, self.mechanisms[mechanism].workload or self.mechanisms[mechanism].needed_tables)
+
+    @property
+    def of_tables(self) -> bool:
+        """Whether its mechanisms are of tables, and not on cells."""
+        return self.stages[0].step.of_tables
 
     @property
     def guarantee(self) -> Guarantee:
@@ -146,7 +173,7 @@ class Chain:
         Every branch ends with the cost of one of the mechanisms, or stops with less; what is released next may
         depend on what came before, and zCDP and Gaussian privacy compose under that, neighbour by neighbour.
         """
-        return Guarantee(np.max([each.profile for each in self.mechanisms], axis=0))
+        return Guarantee(np.max([each.target.profile for each in self.stages[0].decompositions], axis=0))
 
     @property
     def certified(self) -> bool:
@@ -172,8 +199,10 @@ class Chain:
         - `rng`: a generator or a seed that the noise comes from, by default the operating system's.
         """
         validate.function(rule=rule)
+        if self.of_tables:
+            raise InvalidInputError("blocks are of mechanisms on cells; release tables with AdaptiveRelease, one by one")
         data, generator = validate.finite(2, blocks=blocks), validate.generator(rng=rng)
-        count, cells = len(self.mechanisms), self.mechanisms[0].query_matrix.shape[1]
+        count, cells = len(self.mechanisms), self.cells
         if data.shape[1] != cells:
             raise InvalidInputError(f"blocks must have {cells} cells, one per column, got {data.shape[1]}")
         choices, ends = np.full((2, len(data)), STOP, dtype=np.intp)
@@ -182,10 +211,8 @@ class Chain:
         for stage in self.stages:
             if not active.size:
                 break
-            answers = (
-                np.hstack([answers, simulate_answers(stage.increment, data[active], generator)])
-                @ stage.update.T
-            )
+            further = simulate_answers(stage.increment, data[active], generator)
+            answers = stage.step.combine(answers, further)
             decisions = apply_rule(rule, stage.index, answers, count)
             for index in range(stage.index, count):
                 mine = np.flatnonzero(decisions == index)
@@ -200,7 +227,7 @@ class Chain:
 
 
 def build(
-    mechanisms: Sequence[LinearGaussianMechanism], solve: StageSolver, *, tol: float, solver: str
+    mechanisms: Sequence[GaussianMechanism], solve: StageSolver, *, tol: float, solver: str
 ) -> Chain:
     """Build the chain of two or more mechanisms, stage by stage; the caller supplies the solver.
 
@@ -215,20 +242,28 @@ def build(
     """
     tol = validate.positive_number(tol=tol)
     problem = CommonMechanism(mechanisms)
-    given, known = tuple(mechanisms), _empty_mechanism(mechanisms[0])
-    explained, span, stages = np.zeros(len(given)), known.query_matrix, []
+    given, frame, stages = problem.mechanisms, problem.frame, list[ChainStage]()
+    targets = [frame.parts(each) for each in given]
+    known = [_empty_mechanism(each) for each in targets[0]]
+    explained, spans = np.zeros(len(given)), [each.query_matrix for each in known]
     for index in range(len(given) - 1):
         solution = _with_tolerance(solve(problem), tol)
-        span = _extend_span(span, solution.mechanism.query_matrix, given[index:])
-        increment = _on_span(solution.mechanism, span)
-        known, update = _compose(known, increment, span)
-        parts = tuple(decomposition(each, known) for each in given[index:])
-        stages.append(ChainStage(index, increment, known, update, solution, parts))
+        common, left = frame.parts(solution.mechanism), list(zip(*targets[index:], strict=True))
+        pairs = zip(spans, common, left, strict=True)
+        spans = [_extend_span(span, part.query_matrix, own) for span, part, own in pairs]
+        increments = [_on_span(*each) for each in zip(common, spans, strict=True)]
+        steps = [_compose(*each) for each in zip(known, increments, spans, strict=True)]
+        known = [step.target for step in steps]
+        parts = [[decomposition(each[block], own) for block, own in enumerate(known)] for each in targets[index:]]
+        step, decompositions = frame.decomposed(steps), tuple(map(frame.decomposed, parts))
+        stages.append(ChainStage(index, step, solution, decompositions))
         if index < len(given) - 2:
             explained = np.maximum(explained, _shares_within_gap(solution))[1:]
-            problem = CommonMechanism(
-                [_without_negligible(*each) for each in zip(parts[1:], explained, strict=True)]
-            )
+            left_over = [
+                [_without_negligible(part, share) for part in each]
+                for each, share in zip(parts[1:], explained, strict=True)
+            ]
+            problem = CommonMechanism([frame.joined(each) for each in left_over])
     chain = Chain(given, tuple(stages))
     if not chain.certified:
         warnings.warn(
@@ -279,18 +314,20 @@ def _on_span(mechanism: LinearGaussianMechanism, span: Array) -> LinearGaussianM
 
 def _compose(
     known: LinearGaussianMechanism, increment: LinearGaussianMechanism, span: Array
-) -> tuple[LinearGaussianMechanism, Array]:
-    """Return what both reveal together on independent rows with unit noise, and its answers from both answers.
+) -> Decomposition:
+    """Return what both reveal together on independent rows with unit noise, made up of them.
 
     With unit noise on rows ``T Q``, Q the span, and ``T = O R`` a QR factorisation, ``O'`` times the answers is
     R Q x with unit noise, and the rest of them is noise alone.
     """
-    form = increment.standard_form
+    form, count = increment.standard_form, len(known.query_matrix)
     rows = np.vstack([known.query_matrix, form.queries])
     orthogonal, triangle = scipy.linalg.qr(rows @ span.T, mode="economic", check_finite=False)
-    said = scipy.linalg.block_diag(np.eye(len(known.query_matrix)), form.estimate)[: len(rows)]
+    said = scipy.linalg.block_diag(np.eye(count), form.estimate)[: len(rows)]
+    update = orthogonal.T @ said
     together = LinearGaussianMechanism(triangle @ span, np.eye(len(span)), known.neighbours)
-    return together, orthogonal.T @ said
+    nothing = np.zeros((len(span), len(span)))
+    return Decomposition(together, known, increment, update[:, :count], update[:, count:], nothing)
 
 
 def _without_negligible(parts: Decomposition, allowed: float) -> LinearGaussianMechanism:

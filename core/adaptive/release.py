@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.adaptive.branching import GO_ON, STOP, Guarantee, Measure, Rule, apply_rule, simulate_answers
 from dualmech.adaptive.chain import Chain
+from dualmech.adaptive.known_tables import known_tables
 from dualmech.errors import InvalidInputError, ReleaseOrderError
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.validate import Array
+from dualmech.mechanisms.records import check_tables
+from dualmech.workloads.unions import UnionWorkload
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,16 +24,16 @@ class ReleasedAnswer:
     ----------
     index : int
         Which of the chain's mechanisms it is.
-    mechanism : LinearGaussianMechanism
+    mechanism : LinearGaussianMechanism or BlockMechanism
         The mechanism itself, which is the exact distribution of the answer wherever the choice is made beforehand.
         A choice that looks at answers also selects among them: given that it was made, noise is no longer centred.
-    values : (m,) array
-        Its noisy answers.
+    values : (m,) array, or dict of names to arrays
+        Its noisy answers; of mechanisms of tables, its tables.
     """
 
     index: int
-    mechanism: LinearGaussianMechanism
-    values: Array
+    mechanism: Any
+    values: Any
 
 
 class AdaptiveRelease:
@@ -53,8 +54,8 @@ class AdaptiveRelease:
     ----------
     chain : Chain
         Made by `dualmech.fast.chain` or `dualmech.reference.chain`.
-    x : (d,) array
-        The data.
+    x : (d,) array, or tables of counts
+        The data; of mechanisms of tables what `dualmech.records.count` returns.
     rng : numpy.random.Generator or int, optional
         Where noise comes from, by default the operating system.
     measure : callable, optional
@@ -85,18 +86,18 @@ class AdaptiveRelease:
     def __init__(
         self,
         chain: Chain,
-        x: npt.ArrayLike,
+        x: Any,
         rng: np.random.Generator | int | None = None,
         measure: Measure = simulate_answers,
     ) -> None:
-        cells = validate.instance(Chain, chain=chain).mechanisms[0].query_matrix.shape[1]
+        of_tables = validate.instance(Chain, chain=chain).of_tables
         validate.function(measure=measure)
         self.chain = chain
-        self._data = validate.vector(cells, "cell", x=x)
+        self._data = check_tables(x=x) if of_tables else validate.vector(chain.cells, "cell", x=x)
         self._generator = validate.generator(rng=rng)
         self._measure = measure
         self._ran = 0
-        self._answers = np.zeros(0)
+        self._answers: Any = {} if of_tables else np.zeros(0)
         self._finished = ""
 
     @property
@@ -115,17 +116,21 @@ class AdaptiveRelease:
         return bool(self._finished)
 
     @property
-    def known(self) -> LinearGaussianMechanism:
+    def known(self) -> Any:
         """The mechanism that all stages so far amount to; one that releases nothing before the first."""
         return self.chain.stages[self._ran - 1].known if self._ran else self.chain.no_release
 
     @property
-    def answers(self) -> Array:
-        """Answers of `known` (k,), in its rows; the residual of a chosen branch is not part of them."""
-        return self._answers.copy()
+    def answers(self) -> Any:
+        """Answers of `known` (k,), in its rows; the residual of a chosen branch is not part of them.
 
-    def advance(self) -> Array:
-        """Run the next stage and return the answers of all that is known then (k,)."""
+        Of mechanisms of tables a dict of names to arrays: the largest tables that `known` answers, of those that the
+        mechanisms were made for and of parts of them.
+        """
+        return self._shown(self.known, known_tables(self.known), self._answers)
+
+    def advance(self) -> Any:
+        """Run the next stage and return the answers of all that is known then (k,); of tables, as `answers`."""
         self._check_open("advance")
         if self._ran == len(self.chain.stages):
             raise ReleaseOrderError(
@@ -135,7 +140,7 @@ class AdaptiveRelease:
         # Should the measurement fail half-way, nobody may run it again: it may have told something already.
         self._finished = f"stage {self._ran} failed"
         increment = self._draw_answers(stage.increment)
-        self._answers = stage.update @ np.concatenate([self._answers, increment])
+        self._answers = stage.step.combine(self._answers, increment)
         self._ran, self._finished = self._ran + 1, ""
         return self.answers
 
@@ -157,11 +162,12 @@ class AdaptiveRelease:
         parts = self.chain.stages[self._ran - 1].decomposition(int(index))
         self._finished = f"mechanism {index} was chosen"
         residual = self._draw_answers(parts.residual)
-        values = parts.combine(self._answers, residual, self._generator)
-        return ReleasedAnswer(int(index), parts.target, values)
+        combined = parts.combine(self._answers, residual, self._generator)
+        own = self.chain.workload_of(int(index))
+        return ReleasedAnswer(int(index), parts.target, self._shown(parts.target, own, combined))
 
-    def stop(self) -> Array:
-        """End the release with what is known, and return the answers to it (k,)."""
+    def stop(self) -> Any:
+        """End the release with what is known, and return the answers to it (k,); of tables, as `answers`."""
         self._check_open("stop")
         self._finished = "the release was stopped"
         return self.answers
@@ -172,21 +178,34 @@ class AdaptiveRelease:
         Parameters
         ----------
         rule : callable
-            Takes a stage and the answers (1, k) of what is known by then; returns one decision, the index of a
-            mechanism, `dualmech.decisions.GO_ON` or `dualmech.decisions.STOP`. It may see no data.
+            Takes a stage and the answers (1, k) of what is known by then, of tables a dict of them; returns one
+            decision, the index of a mechanism, `dualmech.decisions.GO_ON` or `dualmech.decisions.STOP`. It may see no
+            data.
         """
         validate.function(rule=rule)
-        decision = GO_ON
+        count, decision = len(self.chain.mechanisms), GO_ON
         while decision == GO_ON:
             answers = self.advance()
-            decision = int(apply_rule(rule, self._ran - 1, answers[None], len(self.chain.mechanisms))[0])
+            stage, seen = self._ran - 1, answers if self.chain.of_tables else answers[None]
+            decision = int(apply_rule(rule, stage, seen, count)[0])
         if decision == STOP:
             self.stop()
             return None
         return self.choose(decision)
 
-    def _draw_answers(self, mechanism: LinearGaussianMechanism) -> Array:
+    def _shown(self, mechanism: Any, tables: UnionWorkload | None, answers: Any) -> Any:
+        """Return answers as a caller sees them: of tables, the estimates of some by name."""
+        if not self.chain.of_tables:
+            return answers.copy()
+        if tables is None:
+            return {}
+        named = mechanism.answering(tables)
+        return {name: named.recombine(answers, name) for name in tables.table_names}
+
+    def _draw_answers(self, mechanism: Any) -> Any:
         """Return noisy answers: the one place where data are seen."""
+        if self.chain.of_tables:
+            return check_tables(measure=self._measure(mechanism, self._data, self._generator))
         count = len(mechanism.query_matrix)
         if not count:
             return np.zeros(0)

@@ -20,7 +20,8 @@ from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, check_key, 
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.choice import relation_of, tabular
 from dualmech.mechanisms import components
-from dualmech.mechanisms.block_order import OrderedBlocks, same_symmetry
+from dualmech.mechanisms.block_order import OrderedBlocks
+from dualmech.mechanisms.block_refinement import same_symmetry
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
 from dualmech.mechanisms.pieces import Piece
 from dualmech.mechanisms.privacy import GaussianPrivacy
@@ -128,7 +129,10 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         found._hold(
             domain, symmetries, relation, Moved.of(relation, symmetries, BlockRows(symmetries, ())), {}
         )
-        return found._with_levels(levels)
+        one = np.ones((1, 1))
+        return found.with_pieces(
+            {key: Piece.of(symmetries, found.moved, key, one, one * level) for key, level in levels.items()}
+        )
 
     @classmethod
     def of_tables(cls, workload: Workload, variances: Any = 1.0) -> BlockMechanism:

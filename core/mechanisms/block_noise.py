@@ -97,6 +97,17 @@ class BlockNoise:
         found._hold(self.domain, self.symmetries, self.neighbours, self.moved, pieces, kept, self.known)
         return found
 
+    def answering(self, workload: UnionWorkload) -> Self:
+        """Return the same noise with other tables by name; those that it does not answer are refused when asked for."""
+        found = object.__new__(type(self))
+        found._hold(self.domain, self.symmetries, self.neighbours, self.moved, self.pieces, workload)
+        return found
+
+    @property
+    def rank(self) -> float:
+        """Number of independent queries that are answered, 0 for the mechanism that releases nothing."""
+        return sum(piece.copies * len(piece.moves) for piece in self.pieces.values())
+
     @property
     def wide(self) -> Axes:
         """The attributes whose values fall into several classes."""

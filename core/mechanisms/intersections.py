@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dualmech import linalg
+from dualmech.errors import InvalidInputError
+from dualmech.mechanisms.answerability import coordinate_rounding, coordinates
 from dualmech.validate import Array
 
 MEETING = linalg.SPAN_TOLERANCE
@@ -23,6 +25,45 @@ class Intersection:
     # angles; for more, each is the root mean square of the angles' sines between a direction of the smallest space
     # and the others. The first r are 0, up to 1e-9
     angles: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Meeting:
+    """What several mechanisms of unit noise have in common: rows B, and the covariance with which each answers B x."""
+
+    rows: Array  # (r, d)
+    bounds: Array  # (p, r, r)
+    angles: Array  # as those of `Intersection`
+    roundings: Array  # (p,) of the bounds, relative to their norms
+
+    @classmethod
+    def of(cls, spaces: Sequence[Array], chosen: Callable[[Array], Array]) -> Meeting:
+        """Intersect the rows of mechanisms in standard form, and choose rows that span what is found."""
+        found = intersection(spaces)
+        rows = chosen(found.rows)
+        factors = [coordinates(rows, space) for space in spaces]
+        bounds = np.array([factor @ factor.T for factor in factors])
+        roundings = [coordinate_rounding(*pair) for pair in zip(factors, spaces, strict=True)]
+        return cls(rows, bounds, found.angles, np.array(roundings))
+
+    def scaled(self, times: float) -> Meeting:
+        """Return the meeting on rows that are multiplied by a number."""
+        return replace(self, rows=times * self.rows, bounds=times**2 * self.bounds)
+
+    def covariance_of(self, theirs: Array) -> Array | None:
+        """Return the covariance with which rows of unit noise answer B x; None where they leave part of B x out.
+
+        Raises `InvalidInputError` where they answer what is not in all row spaces.
+        """
+        shared = intersection([self.rows, theirs]) if len(theirs) and len(self.rows) else None
+        if len(theirs) and (shared is None or len(shared.rows) < len(theirs)):
+            raise InvalidInputError(
+                "no common mechanism: it answers queries outside the intersection of the row spaces"
+            )
+        if len(self.rows) and (shared is None or len(shared.rows) < len(self.rows)):
+            return None
+        factor = coordinates(self.rows, theirs)
+        return np.asarray(factor @ factor.T)
 
 
 def intersection(spaces: Sequence[Array]) -> Intersection:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +14,19 @@ import scipy.linalg
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.mechanisms.answerability import TOLERANCE, check_comparable, coordinate_rounding, coordinates
-from dualmech.mechanisms.intersections import MEETING, intersection
-from dualmech.mechanisms.noise import NoisyQueries
+from dualmech.mechanisms.answerability import TOLERANCE
+from dualmech.mechanisms.frames import Frame, frame_of
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.intersections import MEETING, Meeting, intersection
+from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.problems import loewner
 from dualmech.problems.base import Problem
 from dualmech.problems.loewner import Maximality
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-if TYPE_CHECKING:
-    from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+LARGEST = 4096
+"""Most queries that mechanisms may have in common, for the matrices in which they are compared."""
 
 UNASKED = 1e-3
 """Weight of what the decision queries do not ask for, relative to the mean weight of what they do."""
@@ -41,7 +44,7 @@ class CommonDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
+class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
     """The maximal common mechanism of two or more: what every one of them would reveal, released once.
 
     With B the rows of `basis`, which span the intersection of all row spaces, and ``P_i`` the covariance with which
@@ -88,7 +91,9 @@ class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
     True
     """
 
-    mechanisms: tuple[NoisyQueries, ...]
+    mechanisms: tuple[Any, ...]
+    frame: Frame = field(repr=False)
+    meetings: tuple[Meeting, ...] = field(repr=False)
     basis: Array
     bounds: Array = field(repr=False)
     angles: Array = field(repr=False)
@@ -98,29 +103,38 @@ class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
 
     def __init__(
         self,
-        mechanisms: Sequence[NoisyQueries],
+        mechanisms: Sequence[GaussianMechanism],
         basis: npt.ArrayLike | None = None,
         decisions: Workload | None = None,
     ) -> None:
-        given = _as_noisy_queries(mechanisms)
-        spaces = [each.standard_form.queries for each in given]
-        found = intersection(spaces)
+        given, frame = _in_frame(mechanisms)
         if basis is not None and decisions is not None:
             raise InvalidInputError("give either basis or decisions, not both")
-        rows = found.rows
-        if basis is not None:
-            rows = _complement_rows(basis, rows)
-        elif decisions is not None:
-            rows = _decision_rows(decisions, rows)
-        factors = [coordinates(rows, space) for space in spaces]
-        size = len(rows)
-        bounds = np.array([factor @ factor.T for factor in factors]).reshape(len(given), size, size)
+        if (basis is not None or decisions is not None) and len(frame.keys) != 1:
+            raise InvalidInputError("basis and decisions are of mechanisms on cells: take dense() of those of tables")
+        chosen = partial(_complement_rows, basis) if basis is not None else _itself
+        chosen = partial(_decision_rows, decisions) if decisions is not None else chosen
+        blocks = zip(*(frame.parts(each) for each in given), strict=True)
+        meetings = tuple(Meeting.of([part.standard_form.queries for part in parts], chosen) for parts in blocks)
+        if basis is None and decisions is None:
+            meetings = tuple(each.scaled(frame.unit(each.bounds)) for each in meetings)
+        size = sum(len(each.rows) for each in meetings)
+        if size > LARGEST:
+            raise InvalidInputError(
+                f"mechanisms have {size} queries in common, too many for one matrix (limit {LARGEST}); "
+                f"BlockMechanism.common_with does without where each block has one coordinate"
+            )
         object.__setattr__(self, "mechanisms", given)
-        object.__setattr__(self, "basis", validate.read_only(np.asarray(rows)))
-        object.__setattr__(self, "bounds", validate.read_only(bounds))
-        object.__setattr__(self, "angles", validate.read_only(found.angles))
-        roundings = [coordinate_rounding(*pair) for pair in zip(factors, spaces, strict=True)]
-        object.__setattr__(self, "roundings", validate.read_only(np.array(roundings)))
+        object.__setattr__(self, "frame", frame)
+        object.__setattr__(self, "meetings", meetings)
+        found = {
+            "basis": scipy.linalg.block_diag(*(each.rows for each in meetings)),
+            "bounds": np.array([scipy.linalg.block_diag(*bounds) for bounds in zip(*(each.bounds for each in meetings), strict=True)]),
+            "angles": np.sort(np.concatenate([each.angles for each in meetings])),
+            "roundings": np.max([each.roundings for each in meetings], axis=0),
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, validate.read_only(value))
 
     def in_numbers(self) -> dict[str, Any]:
         """Return what is asked in numbers alone, as proof files have it: the covariances ``P_i`` on the basis.
@@ -164,24 +178,24 @@ class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
         Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers more, or less, than all have
         in common; no symmetric matrix.
         """
-        given = self.covariance_from(answer) if isinstance(answer, NoisyQueries) else answer
+        given = self.covariance_from(answer) if isinstance(answer, GaussianPrivacy) else answer
         if given is None:
             raise InvalidInputError(
                 f"the rival must answer all {len(self.basis)} queries that the mechanisms have in common"
             )
         return np.zeros((0, 0)) if validate.is_empty(given) else validate.symmetric(covariance=given)
 
-    def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
+    def mechanism(self, primal: npt.ArrayLike) -> Any:
         """Return the mechanism that adds noise of this covariance to B x."""
-        # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+        covariance = np.zeros((0, 0)) if self.trivial else validate.symmetric(covariance=primal)
+        ends = np.cumsum([len(each.rows) for each in self.meetings])
+        parts = [
+            LinearGaussianMechanism(each.rows, covariance[end - len(each.rows) : end, end - len(each.rows) : end])
+            for each, end in zip(self.meetings, ends, strict=True)
+        ]
+        return self.frame.joined(parts)
 
-        neighbours = self.mechanisms[0].neighbours
-        if self.trivial:
-            return LinearGaussianMechanism(self.basis, np.zeros((0, 0)), neighbours)
-        return LinearGaussianMechanism(self.basis, validate.symmetric(covariance=primal), neighbours)
-
-    def maximality(self, primal: npt.ArrayLike | NoisyQueries, tol: float = loewner.IMPROVABLE) -> Maximality:
+    def maximality(self, primal: npt.ArrayLike | GaussianMechanism, tol: float = loewner.IMPROVABLE) -> Maximality:
         """Say whether a common mechanism, a rival's included, is maximal, or by how much it could be bettered.
 
         Raises `InvalidInputError` or `InputTypeError` for a covariance or mechanism that is not common to all;
@@ -192,7 +206,7 @@ class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
         """
         tol = validate.positive_number(tol=tol)
         covariance = (
-            self.covariance_from(primal) if isinstance(primal, NoisyQueries) else self._covariance(primal)
+            self.covariance_from(primal) if isinstance(primal, GaussianPrivacy) else self._covariance(primal)
         )
         if self.trivial:
             return Maximality(0.0, True)
@@ -209,23 +223,17 @@ class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
         improvement = loewner.improvement(self.bounds, covariance)
         return Maximality(improvement, improvement <= validate.positive_number(tol=tol))
 
-    def covariance_from(self, mechanism: NoisyQueries) -> Array | None:
+    def covariance_from(self, mechanism: GaussianMechanism) -> Array | None:
         """Return the covariance with which any mechanism answers B x; None where it leaves part of B x out.
 
         Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers what is not in all row
         spaces, or on other cells or neighbours.
         """
-        check_comparable((self.mechanisms[0], mechanism), ("mechanisms[0]", "mechanism"))
-        theirs = mechanism.standard_form.queries
-        shared = intersection([self.basis, theirs]) if len(theirs) and len(self.basis) else None
-        if len(theirs) and (shared is None or len(shared.rows) < len(theirs)):
-            raise InvalidInputError(
-                "no common mechanism: it answers queries outside the intersection of the row spaces"
-            )
-        if shared is None or len(shared.rows) < len(self.basis):
+        parts = self.frame.parts(mechanism)
+        found = [each.covariance_of(part.standard_form.queries) for each, part in zip(self.meetings, parts, strict=True)]
+        if any(each is None for each in found):
             return None
-        factor = coordinates(self.basis, theirs)
-        return np.asarray(factor @ factor.T)
+        return np.asarray(scipy.linalg.block_diag(*found))
 
     def prices(self, dual: CommonDual | npt.ArrayLike) -> Array:
         """Return each mechanism's share of the proven bound (p,), ``tr(P_i Y_i)``: who keeps the others from more."""
@@ -262,21 +270,26 @@ class CommonMechanism(Problem[CommonDual, "LinearGaussianMechanism"]):
         return (weights + np.swapaxes(weights, 1, 2)) / 2
 
 
-def _as_noisy_queries(mechanisms: Sequence[NoisyQueries]) -> tuple[NoisyQueries, ...]:
-    if isinstance(mechanisms, NoisyQueries) or not isinstance(mechanisms, Sequence):
+def _in_frame(mechanisms: Sequence[GaussianMechanism]) -> tuple[tuple[Any, ...], Frame]:
+    """Return the mechanisms, and what they are compared on."""
+    if isinstance(mechanisms, GaussianPrivacy) or not isinstance(mechanisms, Sequence):
         raise InputTypeError(
             f"mechanisms must be a sequence of two or more mechanisms, got {type(mechanisms).__name__}"
         )
     given = tuple(mechanisms)
     if len(given) < 2:
         raise InvalidInputError(f"mechanisms must be two or more, got {len(given)}")
-    check_comparable(given)
+    frame = frame_of(given)
     for index, mechanism in enumerate(given):
-        if mechanism.releases_exactly:
+        if getattr(mechanism, "releases_exactly", False):
             raise InvalidInputError(
                 f"mechanisms[{index}] releases some queries exactly, its cost is not finite; give each some noise"
             )
-    return given
+    return given, frame
+
+
+def _itself(rows: Array) -> Array:
+    return rows
 
 
 def _complement_rows(basis: npt.ArrayLike, rows: Array) -> Array:

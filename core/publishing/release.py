@@ -117,7 +117,7 @@ def require_answered(drawn: Drawn, workload: Workload) -> None:
     for published, table in zip(published_tables(workload), tabular.product_tables, strict=True):
         values = Table("", tuple((axis, None) for axis in table.axes))
         given = known.get(published.asked, None if isinstance(published.asked, str) else values)
-        if given is None or not _same_queries(table, given):
+        if given is None or not table.asks_the_same(given):
             raise InvalidInputError(
                 f"workload asks {published.name!r}, which the mechanism does not answer under this name: take the "
                 f"tables that it was made for, or some of them"
@@ -140,14 +140,6 @@ def _restates(own: UnionWorkload, workload: Workload) -> bool:
     """Whether a workload without names for its tables asks what a mechanism was made for."""
     tabular = None if isinstance(workload, UnionWorkload) else workload.tabular()
     return tabular is not None and tabular.domain == own.domain and own.same_as(tabular)
-
-
-def _same_queries(one: Table, other: Table) -> bool:
-    pairs = zip(one.queries, other.queries, strict=True)
-    return one.axes == other.axes and all(
-        mine is theirs if mine is None or theirs is None else mine.same_as(theirs)
-        for (_, mine), (_, theirs) in pairs
-    )
 
 
 @singledispatch

@@ -35,6 +35,13 @@ class Table:
         """The attributes."""
         return tuple(axis for axis, _ in self.queries)
 
+    def asks_the_same(self, other: Table) -> bool:
+        """Whether another table has the same queries of the same attributes, by whatever name."""
+        return self.axes == other.axes and all(
+            mine is theirs if mine is None or theirs is None else mine.same_as(theirs)
+            for (_, mine), (_, theirs) in zip(self.queries, other.queries, strict=True)
+        )
+
     def times(self, other: Table, start: int) -> Table:
         """Return the product with a table of other attributes, which begin at position `start`."""
         name = f"{self.name} & {other.name}" if self.name else other.name

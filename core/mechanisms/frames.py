@@ -1,0 +1,233 @@
+"""Where several mechanisms are held against each other: on all cells at once, or block by block of their tables.
+
+What is common to mechanisms, what is left of one, and what several reveal together are questions about matrices. Where
+all have the symmetry of tables, the matrices are those of the blocks, one small one each, and no cell is ever written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from dualmech import linalg
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.block_neighbours import Moved
+from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, symmetries_of
+from dualmech.mechanisms import components
+from dualmech.mechanisms.answerability import check_comparable
+from dualmech.mechanisms.block_noise import BlockNoise
+from dualmech.mechanisms.block_refinement import RefinedAttribute, refined_noise, same_symmetry
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.pieces import Piece
+from dualmech.mechanisms.recombination import Decomposition, TableDecomposition
+from dualmech.validate import Array
+from dualmech.workloads.unions import Table, UnionWorkload
+
+
+class Frame(Protocol):
+    """Mechanisms in parts, one for each block, that are compared with those of others."""
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Names of the blocks."""
+
+    def parts(self, mechanism: Any, name: str = "mechanism") -> list[LinearGaussianMechanism]:
+        """Return a mechanism's parts; refused where it cannot be compared with those of the frame."""
+
+    def joined(self, parts: Sequence[LinearGaussianMechanism]) -> Any:
+        """Return the mechanism that has these parts."""
+
+    def decomposed(self, parts: Sequence[Decomposition]) -> Any:
+        """Return the decomposition of a mechanism whose parts are decomposed like this."""
+
+    def unit(self, bounds: Array) -> float:
+        """Return by what the rows of a block are multiplied, on which covariances (p, r, r) are compared."""
+
+
+class Cells:
+    """Mechanisms on matrices have one part: themselves, on all cells."""
+
+    __slots__ = ("first",)
+
+    keys: tuple[Key, ...] = ((),)
+
+    def __init__(self, mechanisms: Sequence[LinearGaussianMechanism], names: Sequence[str] = ()) -> None:
+        check_comparable(mechanisms, names)
+        self.first = mechanisms[0]
+
+    def parts(self, mechanism: Any, name: str = "mechanism") -> list[LinearGaussianMechanism]:
+        """Return the mechanism."""
+        check_comparable((self.first, mechanism), ("mechanisms[0]", name))
+        return [mechanism]
+
+    def joined(self, parts: Sequence[LinearGaussianMechanism]) -> LinearGaussianMechanism:
+        """Return the one part, with the neighbours of all."""
+        (part,) = parts
+        if part.neighbours is self.first.neighbours:
+            return part
+        return LinearGaussianMechanism(part.query_matrix, part.covariance(), self.first.neighbours)
+
+    def decomposed(self, parts: Sequence[Decomposition]) -> Decomposition:
+        """Return the one decomposition."""
+        (part,) = parts
+        return part
+
+    def unit(self, bounds: Array) -> float:
+        """Return 1: rows are compared as they are."""
+        return 1.0
+
+
+class TableBlocks:
+    """Mechanisms of tables in parts, one for each block of the symmetry that all their tables leave together.
+
+    A part is on orthonormal coordinates of one copy of its block, one for each kind of cells that the block sees, and
+    all copies have noise of their own.
+    Raises `InvalidInputError` or `InputTypeError` for mechanisms of another kind, on other attributes or with other
+    neighbours; tables that turn an attribute beside others that tell classes of it apart; too little symmetry.
+    """
+
+    __slots__ = ("_blank", "_roots", "_rows", "keys", "workload")
+
+    keys: tuple[Key, ...]
+    workload: UnionWorkload  # all tables that the mechanisms were made for
+
+    def __init__(self, mechanisms: Sequence[BlockNoise], names: Sequence[str] = ()) -> None:
+        first = mechanisms[0]
+        for name, each in zip(names or _numbered(mechanisms), mechanisms, strict=True):
+            _check(first, each, name)
+        self.workload, symmetries = _together(mechanisms), first.symmetries
+        if not all(same_symmetry(symmetries, each.symmetries) for each in mechanisms):
+            symmetries = symmetries_of(self.workload)[0]
+        wide = tuple(axis for axis, each in enumerate(symmetries) if len(each.sizes) > 1)
+        if (orbits := math.prod(len(symmetries[axis].sizes) for axis in wide)) > MAX_ORBITS:
+            raise InvalidInputError(
+                f"mechanisms must leave at most {MAX_ORBITS} kinds of records together, got {orbits}"
+            )
+        self._rows = BlockRows(symmetries, wide)
+        moved = Moved.of(first.neighbours, symmetries, self._rows)
+        self._blank = object.__new__(type(first))
+        self._blank._hold(first.domain, symmetries, first.neighbours, moved, {}, self.workload)
+        self.keys = (*dict.fromkeys(key for each in mechanisms for key in self.refined(each).pieces),)
+        self._roots = np.sqrt(linalg.kronecker([symmetries[axis].sizes for axis in wide]).ravel())
+
+    def refined(self, mechanism: BlockNoise) -> BlockNoise:
+        """Return a mechanism on the blocks of all tables together."""
+        symmetries = self._blank.symmetries
+        if same_symmetry(mechanism.symmetries, symmetries):
+            return self._blank.with_pieces(mechanism.pieces)
+        names = mechanism.domain.names
+        attributes = [
+            RefinedAttribute.of(name, *pair)
+            for name, pair in zip(names, zip(mechanism.symmetries, symmetries, strict=True), strict=True)
+        ]
+        classes = [len(each.sizes) for each in mechanism.symmetries]
+        return self._made(refined_noise(attributes, [*mechanism.pieces.items()], classes))
+
+    def parts(self, mechanism: Any, name: str = "mechanism") -> list[LinearGaussianMechanism]:
+        """Return the noise on one copy of every block."""
+        _check(self._blank, mechanism, name)
+        pieces = self.refined(mechanism).pieces
+        further = next((key for key in pieces if key not in self.keys), None)
+        if further is not None:
+            raise InvalidInputError(
+                f"{name} measures {self._blank._named(further)}, which none of the others does"
+            )
+        return [self._part(key, pieces.get(key)) for key in self.keys]
+
+    def joined(self, parts: Sequence[LinearGaussianMechanism]) -> BlockNoise:
+        """Return the mechanism of tables with this noise on the blocks."""
+        found = {}
+        for key, part in zip(self.keys, parts, strict=True):
+            form = part.standard_form.queries
+            if len(form):
+                found[key] = form / self._roots_of(key), np.eye(len(form))
+        return self._made(found)
+
+    def decomposed(self, parts: Sequence[Decomposition]) -> TableDecomposition:
+        """Return the decomposition of a mechanism of tables."""
+        return TableDecomposition(
+            *(self.joined([getattr(each, name) for each in parts]) for name in ("target", "common", "residual"))
+        )
+
+    def unit(self, bounds: Array) -> float:
+        """Return what makes the largest mean variance on a block 1, so that the objective sees all blocks alike."""
+        mean = float(np.trace(bounds, axis1=1, axis2=2).max(initial=0.0)) / max(bounds.shape[1], 1)
+        return mean**-0.5 if mean > 0 else 1.0
+
+    def _part(self, key: Key, piece: Piece | None) -> LinearGaussianMechanism:
+        size = len(self._rows.cells_of(key))
+        if piece is None:
+            return LinearGaussianMechanism(np.zeros((0, size)), np.zeros((0, 0)))
+        return LinearGaussianMechanism(piece.moves * self._roots_of(key), piece.weight**2 * piece.covariance)
+
+    def _roots_of(self, key: Key) -> Array:
+        """Return the root of how many cells each coordinate of a block adds up, but for those of the key."""
+        sizes = [
+            float(self._blank.symmetries[axis].sizes[self._blank.symmetries[axis].classes[component]])
+            for axis, component in key
+            if axis in self._rows.wide
+        ]
+        return np.asarray(self._roots[self._rows.cells_of(key)] / math.sqrt(math.prod(sizes)))
+
+    def _made(self, noise: dict[Key, tuple[Array, Array]]) -> BlockNoise:
+        """Return the mechanism that releases rows of the blocks with noise, in units of counts."""
+        pieces = {}
+        for key, (rows, covariance) in noise.items():
+            moves, triangle = _orthonormal(rows)
+            inverse = np.linalg.solve(triangle, np.eye(len(triangle)))
+            sizes = (
+                self._blank.symmetries[axis].sizes[self._blank.symmetries[axis].classes[component]]
+                for axis, component in key
+            )
+            own = inverse @ covariance @ inverse.T * math.prod(map(float, sizes))
+            pieces[key] = Piece.of(
+                self._blank.symmetries, self._blank.moved, key, moves, (own + own.T) / 2
+            )
+        return self._blank.with_pieces(pieces)
+
+
+def _orthonormal(rows: Array) -> tuple[Array, Array]:
+    """Return orthonormal rows Q of the same span, and T with ``rows = T Q``; where all is spanned, Q is the identity."""
+    if len(rows) == rows.shape[1]:
+        return np.eye(len(rows)), rows
+    orthonormal, triangle = np.linalg.qr(rows.T)
+    return orthonormal.T, triangle.T
+
+
+def _check(first: BlockNoise, other: Any, name: str) -> None:
+    if not isinstance(other, BlockNoise):
+        raise InputTypeError(
+            f"{name} must be a BlockMechanism as the others, got {type(other).__name__}; where the domain is small, "
+            f"take dense() of those of tables"
+        )
+    if other.domain != first.domain:
+        raise InvalidInputError(f"{name} must be on the same attributes as mechanisms[0]")
+    if other.neighbours != first.neighbours:
+        raise InvalidInputError(f"{name} must have the same neighbours as mechanisms[0], it has others")
+
+
+def _together(mechanisms: Sequence[BlockNoise]) -> UnionWorkload:
+    """Return all tables of some mechanisms, each once; those of one name that ask other things get a number."""
+    named: dict[str, Table] = {}
+    for mechanism in mechanisms:
+        for table in (mechanism.workload or mechanism.needed_tables).product_tables:
+            name, number = table.name, 2
+            while name in named and not named[name].asks_the_same(table):
+                name, number = f"{table.name} ({number})", number + 1
+            named.setdefault(name, Table(name, table.queries))
+    return UnionWorkload(mechanisms[0].domain, [*named.values()])
+
+
+def frame_of(mechanisms: Sequence[Any], names: Sequence[str] = ()) -> Frame:
+    """Return what mechanisms are compared on: blocks where the first is of tables, else cells.
+
+    `names` are those of the arguments that they were given as; by default ``mechanisms[0]``, ``mechanisms[1]``, …
+    """
+    return (TableBlocks if isinstance(mechanisms[0], BlockNoise) else Cells)(mechanisms, names)
+
+
+def _numbered(mechanisms: Sequence[Any]) -> list[str]:
+    return [f"mechanisms[{index}]" for index in range(len(mechanisms))]
