@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dualmech import validate
 from dualmech.adaptive.chain import Chain, build
 from dualmech.fast.common import solver
-from dualmech.fast.engine import loop
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.fast.engine import loop, threads
+from dualmech.mechanisms.privacy import GaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.solution import Solution
 
@@ -16,7 +16,7 @@ STAGE_GAP = 1e-10
 """Gap to which a stage is solved where that can be reached: the next stage inherits what is left."""
 
 
-def chain(mechanisms: Sequence[LinearGaussianMechanism], *, tol: float = 1e-6) -> Chain:
+def chain(mechanisms: Sequence[GaussianMechanism], *, tol: float = 1e-6) -> Chain:
     """Return the chain of certified common mechanisms of two or more, in the order in which they drop out.
 
     Stage s releases what is common to mechanisms s, s + 1, … beyond what is released already, so that the choice
@@ -25,7 +25,8 @@ def chain(mechanisms: Sequence[LinearGaussianMechanism], *, tol: float = 1e-6) -
     not positive.
     Returns `Chain`: with a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
 
-    - `mechanisms`: two or more, on the same cells and with the same neighbours, none releasing anything exactly;
+    - `mechanisms`: two or more, all on the same cells or all of tables on the same attributes, with the same neighbours,
+      none releasing anything exactly;
     - `tol`: gap to prove in every stage.
 
     Examples
@@ -45,4 +46,10 @@ def chain(mechanisms: Sequence[LinearGaussianMechanism], *, tol: float = 1e-6) -
         # That the tolerance asked for was missed is for the chain to say, not this one.
         return solver.solve(problem, loop.Limits(accuracy))
 
-    return build(mechanisms, solve, tol=tol, solver="fast:chain")
+    with threads.threads_for_rank(max((_size(each) for each in mechanisms), default=0)):
+        return build(mechanisms, solve, tol=tol, solver="fast:chain")
+
+
+def _size(mechanism: object) -> int:
+    """Return the number of rows of the largest matrix of a mechanism: of tables, all are small."""
+    return len(getattr(mechanism, "query_matrix", ()))

@@ -9,7 +9,7 @@ from typing import Any
 from dualmech import validate
 from dualmech.adaptive.chain import Chain, build
 from dualmech.errors import UncertifiedWarning
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.privacy import GaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.reference import common
 from dualmech.reference.engine import backends
@@ -18,7 +18,7 @@ from dualmech.solution import Solution
 
 
 def chain(
-    mechanisms: Sequence[LinearGaussianMechanism],
+    mechanisms: Sequence[GaussianMechanism],
     *,
     backend: str = "CLARABEL",
     tol: float | None = None,

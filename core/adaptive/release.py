@@ -79,9 +79,10 @@ class AdaptiveRelease:
     (1, (4,), True)
     """
 
-    __slots__ = ("_answers", "_data", "_finished", "_generator", "_measure", "_ran", "chain")
+    __slots__ = ("_answers", "_data", "_finished", "_generator", "_measure", "_ran", "chain", "chosen")
 
     chain: Chain
+    chosen: int | None  # the mechanism that it ended with
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class AdaptiveRelease:
         self._data = check_tables(x=x) if of_tables else validate.vector(chain.cells, "cell", x=x)
         self._generator = validate.generator(rng=rng)
         self._measure = measure
-        self._ran = 0
+        self._ran, self.chosen = 0, None
         self._answers: Any = {} if of_tables else np.zeros(0)
         self._finished = ""
 
@@ -127,7 +128,8 @@ class AdaptiveRelease:
         Of mechanisms of tables a dict of names to arrays: the largest tables that `known` answers, of those that the
         mechanisms were made for and of parts of them.
         """
-        return self._shown(self.known, known_tables(self.known), self._answers)
+        tables = known_tables(self.known) if self.chain.of_tables else None
+        return self._shown(self.known, tables, self._answers)
 
     def advance(self) -> Any:
         """Run the next stage and return the answers of all that is known then (k,); of tables, as `answers`."""
@@ -163,6 +165,7 @@ class AdaptiveRelease:
         self._finished = f"mechanism {index} was chosen"
         residual = self._draw_answers(parts.residual)
         combined = parts.combine(self._answers, residual, self._generator)
+        self.chosen = int(index)
         own = self.chain.workload_of(int(index))
         return ReleasedAnswer(int(index), parts.target, self._shown(parts.target, own, combined))
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.block_rows import Key
 from dualmech.mechanisms.answerability import TOLERANCE, Answerability, answerable
 from dualmech.mechanisms.block_refinement import same_symmetry
 from dualmech.mechanisms.block_tables import BlockTables
@@ -29,6 +28,21 @@ class OrderedBlocks(BlockTables):
     """
 
     __slots__ = ()
+
+    def same_as(self, other: object) -> bool:
+        """Whether another mechanism has the same noise on the same blocks, and the same neighbours."""
+        return (
+            isinstance(other, OrderedBlocks)
+            and self.domain == other.domain
+            and self.neighbours == other.neighbours
+            and same_symmetry(self.symmetries, other.symmetries)
+            and self.pieces.keys() == other.pieces.keys()
+            and all(
+                np.array_equal(piece.moves, other.pieces[key].moves)
+                and np.array_equal(piece.covariance, other.pieces[key].covariance)
+                for key, piece in self.pieces.items()
+            )
+        )
 
     def is_answerable_from(self, other: BlockTables, tol: float = TOLERANCE) -> Answerability:
         """Say whether the other's answers, with more noise, are this mechanism's: ``C ⪯ (1 + tol) C_other``.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -30,9 +30,8 @@ from dualmech.workloads.unions import Table, UnionWorkload
 class Frame(Protocol):
     """Mechanisms in parts, one for each block, that are compared with those of others."""
 
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        """Names of the blocks."""
+    of_tables: bool
+    """Whether mechanisms are of tables, and not on cells."""
 
     def parts(self, mechanism: Any, name: str = "mechanism") -> list[LinearGaussianMechanism]:
         """Return a mechanism's parts; refused where it cannot be compared with those of the frame."""
@@ -52,7 +51,7 @@ class Cells:
 
     __slots__ = ("first",)
 
-    keys: tuple[Key, ...] = ((),)
+    of_tables: ClassVar[bool] = False
 
     def __init__(self, mechanisms: Sequence[LinearGaussianMechanism], names: Sequence[str] = ()) -> None:
         check_comparable(mechanisms, names)
@@ -90,6 +89,8 @@ class TableBlocks:
     """
 
     __slots__ = ("_blank", "_roots", "_rows", "keys", "workload")
+
+    of_tables: ClassVar[bool] = True
 
     keys: tuple[Key, ...]
     workload: UnionWorkload  # all tables that the mechanisms were made for

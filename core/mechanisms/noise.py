@@ -229,8 +229,12 @@ class NoisyQueries:
         noisy = answers + noise @ vectors.T
         if workload is None:
             return np.asarray(noisy)
-        estimates = noisy if self._reduced is None else noisy @ self._reduced.estimate.T
-        return np.asarray((self.represent(workload) @ estimates.T).T)
+        return self.estimates(workload, noisy)
+
+    def estimates(self, workload: Workload, answers: Array) -> Array:
+        """Return the best unbiased estimates of a workload (m,) or (n, m) from noisy answers to B x."""
+        independent = answers if self._reduced is None else answers @ self._reduced.estimate.T
+        return np.asarray((self.represent(workload) @ independent.T).T)
 
     @property
     def independent_rows(self) -> Array:

@@ -110,7 +110,7 @@ class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
         given, frame = _in_frame(mechanisms)
         if basis is not None and decisions is not None:
             raise InvalidInputError("give either basis or decisions, not both")
-        if (basis is not None or decisions is not None) and len(frame.keys) != 1:
+        if (basis is not None or decisions is not None) and frame.of_tables:
             raise InvalidInputError("basis and decisions are of mechanisms on cells: take dense() of those of tables")
         chosen = partial(_complement_rows, basis) if basis is not None else _itself
         chosen = partial(_decision_rows, decisions) if decisions is not None else chosen
@@ -136,6 +136,11 @@ class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
         for name, value in found.items():
             object.__setattr__(self, name, validate.read_only(value))
 
+    def statement(self) -> dict[str, Any]:
+        """Return the arguments that make the same problem again; rows on blocks are found, not given."""
+        stated = Problem.statement(self)
+        return {"mechanisms": stated["mechanisms"]} if self.frame.of_tables else stated
+
     def in_numbers(self) -> dict[str, Any]:
         """Return what is asked in numbers alone, as proof files have it: the covariances ``P_i`` on the basis.
 
@@ -158,10 +163,15 @@ class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
         covariance, weights = self._covariance(primal), self._weights(dual)
         if self.trivial:
             return Certificate(0.0, 0.0, 0.0, 0.0, 0.0)
-        lower_bound, rounding = loewner.dual_bound(self.bounds, weights, self.roundings)
+        pairs = zip(self.blocks(self.bounds), self.blocks(weights), strict=True)
+        proven = [loewner.dual_bound(bounds, own, self.roundings) for bounds, own in pairs]
+        lower_bound = sum(bound for bound, _ in proven)
+        rounding = sum(bound * own for bound, own in proven) / lower_bound if lower_bound > 0 else 0.0
         if covariance is None:
             return Certificate.of(np.inf, lower_bound, np.inf, rounding)
-        violation, allowance = loewner.violation(self.bounds, covariance, self.roundings)
+        pairs = zip(self.blocks(self.bounds), self.blocks(covariance), strict=True)
+        judged = np.array([loewner.violation(*each, self.roundings) for each in pairs])
+        violation, allowance = judged.max(axis=0).tolist()
         trace = float(np.trace(covariance))
         return Certificate.of(trace, lower_bound, violation, rounding + allowance)
 
@@ -170,7 +180,8 @@ class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
         covariance = self._covariance(primal)
         if covariance is None or self.trivial:
             return np.asarray(primal, dtype=np.float64)
-        return loewner.raise_above_bounds(self.bounds, covariance, self.roundings)
+        pairs = zip(self.blocks(self.bounds), self.blocks(covariance), strict=True)
+        return scipy.linalg.block_diag(*(loewner.raise_above_bounds(*each, self.roundings) for each in pairs))
 
     def as_primal(self, answer: Any) -> Array:
         """Return a given covariance on the common basis, or that of a mechanism that answers just this.
@@ -188,12 +199,21 @@ class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
     def mechanism(self, primal: npt.ArrayLike) -> Any:
         """Return the mechanism that adds noise of this covariance to B x."""
         covariance = np.zeros((0, 0)) if self.trivial else validate.symmetric(covariance=primal)
-        ends = np.cumsum([len(each.rows) for each in self.meetings])
+        own, nothing = iter(self.blocks(covariance)), np.zeros((0, 0))
         parts = [
-            LinearGaussianMechanism(each.rows, covariance[end - len(each.rows) : end, end - len(each.rows) : end])
-            for each, end in zip(self.meetings, ends, strict=True)
+            LinearGaussianMechanism(each.rows, next(own) if len(each.rows) else nothing) for each in self.meetings
         ]
         return self.frame.joined(parts)
+
+    def blocks(self, matrices: Array) -> list[Array]:
+        """Return the parts of matrices (…, r, r) on each block in which something is common: cells are one block.
+
+        All ``P_i`` are 0 between blocks, and so is the best Σ. What a given one has there is left out: a common
+        mechanism stays one without, and so do dual weights.
+        """
+        sizes = [len(each.rows) for each in self.meetings if len(each.rows)]
+        ends = np.cumsum(sizes).tolist()
+        return [matrices[..., end - size : end, end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
     def maximality(self, primal: npt.ArrayLike | GaussianMechanism, tol: float = loewner.IMPROVABLE) -> Maximality:
         """Say whether a common mechanism, a rival's included, is maximal, or by how much it could be bettered.
@@ -212,15 +232,17 @@ class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
             return Maximality(0.0, True)
         if covariance is None:
             return Maximality(np.inf, False)
+        parts = [*zip(self.blocks(self.bounds), self.blocks(covariance), strict=True)]
         violation = [
-            loewner.violation(bound[None], covariance, self.roundings[:1])[0] for bound in self.bounds
+            max(loewner.violation(bounds[[index]], own, self.roundings[[index]])[0] for bounds, own in parts)
+            for index in range(len(self.bounds))
         ]
         if max(violation) > TOLERANCE:
             raise InvalidInputError(
                 f"no common mechanism: mechanisms[{int(np.argmax(violation))}] cannot answer it, "
                 f"it exceeds that one's cost by {max(violation):.3g}, relative"
             )
-        improvement = loewner.improvement(self.bounds, covariance)
+        improvement = max(loewner.improvement(bounds, own) for bounds, own in parts)
         return Maximality(improvement, improvement <= validate.positive_number(tol=tol))
 
     def covariance_from(self, mechanism: GaussianMechanism) -> Array | None:

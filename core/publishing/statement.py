@@ -32,6 +32,9 @@ NOT_COVERED = """\
 - Margins of error are of the noise alone: errors of the records themselves are not in them."""
 
 
+ADAPTIVE = "- The release was adaptive: ρ is the largest over all branches that could have been chosen, not that of one."
+
+
 def statement(released: Any, level: float, simultaneous: bool) -> str:
     """Return the page in Markdown."""
     level = validate.probability(level=level)
@@ -50,6 +53,7 @@ def statement(released: Any, level: float, simultaneous: bool) -> str:
         f"Data sets count as neighbours where {neighbours_text(released)}.",
         "",
         f"- ρ of zero-concentrated differential privacy: {_fraction(rho)}, which is at most {decimal_above(rho)}",
+        *([ADAPTIVE] if getattr(released.drawn, "adaptive", False) else []),
         *(f"- ε = {released.epsilon(delta):.6g} at δ = {delta:g}, as ρ implies it" for delta in DELTAS),
         "",
         "Whole numbers were answered in exact arithmetic, with discrete Gaussian noise of OpenDP's sampler added; all "

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
@@ -33,20 +36,47 @@ def solve(
         nothing = np.zeros(problem.bounds.shape)
         return answered(nothing[0], CommonDual(nothing), otherwise=Status.STALLED, message=TRIVIAL)
     with threads.threads_for_rank(len(problem.basis)), np.errstate(all="ignore"):
-        if chosen == "closed_form":
-            covariance, weights = closed_form(*problem.bounds)
-            found: dict[str, Any] = {"otherwise": Status.ROUNDING, "iterations": 1}
-        else:
-            outcome = _ascend(problem.bounds, limits, _weights(problem, start))
-            covariance, weights = outcome.primal.spectrum.covariance, outcome.dual.weights
-            found = {
-                "otherwise": outcome.reason or Status.STALLED,
-                "iterations": outcome.iterations,
-                "history": outcome.history,
-            }
-        primal = problem.feasible(_raise_in_units(problem.bounds, covariance))
+        given = repeat(None) if (known := _weights(problem, start)) is None else problem.blocks(known)
+        pairs = zip(problem.blocks(problem.bounds), given)
+        found = [_solve_block(bounds, chosen, limits, weights) for bounds, weights in pairs]
+        covariance = scipy.linalg.block_diag(*(each.covariance for each in found))
+        weights = np.array([scipy.linalg.block_diag(*own) for own in zip(*(each.weights for each in found), strict=True)])
+        primal = problem.feasible(covariance)
+    longest = max(found, key=lambda each: each.iterations)
+    stopped = next((each.reason for each in found if each.reason is not None), Status.STALLED)
     seconds = time.perf_counter() - began
-    return answered(primal, CommonDual(weights), seconds=seconds, **found)
+    return answered(
+        primal,
+        CommonDual(weights),
+        seconds=seconds,
+        otherwise=Status.ROUNDING if chosen == "closed_form" else stopped,
+        iterations=longest.iterations,
+        history=longest.history,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Solved:
+    """The answer on one block."""
+
+    covariance: Array
+    weights: Array
+    iterations: int = 1
+    reason: Status | None = None
+    history: tuple[Any, ...] = ()
+
+
+def _solve_block(bounds: Array, method: str, limits: loop.Limits, weights: Array | None) -> _Solved:
+    if bounds.shape[1] == 1:
+        largest = bounds.ravel() == bounds.max()
+        first = np.arange(len(bounds)) == np.argmax(largest)
+        return _Solved(bounds.max(axis=0), first[:, None, None].astype(np.float64))
+    if method == "closed_form":
+        covariance, projectors = closed_form(*bounds)
+        return _Solved(_raise_in_units(bounds, covariance), projectors)
+    outcome = _ascend(bounds, limits, weights)
+    covariance = _raise_in_units(bounds, outcome.primal.spectrum.covariance)
+    return _Solved(covariance, outcome.dual.weights, outcome.iterations, outcome.reason, outcome.history)
 
 
 def closed_form(first: Array, second: Array) -> tuple[Array, Array]:

@@ -56,6 +56,13 @@ def mechanisms(scale: float = 1.0) -> list[dm.LinearGaussianMechanism]:
     return [rows, dm.LinearGaussianMechanism(np.eye(4), np.eye(4))]
 
 
+def of_tables(*workloads: dm.Workload, scale: float = 1.0) -> list[dm.BlockMechanism]:
+    """Plain noise on the queries of some tables, that of the first as a case asks."""
+    return [
+        dm.BlockMechanism.of_tables(each, scale if place == 0 else 1.0) for place, each in enumerate(workloads)
+    ]
+
+
 def released(variance: float = 2.0) -> dm.LinearGaussianMechanism:
     return dm.LinearGaussianMechanism([[1, 1, 1, 1]], [[variance]])
 
@@ -79,6 +86,16 @@ CASES = [
     ),
     ConformanceCase(
         "common", lambda: dm.CommonMechanism(mechanisms()), lambda: dm.CommonMechanism(mechanisms(scale=3.0))
+    ),
+    ConformanceCase(
+        "common, tables",
+        lambda: dm.CommonMechanism(of_tables(UNION, TABLES)),
+        lambda: dm.CommonMechanism(of_tables(UNION, TABLES, scale=3.0)),
+    ),
+    ConformanceCase(
+        "common, circle",
+        lambda: dm.CommonMechanism(of_tables(CIRCLE, CIRCLE)),
+        lambda: dm.CommonMechanism(of_tables(CIRCLE, CIRCLE, scale=3.0)),
     ),
     ConformanceCase(
         "reuse",

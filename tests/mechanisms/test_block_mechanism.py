@@ -441,7 +441,7 @@ class TestNeighbours:
         domain = dm.Domain({"sex": 2})
         one, two = (dm.BlockMechanism.of_levels(domain, {(0,): 2.0}, rule) for rule in (None, "replace"))
         assert one.squared_privacy_cost == pytest.approx(two.squared_privacy_cost / 4)
-        for call in (one.compose, one.common_with, one.is_answerable_from):
+        for call in (one.compose, one.is_answerable_from, lambda other: dm.CommonMechanism([one, other])):
             with pytest.raises(dm.InvalidInputError, match="same neighbours"):
                 call(two)
         with pytest.raises(dm.InputTypeError, match="neighbours must be a rule"):

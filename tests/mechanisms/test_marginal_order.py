@@ -33,6 +33,11 @@ def random_mechanisms(seed: int, count: int) -> list[dm.BlockMechanism]:
     ]
 
 
+def shared(*mechanisms: dm.BlockMechanism) -> dm.BlockMechanism:
+    """What several mechanisms have in common."""
+    return fast.solve(dm.CommonMechanism(mechanisms)).mechanism
+
+
 def assert_same(first: dm.LinearGaussianMechanism, second: dm.LinearGaussianMechanism) -> None:
     scale = max(first.squared_privacy_cost, second.squared_privacy_cost, 1e-300)
     np.testing.assert_allclose(first.cost_matrix / scale, second.cost_matrix / scale, atol=1e-7)
@@ -53,7 +58,7 @@ class TestAgainstMatrices:
     @given(seeds, st.integers(2, 3))
     def test_the_common_mechanism_is_that_of_their_matrices(self, seed: int, count: int) -> None:
         mechanisms = random_mechanisms(seed, count)
-        common = mechanisms[0].common_with(*mechanisms[1:])
+        common = shared(*mechanisms)
         problem = dm.CommonMechanism([each.dense() for each in mechanisms])
         answer = fast.solve(problem, tol=1e-6)
         written = common.dense()
@@ -69,9 +74,9 @@ class TestAgainstMatrices:
     @given(seeds)
     def test_residuals_are_those_of_their_matrices(self, seed: int) -> None:
         first, second = random_mechanisms(seed, 2)
-        common = first.common_with(second)
+        common = shared(first, second)
         for mechanism in (first, second):
-            left = mechanism.residual(common)
+            left = dm.residual(mechanism, common)
             assert_same(left.dense(), dm.residual(mechanism.dense(), common.dense()))
             assert_same(common.compose(left).dense(), mechanism.dense())
             cost = common.squared_privacy_cost + left.squared_privacy_cost
@@ -112,11 +117,11 @@ class TestAtScale:
             for workload in (dm.workloads.marginals(domain, ways=ways) for ways in (1, 2))
         )
         assert first.squared_privacy_cost == pytest.approx(1) == second.squared_privacy_cost
-        common = first.common_with(second)
+        common = shared(first, second)
         # 1/τ of the total is 1/10 from one-way tables and 1/100 from two-way ones; of one attribute 1/600 and 1/3000.
         assert common.squared_privacy_cost == pytest.approx(1 / 100 + 60 * 9 / 3000)
         for each in (first, second):
-            left = each.residual(common)
+            left = dm.residual(each, common)
             assert left.squared_privacy_cost == pytest.approx(1 - common.squared_privacy_cost)
             assert each.is_answerable_from(common.compose(left)) and common.compose(left).is_answerable_from(
                 each
@@ -132,7 +137,7 @@ class TestAtScale:
             for workload in (dm.workloads.marginals(sizes, ways=each) for each in (1, ways))
         )
         # The third is printed with three digits.
-        assert first.common_with(second).squared_privacy_cost == pytest.approx(printed, rel=1e-3)
+        assert shared(first, second).squared_privacy_cost == pytest.approx(printed, rel=1e-3)
 
 
 class TestParts:
@@ -147,15 +152,15 @@ class TestParts:
     def test_two_parts_recreate_the_whole(self) -> None:
         workload = dm.workloads.marginals(self.DOMAIN, ways=2)
         one, two = self.mechanisms()
-        common = one.common_with(two)
-        left = two.residual(common)
+        parts = dm.decomposition(two, shared(one, two))
+        common, left = parts.common, parts.residual
         tables = dm.records.count(np.random.default_rng(0).integers(0, [2, 3, 2], (50, 3)), workload)
         rng, runs = np.random.default_rng(1), 1000
         drawn = []
         for _ in range(runs):
             known = common.measure(tables, rng)
-            whole = common.combine(known, (left, left.measure(tables, rng)))
-            drawn.append(two.recombine(whole, ["a", "b"]))
+            whole = parts.combine(known, left.measure(tables, rng))
+            drawn.append(parts.target.answering(two.workload or workload).recombine(whole, ["a", "b"]))
         errors = np.array(drawn) - tables[0, 1]
         variance = two.variance(["a", "b"])
         # Five standard errors of a mean and of a variance.
@@ -164,22 +169,21 @@ class TestParts:
 
     def test_nothing_in_common_and_nothing_left(self) -> None:
         first, second = (dm.BlockMechanism.of_levels(self.DOMAIN, {axes: 1.0}) for axes in ((0,), (1,)))
-        nothing = first.common_with(second)
+        nothing = shared(first, second)
         assert nothing.noise == {} and nothing.rho == nothing.epsilon(1e-9) == nothing.delta(1.0) == 0
         assert nothing.dense().rank == 0 and nothing.is_answerable_from(first)
-        assert first.residual(nothing).noise == first.noise
-        assert first.residual(first).noise == {}
+        assert dm.residual(first, nothing).noise == pytest.approx(first.noise)
+        assert dm.residual(first, first).noise == {}
 
     @pytest.mark.parametrize(
         ("message", "call"),
         [
-            ("others must be one or more", lambda one, two: one.common_with()),
-            (r"others must be a BlockMechanism", lambda one, two: one.common_with(one.dense())),
+            (r"others\[0\] must be a BlockMechanism", lambda one, two: one.compose(one.dense())),
             (
-                "must be mechanisms on the same domain",
+                r"others\[0\] must be on the same attributes",
                 lambda one, two: one.compose(dm.BlockMechanism.of_levels(dm.Domain({"z": 2}), {})),
             ),
-            ("exceeds its cost by inf, relative, on a x b", lambda one, two: one.residual(two)),
+            ("exceeds its cost by inf, relative, on a x b", lambda one, two: dm.residual(one, two)),
             (
                 "measured must hold b, at",
                 lambda one, two: one.combine(
