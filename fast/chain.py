@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dualmech import validate
-from dualmech.adaptive.chain import Chain, build
+from dualmech.adaptive.building import build
+from dualmech.adaptive.chain import Chain
 from dualmech.fast.common import solver
 from dualmech.fast.engine import loop, threads
-from dualmech.mechanisms.privacy import GaussianMechanism
+from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.problems.common import CommonMechanism
 from dualmech.solution import Solution
 
@@ -16,7 +17,7 @@ STAGE_GAP = 1e-10
 """Gap to which a stage is solved where that can be reached: the next stage inherits what is left."""
 
 
-def chain(mechanisms: Sequence[GaussianMechanism], *, tol: float = 1e-6) -> Chain:
+def chain(mechanisms: Sequence[GaussianPrivacy | GaussianMechanism], *, tol: float = 1e-6) -> Chain:
     """Return the chain of certified common mechanisms of two or more, in the order in which they drop out.
 
     Stage s releases what is common to mechanisms s, s + 1, … beyond what is released already, so that the choice
@@ -25,8 +26,8 @@ def chain(mechanisms: Sequence[GaussianMechanism], *, tol: float = 1e-6) -> Chai
     not positive.
     Returns `Chain`: with a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
 
-    - `mechanisms`: two or more, all on the same cells or all of tables on the same attributes, with the same neighbours,
-      none releasing anything exactly;
+    - `mechanisms`: two or more, on the same cells, or of tables on the same attributes, with the same neighbours, none
+      releasing anything exactly;
     - `tol`: gap to prove in every stage.
 
     Examples
@@ -46,10 +47,11 @@ def chain(mechanisms: Sequence[GaussianMechanism], *, tol: float = 1e-6) -> Chai
         # That the tolerance asked for was missed is for the chain to say, not this one.
         return solver.solve(problem, loop.Limits(accuracy))
 
-    with threads.threads_for_rank(max((_size(each) for each in mechanisms), default=0)):
+    with threads.threads_for_rank(_size(mechanisms)):
         return build(mechanisms, solve, tol=tol, solver="fast:chain")
 
 
-def _size(mechanism: object) -> int:
-    """Return the number of rows of the largest matrix of a mechanism: of tables, all are small."""
-    return len(getattr(mechanism, "query_matrix", ()))
+def _size(mechanisms: object) -> int:
+    """Return the number of rows of the largest matrix of some mechanisms: those of tables are small."""
+    given = mechanisms if isinstance(mechanisms, Sequence) else ()
+    return max((len(getattr(each, "query_matrix", ())) for each in given), default=0)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dualmech import validate
-from dualmech.adaptive.chain import Chain, build
+from dualmech.adaptive.building import build
+from dualmech.adaptive.chain import Chain
 from dualmech.errors import UncertifiedWarning
-from dualmech.mechanisms.privacy import GaussianMechanism
+from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.problems.common import CommonMechanism
 from dualmech.reference import common
 from dualmech.reference.engine import backends
@@ -18,7 +19,7 @@ from dualmech.solution import Solution
 
 
 def chain(
-    mechanisms: Sequence[GaussianMechanism],
+    mechanisms: Sequence[GaussianPrivacy | GaussianMechanism],
     *,
     backend: str = "CLARABEL",
     tol: float | None = None,

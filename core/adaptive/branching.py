@@ -18,7 +18,7 @@ from dualmech.validate import Array
 GO_ON, STOP = -1, -2
 """What a rule may say instead of the index of a mechanism: release the next stage; release nothing more."""
 
-Rule = Callable[[int, Array], npt.ArrayLike]
+Rule = Callable[[int, Any], npt.ArrayLike]
 """Takes a stage and the answers (n, k) of what is known by then, of n data sets; returns n decisions."""
 
 Measure = Callable[[Any, Any, np.random.Generator], Any]

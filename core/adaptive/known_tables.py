@@ -21,15 +21,16 @@ def known_tables(mechanism: BlockNoise) -> UnionWorkload | None:
     --------
     >>> import dualmech as dm
     >>> from dualmech import fast
-    >>> by = [dm.workloads.marginals({"age": 8, "sex": 2, "region": 3}, sets=[("age", each)]) for each in ("sex", "region")]
+    >>> people = {"age": 8, "sex": 2, "region": 3}
+    >>> by = [dm.workloads.marginals(people, sets=[("age", each)]) for each in ("sex", "region")]
     >>> chain = fast.chain([dm.BlockMechanism.of_tables(each) for each in by])
     >>> [table.name for table in known_tables(chain.stages[0].known).tables]
     ['age']
     """
     found: list[Table] = []
-    asked = mechanism.workload
+    asked, names_of = mechanism.workload, mechanism.domain.names
     for table in () if asked is None else asked.product_tables:
-        names = [asked.domain.names[axis] for axis in table.axes]
+        names = [names_of[axis] for axis in table.axes]
         for queries in _parts(table):
             own = Table(
                 table.name
@@ -40,7 +41,9 @@ def known_tables(mechanism: BlockNoise) -> UnionWorkload | None:
             if any(_is_part(own, each) for each in found) or not _answers(mechanism, own):
                 continue
             found.append(own)
-    largest = [each for each in found if not any(each is not other and _is_part(each, other) for other in found)]
+    largest = [
+        each for each in found if not any(each is not other and _is_part(each, other) for other in found)
+    ]
     return UnionWorkload(mechanism.domain, _named_apart(largest)) if largest else None
 
 

@@ -93,6 +93,12 @@ def coordinates(queries: Array, rows: Array) -> Array:
     return np.ascontiguousarray(solved.T)
 
 
+def without_dust(rows: Array) -> Array:
+    """Return rows without entries far below their last digit: what rounding leaves of zeros."""
+    largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
+    return np.where(np.abs(rows) < linalg.EPS**2 * largest, 0.0, rows)
+
+
 def coordinate_rounding(shares: Array, rows: Array) -> float:
     """Return an allowance for the rounding of ``T T'``, relative to its norm, T being `coordinates` on the rows.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
+from dualmech.geometry.block_rows import Key
 from dualmech.mechanisms.answerability import TOLERANCE, Answerability, answerable
 from dualmech.mechanisms.block_refinement import same_symmetry
 from dualmech.mechanisms.block_tables import BlockTables
@@ -23,8 +24,8 @@ class OrderedBlocks(BlockTables):
     """What compares mechanisms of tables; the parameters are those of `BlockMechanism`.
 
     All of it refuses, with `InvalidInputError` or `InputTypeError`, mechanisms of another kind, on other attributes or
-    with other neighbours. Their tables need not be the same: they are compared on the blocks that all their tables leave
-    (`dualmech.mechanisms.frames.TableBlocks`).
+    with other neighbours. Their tables need not be the same: they are compared on the blocks that all tables
+    leave together (`dualmech.mechanisms.frames.TableBlocks`).
     """
 
     __slots__ = ()
@@ -73,7 +74,7 @@ class OrderedBlocks(BlockTables):
 
     def compose(self, *others: BlockTables) -> Self:
         """Return what this mechanism and others reveal together, run independently; their costs add."""
-        every = [self, *others]
+        every: list[Any] = [self, *others]
         frame = TableBlocks(every, ["the mechanism", *(f"others[{index}]" for index in range(len(others)))])
         blocks = zip(*(frame.parts(each) for each in every), strict=True)
         together: Self = frame.joined([first.compose(*rest) for first, *rest in blocks])
@@ -113,7 +114,9 @@ class OrderedBlocks(BlockTables):
         """
         for each, _ in parts:
             if not same_symmetry(each.symmetries, self.symmetries):
-                raise InvalidInputError("what was measured must be on the same blocks, its tables leave others")
+                raise InvalidInputError(
+                    "what was measured must be on the same blocks, its tables leave others"
+                )
         combined: dict[Axes, Array] = {}
         for key, piece in self.pieces.items():
             found = combined.setdefault(axes_of(key), np.zeros(self.extents(axes_of(key))))

@@ -39,6 +39,8 @@ class RefinedAttribute:
         """Hold two symmetries of an attribute against each other."""
         parent = np.zeros(len(fine.sizes), dtype=np.intp)
         parent[fine.labels] = coarse.labels
+        if not coarse.turning and np.any(parent[fine.labels] != coarse.labels):
+            raise InvalidInputError(f"what is compared tells values of {name!r} apart that the others do not")
         sums = (parent == np.arange(len(coarse.sizes))[:, None]).astype(np.float64)
         if coarse.turning or fine.turning:
             if not fine.turning or not (coarse.turning or len(coarse.sizes) == 1):
@@ -51,9 +53,7 @@ class RefinedAttribute:
         within = tuple(
             tuple(np.flatnonzero(parent[fine.classes] == label).tolist()) for label in coarse.classes
         )
-        contrasts = tuple(
-            _contrasts(np.where(parent == label, fine.sizes, 0.0)) for label in coarse.classes
-        )
+        contrasts = tuple(_contrasts(np.where(parent == label, fine.sizes, 0.0)) for label in coarse.classes)
         return cls(fine, sums, within, contrasts)
 
     def choices(self, component: int) -> list[int | None]:
@@ -125,7 +125,8 @@ def _rows(
             copies *= len(contrasts)
         else:
             rows = np.moveaxis(np.tensordot(rows, own.sums, axes=(place, 0)), -1, place)
-    return rows.reshape(len(rows), -1), np.kron(piece.weight**2 * piece.covariance, np.eye(copies))
+    noise = np.kron(piece.weight**2 * piece.covariance, np.eye(copies))
+    return np.asarray(rows.reshape(len(rows), -1)), np.asarray(noise)
 
 
 def _places(

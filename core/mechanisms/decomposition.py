@@ -8,7 +8,7 @@ import numpy as np
 
 from dualmech import linalg
 from dualmech.errors import InvalidInputError
-from dualmech.mechanisms.answerability import TOLERANCE, coordinates
+from dualmech.mechanisms.answerability import TOLERANCE, coordinates, without_dust
 from dualmech.mechanisms.frames import frame_of
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.recombination import Decomposition
@@ -62,9 +62,7 @@ def _split(mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism) 
     form, known = mechanism.standard_form, common.standard_form
     shares = coordinates(known.queries, form.queries)
     directions, left = _remaining_directions(shares)
-    rows = np.sqrt(left)[:, None] * directions @ form.queries
-    # Products of what rounding leaves of zeros: far below the last digit of their row, and out of any range.
-    rows[np.abs(rows) < linalg.EPS**2 * np.abs(rows).max(axis=1, initial=0.0, keepdims=True)] = 0.0
+    rows = without_dust(np.sqrt(left)[:, None] * directions @ form.queries)
     residual = LinearGaussianMechanism(rows, np.eye(len(left)), mechanism.neighbours)
     return Decomposition(
         mechanism,

@@ -16,8 +16,7 @@ from dualmech import linalg
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.block_neighbours import Moved
 from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, symmetries_of
-from dualmech.mechanisms import components
-from dualmech.mechanisms.answerability import check_comparable
+from dualmech.mechanisms.answerability import check_comparable, without_dust
 from dualmech.mechanisms.block_noise import BlockNoise
 from dualmech.mechanisms.block_refinement import RefinedAttribute, refined_noise, same_symmetry
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -30,7 +29,7 @@ from dualmech.workloads.unions import Table, UnionWorkload
 class Frame(Protocol):
     """Mechanisms in parts, one for each block, that are compared with those of others."""
 
-    of_tables: bool
+    of_tables: ClassVar[bool]
     """Whether mechanisms are of tables, and not on cells."""
 
     def parts(self, mechanism: Any, name: str = "mechanism") -> list[LinearGaussianMechanism]:
@@ -95,7 +94,7 @@ class TableBlocks:
     keys: tuple[Key, ...]
     workload: UnionWorkload  # all tables that the mechanisms were made for
 
-    def __init__(self, mechanisms: Sequence[BlockNoise], names: Sequence[str] = ()) -> None:
+    def __init__(self, mechanisms: Sequence[Any], names: Sequence[str] = ()) -> None:
         first = mechanisms[0]
         for name, each in zip(names or _numbered(mechanisms), mechanisms, strict=True):
             _check(first, each, name)
@@ -114,7 +113,7 @@ class TableBlocks:
         self.keys = (*dict.fromkeys(key for each in mechanisms for key in self.refined(each).pieces),)
         self._roots = np.sqrt(linalg.kronecker([symmetries[axis].sizes for axis in wide]).ravel())
 
-    def refined(self, mechanism: BlockNoise) -> BlockNoise:
+    def refined(self, mechanism: Any) -> Any:
         """Return a mechanism on the blocks of all tables together."""
         symmetries = self._blank.symmetries
         if same_symmetry(mechanism.symmetries, symmetries):
@@ -138,7 +137,7 @@ class TableBlocks:
             )
         return [self._part(key, pieces.get(key)) for key in self.keys]
 
-    def joined(self, parts: Sequence[LinearGaussianMechanism]) -> BlockNoise:
+    def joined(self, parts: Sequence[LinearGaussianMechanism]) -> Any:
         """Return the mechanism of tables with this noise on the blocks."""
         found = {}
         for key, part in zip(self.keys, parts, strict=True):
@@ -150,7 +149,10 @@ class TableBlocks:
     def decomposed(self, parts: Sequence[Decomposition]) -> TableDecomposition:
         """Return the decomposition of a mechanism of tables."""
         return TableDecomposition(
-            *(self.joined([getattr(each, name) for each in parts]) for name in ("target", "common", "residual"))
+            *(
+                self.joined([getattr(each, name) for each in parts])
+                for name in ("target", "common", "residual")
+            )
         )
 
     def unit(self, bounds: Array) -> float:
@@ -173,7 +175,7 @@ class TableBlocks:
         ]
         return np.asarray(self._roots[self._rows.cells_of(key)] / math.sqrt(math.prod(sizes)))
 
-    def _made(self, noise: dict[Key, tuple[Array, Array]]) -> BlockNoise:
+    def _made(self, noise: dict[Key, tuple[Array, Array]]) -> Any:
         """Return the mechanism that releases rows of the blocks with noise, in units of counts."""
         pieces = {}
         for key, (rows, covariance) in noise.items():
@@ -184,18 +186,16 @@ class TableBlocks:
                 for axis, component in key
             )
             own = inverse @ covariance @ inverse.T * math.prod(map(float, sizes))
-            pieces[key] = Piece.of(
-                self._blank.symmetries, self._blank.moved, key, moves, (own + own.T) / 2
-            )
+            pieces[key] = Piece.of(self._blank.symmetries, self._blank.moved, key, moves, (own + own.T) / 2)
         return self._blank.with_pieces(pieces)
 
 
 def _orthonormal(rows: Array) -> tuple[Array, Array]:
-    """Return orthonormal rows Q of the same span, and T with ``rows = T Q``; where all is spanned, Q is the identity."""
+    """Return orthonormal rows Q of the same span, the identity where that is all, and T with ``rows = T Q``."""
     if len(rows) == rows.shape[1]:
         return np.eye(len(rows)), rows
     orthonormal, triangle = np.linalg.qr(rows.T)
-    return orthonormal.T, triangle.T
+    return without_dust(orthonormal.T), triangle.T
 
 
 def _check(first: BlockNoise, other: Any, name: str) -> None:
@@ -210,7 +210,7 @@ def _check(first: BlockNoise, other: Any, name: str) -> None:
         raise InvalidInputError(f"{name} must have the same neighbours as mechanisms[0], it has others")
 
 
-def _together(mechanisms: Sequence[BlockNoise]) -> UnionWorkload:
+def _together(mechanisms: Sequence[Any]) -> UnionWorkload:
     """Return all tables of some mechanisms, each once; those of one name that ask other things get a number."""
     named: dict[str, Table] = {}
     for mechanism in mechanisms:
@@ -227,7 +227,9 @@ def frame_of(mechanisms: Sequence[Any], names: Sequence[str] = ()) -> Frame:
 
     `names` are those of the arguments that they were given as; by default ``mechanisms[0]``, ``mechanisms[1]``, …
     """
-    return (TableBlocks if isinstance(mechanisms[0], BlockNoise) else Cells)(mechanisms, names)
+    if isinstance(mechanisms[0], BlockNoise):
+        return TableBlocks(mechanisms, names)
+    return Cells(mechanisms, names)
 
 
 def _numbered(mechanisms: Sequence[Any]) -> list[str]:

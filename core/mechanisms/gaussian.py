@@ -134,7 +134,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         a factor of Σ gives keep the digits that forming C would lose.
         Raises `InvalidInputError` where something is released exactly, at a cost that is not finite.
         """
-        rows = self.standard_form.queries
+        rows = answerability.without_dust(self.standard_form.queries)
         return LinearGaussianMechanism(rows, np.eye(len(rows)), self.neighbours)
 
     def stack(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:

@@ -6,14 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
+import scipy.linalg
 
-from dualmech import linalg
-from dualmech.errors import InvalidInputError
+from dualmech import linalg, validate
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.answerability import coordinate_rounding, coordinates
 from dualmech.validate import Array
+from dualmech.workloads.base import Workload
 
 MEETING = linalg.SPAN_TOLERANCE
 """Sine of the largest angle, 1e-9, up to which directions of several spaces count as one and the same."""
+
+UNASKED = 1e-3
+"""Weight of what the decision queries do not ask for, relative to the mean weight of what they do."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,3 +102,38 @@ def intersection(spaces: Sequence[Array]) -> Intersection:
     rows = meeting @ smallest
     leading = rows[np.arange(len(rows)), np.argmax(np.abs(rows), axis=1)] if len(rows) else np.zeros(0)
     return Intersection(np.asarray(rows * np.sign(leading)[:, None]), np.arcsin(sines))
+
+
+def given_rows(basis: npt.ArrayLike, rows: Array) -> Array:
+    """Return rows that were given, once they span what the orthonormal ones do; refused where they do not."""
+    given = validate.finite(2, basis=basis)
+    same = given.shape == rows.shape and linalg.rank(given) == len(given)
+    if not same or len(intersection([given, rows]).rows) < len(rows):
+        raise InvalidInputError(
+            f"basis must have {len(rows)} independent rows that span the intersection of the row spaces, "
+            f"got shape {given.shape}"
+        )
+    return given
+
+
+def decision_rows(decisions: Workload, rows: Array) -> Array:
+    """Return rows K B with ``K'K = M``: the trace of a covariance on them is ``tr(M Σ)``, the decisions' variance."""
+    if not isinstance(decisions, Workload):
+        raise InputTypeError(f"decisions must be a dualmech.Workload, got {type(decisions).__name__}")
+    if decisions.shape[1] != rows.shape[1]:
+        raise InvalidInputError(
+            f"decisions must have {rows.shape[1]} cells, as the mechanisms, got {decisions.shape[1]}"
+        )
+    queries = decisions.dense()
+    asked = queries @ rows.T
+    outside = np.linalg.norm(queries - asked @ rows, axis=1) > MEETING * np.linalg.norm(queries, axis=1)
+    if np.any(outside):
+        raise InvalidInputError(
+            f"decisions: query {decisions.names[int(np.argmax(outside))]!r} lies outside the intersection "
+            f"of the row spaces"
+        )
+    weight = np.linalg.norm(asked) / np.sqrt(len(rows)) if len(rows) else 0.0
+    if weight == 0:
+        raise InvalidInputError("decisions must hold a query that is not all zero")
+    stacked = np.vstack([asked, np.sqrt(UNASKED) * weight * np.eye(len(rows))])
+    return np.asarray(scipy.linalg.qr(stacked, mode="r", check_finite=False)[0][: len(rows)] @ rows)

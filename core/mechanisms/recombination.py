@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,6 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.records import Tables
 from dualmech.validate import Array
 from dualmech.workloads.lattice import Axes
-
-if TYPE_CHECKING:
-    from dualmech.mechanisms.block import BlockMechanism
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,15 +94,13 @@ class TableDecomposition:
         As those of a `Decomposition`.
     """
 
-    target: BlockMechanism
-    common: BlockMechanism
-    residual: BlockMechanism
+    target: Any
+    common: Any
+    residual: Any
 
     of_tables: ClassVar[bool] = True
 
-    def combine(
-        self, common_answers: Tables, residual_answers: Tables, rng: Any = None
-    ) -> dict[Axes, Array]:
+    def combine(self, common_answers: Tables, residual_answers: Tables, rng: Any = None) -> dict[Axes, Array]:
         """Return what the target would measure from what both parts did, consistent: no noise is missing from it."""
         return self.target.recreate([(self.common, common_answers), (self.residual, residual_answers)])
 

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from dualmech import linalg, validate
+from dualmech import validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.answerability import TOLERANCE
 from dualmech.mechanisms.frames import Frame, frame_of
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.mechanisms.intersections import MEETING, Meeting, intersection
+from dualmech.mechanisms.intersections import Meeting, decision_rows, given_rows
 from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.problems import loewner
 from dualmech.problems.base import Problem
@@ -27,9 +27,6 @@ from dualmech.workloads.base import Workload
 
 LARGEST = 4096
 """Most queries that mechanisms may have in common, for the matrices in which they are compared."""
-
-UNASKED = 1e-3
-"""Weight of what the decision queries do not ask for, relative to the mean weight of what they do."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +41,7 @@ class CommonDual:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
+class CommonMechanism(Problem[CommonDual, Any]):
     """The maximal common mechanism of two or more: what every one of them would reveal, released once.
 
     With B the rows of `basis`, which span the intersection of all row spaces, and ``P_i`` the covariance with which
@@ -103,7 +100,7 @@ class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
 
     def __init__(
         self,
-        mechanisms: Sequence[GaussianMechanism],
+        mechanisms: Sequence[GaussianPrivacy | GaussianMechanism],
         basis: npt.ArrayLike | None = None,
         decisions: Workload | None = None,
     ) -> None:
@@ -111,11 +108,15 @@ class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
         if basis is not None and decisions is not None:
             raise InvalidInputError("give either basis or decisions, not both")
         if (basis is not None or decisions is not None) and frame.of_tables:
-            raise InvalidInputError("basis and decisions are of mechanisms on cells: take dense() of those of tables")
-        chosen = partial(_complement_rows, basis) if basis is not None else _itself
-        chosen = partial(_decision_rows, decisions) if decisions is not None else chosen
+            raise InvalidInputError(
+                "basis and decisions are of mechanisms on cells: take dense() of those of tables"
+            )
+        chosen = partial(given_rows, basis) if basis is not None else _itself
+        chosen = partial(decision_rows, decisions) if decisions is not None else chosen
         blocks = zip(*(frame.parts(each) for each in given), strict=True)
-        meetings = tuple(Meeting.of([part.standard_form.queries for part in parts], chosen) for parts in blocks)
+        meetings = tuple(
+            Meeting.of([part.standard_form.queries for part in parts], chosen) for parts in blocks
+        )
         if basis is None and decisions is None:
             meetings = tuple(each.scaled(frame.unit(each.bounds)) for each in meetings)
         size = sum(len(each.rows) for each in meetings)
@@ -129,7 +130,12 @@ class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
         object.__setattr__(self, "meetings", meetings)
         found = {
             "basis": scipy.linalg.block_diag(*(each.rows for each in meetings)),
-            "bounds": np.array([scipy.linalg.block_diag(*bounds) for bounds in zip(*(each.bounds for each in meetings), strict=True)]),
+            "bounds": np.array(
+                [
+                    scipy.linalg.block_diag(*bounds)
+                    for bounds in zip(*(each.bounds for each in meetings), strict=True)
+                ]
+            ),
             "angles": np.sort(np.concatenate([each.angles for each in meetings])),
             "roundings": np.max([each.roundings for each in meetings], axis=0),
         }
@@ -201,7 +207,8 @@ class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
         covariance = np.zeros((0, 0)) if self.trivial else validate.symmetric(covariance=primal)
         own, nothing = iter(self.blocks(covariance)), np.zeros((0, 0))
         parts = [
-            LinearGaussianMechanism(each.rows, next(own) if len(each.rows) else nothing) for each in self.meetings
+            LinearGaussianMechanism(each.rows, next(own) if len(each.rows) else nothing)
+            for each in self.meetings
         ]
         return self.frame.joined(parts)
 
@@ -213,9 +220,13 @@ class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
         """
         sizes = [len(each.rows) for each in self.meetings if len(each.rows)]
         ends = np.cumsum(sizes).tolist()
-        return [matrices[..., end - size : end, end - size : end] for end, size in zip(ends, sizes, strict=True)]
+        return [
+            matrices[..., end - size : end, end - size : end] for end, size in zip(ends, sizes, strict=True)
+        ]
 
-    def maximality(self, primal: npt.ArrayLike | GaussianMechanism, tol: float = loewner.IMPROVABLE) -> Maximality:
+    def maximality(
+        self, primal: npt.ArrayLike | GaussianPrivacy, tol: float = loewner.IMPROVABLE
+    ) -> Maximality:
         """Say whether a common mechanism, a rival's included, is maximal, or by how much it could be bettered.
 
         Raises `InvalidInputError` or `InputTypeError` for a covariance or mechanism that is not common to all;
@@ -245,14 +256,17 @@ class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
         improvement = max(loewner.improvement(bounds, own) for bounds, own in parts)
         return Maximality(improvement, improvement <= validate.positive_number(tol=tol))
 
-    def covariance_from(self, mechanism: GaussianMechanism) -> Array | None:
+    def covariance_from(self, mechanism: GaussianPrivacy) -> Array | None:
         """Return the covariance with which any mechanism answers B x; None where it leaves part of B x out.
 
         Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers what is not in all row
         spaces, or on other cells or neighbours.
         """
         parts = self.frame.parts(mechanism)
-        found = [each.covariance_of(part.standard_form.queries) for each, part in zip(self.meetings, parts, strict=True)]
+        found = [
+            each.covariance_of(part.standard_form.queries)
+            for each, part in zip(self.meetings, parts, strict=True)
+        ]
         if any(each is None for each in found):
             return None
         return np.asarray(scipy.linalg.block_diag(*found))
@@ -292,7 +306,7 @@ class CommonMechanism(Problem[CommonDual, GaussianMechanism]):
         return (weights + np.swapaxes(weights, 1, 2)) / 2
 
 
-def _in_frame(mechanisms: Sequence[GaussianMechanism]) -> tuple[tuple[Any, ...], Frame]:
+def _in_frame(mechanisms: Sequence[GaussianPrivacy | GaussianMechanism]) -> tuple[tuple[Any, ...], Frame]:
     """Return the mechanisms, and what they are compared on."""
     if isinstance(mechanisms, GaussianPrivacy) or not isinstance(mechanisms, Sequence):
         raise InputTypeError(
@@ -312,37 +326,3 @@ def _in_frame(mechanisms: Sequence[GaussianMechanism]) -> tuple[tuple[Any, ...],
 
 def _itself(rows: Array) -> Array:
     return rows
-
-
-def _complement_rows(basis: npt.ArrayLike, rows: Array) -> Array:
-    given = validate.finite(2, basis=basis)
-    same = given.shape == rows.shape and linalg.rank(given) == len(given)
-    if not same or len(intersection([given, rows]).rows) < len(rows):
-        raise InvalidInputError(
-            f"basis must have {len(rows)} independent rows that span the intersection of the row spaces, "
-            f"got shape {given.shape}"
-        )
-    return given
-
-
-def _decision_rows(decisions: Workload, rows: Array) -> Array:
-    """Return rows K B with ``K'K = M``: the trace of a covariance on them is ``tr(M Σ)``, the decisions' variance."""
-    if not isinstance(decisions, Workload):
-        raise InputTypeError(f"decisions must be a dualmech.Workload, got {type(decisions).__name__}")
-    if decisions.shape[1] != rows.shape[1]:
-        raise InvalidInputError(
-            f"decisions must have {rows.shape[1]} cells, as the mechanisms, got {decisions.shape[1]}"
-        )
-    queries = decisions.dense()
-    asked = queries @ rows.T
-    outside = np.linalg.norm(queries - asked @ rows, axis=1) > MEETING * np.linalg.norm(queries, axis=1)
-    if np.any(outside):
-        raise InvalidInputError(
-            f"decisions: query {decisions.names[int(np.argmax(outside))]!r} lies outside the intersection "
-            f"of the row spaces"
-        )
-    weight = np.linalg.norm(asked) / np.sqrt(len(rows)) if len(rows) else 0.0
-    if weight == 0:
-        raise InvalidInputError("decisions must hold a query that is not all zero")
-    stacked = np.vstack([asked, np.sqrt(UNASKED) * weight * np.eye(len(rows))])
-    return np.asarray(scipy.linalg.qr(stacked, mode="r", check_finite=False)[0][: len(rows)] @ rows)

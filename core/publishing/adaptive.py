@@ -29,7 +29,6 @@ from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import UnionWorkload
 
-
 KEPT_BACK = 4 * ACCURACY  # share of what is known after a stage that is left to each step that follows
 
 
@@ -56,8 +55,8 @@ class ExactAdaptiveRelease(AdaptiveRelease):
         """Return what is known as tables, with margins of error, names, CSV files and a statement.
 
         All that has run counts, the residual of a mechanism that was chosen too. The ρ is that of the whole procedure.
-        Raises `ReleaseOrderError` before anything has run; `InvalidInputError` or `InputTypeError` for no workload where
-        mechanisms are on cells, a workload that is not answered.
+        Raises `ReleaseOrderError` before anything has run; `InvalidInputError` or `InputTypeError` for no workload
+        where mechanisms are on cells, a workload that is not answered.
 
         Parameters
         ----------

@@ -31,9 +31,15 @@ class DrawnBlock:
     cells: int  # Π n_c
 
     @classmethod
-    def of(cls, piece: Piece, moves: Array, sizes: list[int]) -> DrawnBlock:
-        """Put the noise of a piece on a grid; `moves` (r, b) are its rows on the classes that it sees."""
+    def of(cls, piece: Piece, moves: Array, sizes: list[int], still: bool = False) -> DrawnBlock:
+        """Put the noise of a piece on a grid; `moves` (r, b) are its rows on the classes that it sees.
+
+        Where the total stands `still` whatever neighbours do, it has next to no noise: it is the first of the rows,
+        since on others the covariance would be ill-conditioned.
+        """
         basis = whole_numbers.whole_basis(moves)
+        if still:
+            basis = _with_total_first(basis)
         turn = np.linalg.lstsq(moves.T, basis.T.astype(np.float64), rcond=None)[0].T
         cells = math.prod(sizes)
         factor, exponents = rounded_factor(cells * (turn @ piece.covariance @ turn.T))
@@ -58,3 +64,12 @@ class DrawnBlock:
         answers = np.ldexp(noisy.astype(np.float64), -self.exponents[:, None]) / self.cells
         found = (self.moves @ solved(self.factor, self.exponents, answers)).T
         return np.asarray(found.reshape(*residual.shape[:-1], -1))
+
+
+def _with_total_first(basis: Integers) -> Integers:
+    """Return whole rows of the same span that begin with the sum of all, where that is in it."""
+    total = np.ones((1, basis.shape[1]), dtype=np.int64)
+    shares = np.linalg.lstsq(basis.T.astype(np.float64), total[0].astype(np.float64), rcond=None)[0]
+    if np.abs(shares @ basis - total[0]).max() > whole_numbers.AGREEMENT:
+        return basis
+    return np.vstack([total, np.delete(basis, int(np.argmax(np.abs(shares))), axis=0)])

@@ -17,11 +17,12 @@ from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import MarginalWorkload
 
 
-class Drawn(Protocol):
-    """A mechanism in whole numbers with discrete Gaussian noise: its exact cost, and how it is drawn."""
+class Measured(Protocol):
+    """What a publication reads: noise that was drawn, its exact cost, and estimates from what was measured."""
 
-    by_table: bool
-    """Whether estimates are asked for table by table; else those of all queries of a workload."""
+    @property
+    def by_table(self) -> bool:
+        """Whether estimates are asked for table by table; else those of all queries of a workload."""
 
     @property
     def mechanism(self) -> Any:
@@ -31,14 +32,18 @@ class Drawn(Protocol):
     def squared_privacy_cost(self) -> Fraction:
         """The largest squared distance between neighbours in units of the noise: twice ρ."""
 
+    def estimate(self, measured: Any, asked: Any) -> Any:
+        """Return unbiased estimates of a table or a workload."""
+
+
+class Drawn(Measured, Protocol):
+    """A mechanism in whole numbers with discrete Gaussian noise: its exact cost, and how it is drawn."""
+
     def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> Any:
         """Return the counts that are needed of records."""
 
     def draw(self, data: Any, noise: Noise) -> Any:
         """Draw what everything is estimated from: the one place where data meet noise."""
-
-    def estimate(self, measured: Any, asked: Any) -> Any:
-        """Return unbiased estimates of a table or a workload."""
 
 
 def whole_counts(**named: object) -> npt.NDArray[np.int64]:

@@ -21,7 +21,7 @@ import scipy.special
 from dualmech import accounting, files, validate
 from dualmech.display import Displayed, counted
 from dualmech.errors import BackendError, InputTypeError, InvalidInputError, did_you_mean
-from dualmech.publishing.drawing import Drawn
+from dualmech.publishing.drawing import Measured
 from dualmech.publishing.fitting import FittedTables, fit
 from dualmech.publishing.published import PublishedTable, published_tables
 from dualmech.publishing.statement import decimal_above, statement
@@ -41,7 +41,7 @@ class Publication(Displayed):
 
     Attributes
     ----------
-    drawn : Drawn
+    drawn : Measured
         The mechanism on its grid; ``drawn.mechanism`` is the Gaussian mechanism with the noise that was drawn.
     measured : array or dict of arrays
         What everything is estimated from.
@@ -52,7 +52,7 @@ class Publication(Displayed):
     """
 
     def __init__(
-        self, drawn: Drawn, measured: Any, workload: Workload, answer: Solution | None = None
+        self, drawn: Measured, measured: Any, workload: Workload, answer: Solution | None = None
     ) -> None:
         if not hasattr(drawn, "squared_privacy_cost") or not hasattr(drawn, "by_table"):
             raise InputTypeError(f"drawn must be a mechanism on its grid, got {type(drawn).__name__}")

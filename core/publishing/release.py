@@ -16,7 +16,7 @@ from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import StreamMechanism
 from dualmech.publishing.dense import DrawnRows
 from dualmech.publishing.discrete import discrete_gaussian, require_sampler
-from dualmech.publishing.drawing import Drawn
+from dualmech.publishing.drawing import Drawn, Measured
 from dualmech.publishing.limits import as_fraction, require_no_seed, require_within
 from dualmech.publishing.products import DrawnProduct
 from dualmech.publishing.publication import Publication
@@ -103,7 +103,7 @@ def plan(mechanism: Any, workload: Workload | None = None) -> tuple[Drawn, Workl
     return drawn, check_workload(asked)
 
 
-def require_answered(drawn: Drawn, workload: Workload) -> None:
+def require_answered(drawn: Measured, workload: Workload) -> None:
     """Refuse a workload that a mechanism does not answer, or whose tables it knows by other values or queries."""
     mechanism = drawn.mechanism
     if not drawn.by_table:

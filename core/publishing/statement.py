@@ -32,7 +32,7 @@ NOT_COVERED = """\
 - Margins of error are of the noise alone: errors of the records themselves are not in them."""
 
 
-ADAPTIVE = "- The release was adaptive: ρ is the largest over all branches that could have been chosen, not that of one."
+ADAPTIVE = "- The release was adaptive: ρ is the largest over all branches that could have been chosen."
 
 
 def statement(released: Any, level: float, simultaneous: bool) -> str:

@@ -47,7 +47,8 @@ class DrawnTables:
         self.blocks, pieces = {}, {}
         for key, piece in mechanism.pieces.items():
             sizes = [class_size(mechanism.symmetries[axis], component) for axis, component in key]
-            block = self.blocks[key] = DrawnBlock.of(piece, mechanism.class_basis(key, piece), sizes)
+            still = not key and mechanism.neighbours is not None and mechanism.neighbours.replace
+            block = self.blocks[key] = DrawnBlock.of(piece, mechanism.class_basis(key, piece), sizes, still)
             pieces[key] = Piece.of(mechanism.symmetries, mechanism.moved, key, piece.moves, block.covariance)
         self.mechanism = mechanism.with_pieces(pieces)
         self.costs = costs_of_orbits(self.mechanism, self.blocks)

@@ -28,6 +28,7 @@ LONGEST_SUM = 2**12  # products of two pieces that are added: 2^40 each, togethe
 LARGEST = 2**61  # largest magnitude of an entry that is kept in 64 bits, with room for one addition
 
 LARGEST_DENOMINATOR = 10_000
+SMALL_MULTIPLE = 2**10  # entries of a whole row up to which no other basis is looked for
 LARGEST_MULTIPLE = 2**20  # largest common denominator of a row, and largest entry of a basis
 AGREEMENT = 1e-9  # how far a row may be from whole multiples, relative to its largest entry: as the span of a workload
 
@@ -37,8 +38,9 @@ CHUNK = 2**22  # entries of a product that are held at a time
 def whole_basis(rows: Array) -> Integers:
     """Return whole rows (k, d) with the same span as independent rows of real numbers.
 
-    All rows of full rank are the cells themselves. Others are taken as they are where each is a multiple of whole
-    numbers, and else by the echelon form, which has small denominators where the span has any basis of such.
+    All rows of full rank are the cells themselves. Others are taken as they are where each is a multiple of small whole
+    numbers, and else by the echelon form, which has small denominators where the span has any basis of such: of both
+    the one of smaller numbers, since large ones may be near to a row by chance.
     Raises `InvalidInputError` where neither has.
 
     Examples
@@ -55,11 +57,12 @@ def whole_basis(rows: Array) -> Integers:
     if count == cells:
         return np.eye(cells, dtype=np.int64)
     found = _whole_multiples(rows)
-    if found is None and count:
+    if count and (found is None or np.abs(found).max() > SMALL_MULTIPLE):
         pivots = scipy.linalg.qr(rows, mode="r", pivoting=True, check_finite=False)[1][:count]
-        found = _whole_multiples(
-            np.asarray(np.linalg.solve(rows[:, np.sort(pivots)], rows), dtype=np.float64)
-        )
+        echelon = np.linalg.solve(rows[:, np.sort(pivots)], rows)
+        other = _whole_multiples(np.asarray(echelon, dtype=np.float64))
+        if other is not None and (found is None or np.abs(other).max() < np.abs(found).max()):
+            found = other
     if found is None:
         raise InvalidInputError(
             f"mechanism must answer queries whose span has a basis of whole numbers up to {LARGEST_MULTIPLE}: its "

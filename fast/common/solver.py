@@ -37,10 +37,12 @@ def solve(
         return answered(nothing[0], CommonDual(nothing), otherwise=Status.STALLED, message=TRIVIAL)
     with threads.threads_for_rank(len(problem.basis)), np.errstate(all="ignore"):
         given = repeat(None) if (known := _weights(problem, start)) is None else problem.blocks(known)
-        pairs = zip(problem.blocks(problem.bounds), given)
+        pairs = zip(problem.blocks(problem.bounds), given, strict=False)
         found = [_solve_block(bounds, chosen, limits, weights) for bounds, weights in pairs]
         covariance = scipy.linalg.block_diag(*(each.covariance for each in found))
-        weights = np.array([scipy.linalg.block_diag(*own) for own in zip(*(each.weights for each in found), strict=True)])
+        weights = np.array(
+            [scipy.linalg.block_diag(*own) for own in zip(*(each.weights for each in found), strict=True)]
+        )
         primal = problem.feasible(covariance)
     longest = max(found, key=lambda each: each.iterations)
     stopped = next((each.reason for each in found if each.reason is not None), Status.STALLED)

@@ -59,7 +59,8 @@ def mechanisms(scale: float = 1.0) -> list[dm.LinearGaussianMechanism]:
 def of_tables(*workloads: dm.Workload, scale: float = 1.0) -> list[dm.BlockMechanism]:
     """Plain noise on the queries of some tables, that of the first as a case asks."""
     return [
-        dm.BlockMechanism.of_tables(each, scale if place == 0 else 1.0) for place, each in enumerate(workloads)
+        dm.BlockMechanism.of_tables(each, scale if place == 0 else 1.0)
+        for place, each in enumerate(workloads)
     ]
 
 

@@ -259,7 +259,7 @@ class TestDecomposition:
         with pytest.raises(dm.InvalidInputError, match="common must be answerable"):
             dm.decomposition(cells, dm.LinearGaussianMechanism(np.eye(2), 0.9 * np.eye(2)))
         with pytest.raises(dm.InputTypeError, match="common must be a LinearGaussianMechanism"):
-            dm.decomposition(cells, np.eye(2))  # type: ignore[arg-type]
+            dm.decomposition(cells, np.eye(2))
 
     @pytest.mark.parametrize("dependent", [False, True])
     def test_combined_runs_have_the_targets_distribution(self, dependent: bool) -> None:

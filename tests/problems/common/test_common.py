@@ -58,7 +58,7 @@ class TestJudge:
         assert judged.certifies(1e-9)
         assert problem.maximality(problem.feasible(covariance))
         mechanism = problem.mechanism(problem.feasible(covariance))
-        assert all(mechanism.is_answerable_from(each) for each in problem.mechanisms)  # type: ignore[arg-type]
+        assert all(mechanism.is_answerable_from(each) for each in problem.mechanisms)
         assert problem.prices(weights).sum() == pytest.approx(1)
 
     @quick

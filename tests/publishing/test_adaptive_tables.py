@@ -1,0 +1,127 @@
+"""Adaptive releases with exact noise: of tables by name, of cells, and what they cost as fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.publishing.adaptive import DrawnChain
+
+pytest.importorskip("opendp", reason="needs OpenDP, of the extra release")
+
+PEOPLE = dm.Schema({"age": range(20, 32), "sex": ["female", "male"], "region": ["north", "east", "south"]})
+FOURS = dm.Workload(np.kron(np.eye(3), np.ones(4)))
+ASKED = [
+    dm.workloads.union(PEOPLE, {"ages": {"age": dm.workloads.prefix(12)}, "by sex": ["age", "sex"]}),
+    dm.workloads.union(PEOPLE, {"groups": {"age": FOURS, "region": None}}),
+]
+
+
+def chain_of(neighbours: str | None = None) -> object:
+    return fast.chain(
+        [fast.solve(dm.FitnessForUse(each, 25.0, neighbours=neighbours)).mechanism for each in ASKED]
+    )
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    lines = [f"{rng.choice(['north', 'south'])},{rng.integers(20, 32)},male" for _ in range(200)]
+    (tmp_path / "records.csv").write_text("\n".join(["region,age,sex", *lines]))
+    return tmp_path / "records.csv"
+
+
+@pytest.mark.parametrize("neighbours", [None, "replace", "add-remove:2"])
+def test_its_cost_is_the_largest_over_the_branches(neighbours: str | None) -> None:
+    chain = chain_of(neighbours)
+    drawn = DrawnChain(chain)  # type: ignore[arg-type]
+    counts = dm.records.count([[0, 0, 0]] * 9, dm.workloads.marginals([12, 2, 3], ways=3))
+    costs = []
+    for branch in (0, 1):
+        release = dm.release_chain(chain, counts)  # type: ignore[arg-type]
+        release.advance()
+        release.choose(branch)
+        ran = [mechanism.dense() for mechanism, _ in release._drawn.ran]
+        costs.append(ran[0].stack(*ran[1:]).squared_privacy_cost)
+        assert isinstance(release.rho, Fraction) and release.rho == drawn.squared_privacy_cost / 2
+    assert float(drawn.squared_privacy_cost) == pytest.approx(max(costs), rel=1e-8)
+    assert drawn.squared_privacy_cost / 2 <= chain.guarantee.rho  # type: ignore[attr-defined]
+
+
+def test_tables_by_name_after_every_stage(records: Path, tmp_path: Path) -> None:
+    release = dm.release_chain(chain_of(), records, rho="1")  # type: ignore[arg-type]
+    with pytest.raises(dm.ReleaseOrderError, match="advance before"):
+        release.publication()
+    seen = release.advance()
+    first = release.publication()
+    assert [*seen] == [*first.tables] == ["age"]
+    assert first.rows("age")[0][0] == "age" and next(first.rows("age")[1])[0] == "age ≤ 23"
+    np.testing.assert_array_equal(first.estimates("age"), seen["age"])
+    answer = release.choose(1)
+    last = release.publication()
+    np.testing.assert_array_equal(last.estimates("groups"), answer.values["groups"])
+    excess = last.variances("groups") / 25.0 - 1
+    assert np.all(excess <= 1e-5) and first.rho == last.rho == release.rho
+    assert "adaptive: ρ is the largest over all branches" in last.statement()
+    assert last.fitted(integer=True).counts("groups").min() >= 0
+    last.write(tmp_path / "out")
+    assert (tmp_path / "out" / "1_groups.csv").read_text().startswith("age,region,estimate")
+
+
+def test_another_workload_must_be_answered(records: Path) -> None:
+    release = dm.release_chain(chain_of(), records)  # type: ignore[arg-type]
+    release.advance()
+    with pytest.raises(dm.InvalidInputError, match="not answered"):
+        release.publication(ASKED[0])
+    total = dm.workloads.union(PEOPLE, {"all": {"age": dm.workloads.total(12)}})
+    assert release.publication(total).estimates("all").shape == (1,)
+
+
+@pytest.mark.parametrize("branch", [0, 1, 2])
+def test_on_cells_common_parts_need_no_whole_rows(branch: int) -> None:
+    """What is left of a mechanism beyond a maximal part of it lies on no whole rows; a little is kept back for it."""
+    rng = np.random.default_rng(branch)
+    asked = [dm.workloads.prefix(8), dm.workloads.all_range(8), dm.workloads.identity(8)]
+    mechanisms = [
+        fast.solve(dm.FitnessForUse(each, rng.uniform(50, 200, len(each)))).mechanism for each in asked
+    ]
+    chain = fast.chain(mechanisms)
+    release = dm.release_chain(chain, np.arange(8.0), rho="1/4")
+    for _ in range(min(branch + 1, 2)):
+        release.advance()
+    with pytest.raises(dm.InputTypeError, match="workload must say what to publish"):
+        release.publication()
+    answer = release.choose(branch)
+    published = release.publication(asked[branch])
+    found = published.variances(published.tables[0])
+    assert np.all(found <= mechanisms[branch].variances(asked[branch]) * (1 + 1e-5))
+    rows = dm.Workload(mechanisms[branch].query_matrix)
+    np.testing.assert_allclose(
+        answer.values, release.publication(rows).estimates("queries"), rtol=1e-9, atol=1e-6
+    )
+    assert release.rho <= chain.guarantee.rho
+
+
+@pytest.mark.parametrize(
+    ("message", "options"),
+    [
+        ("takes no rng", {"rng": 1}),
+        ("domain must be that of the chain's tables", {"domain": dm.Domain({"age": 3})}),
+        ("rho", {"rho": "1/1000000"}),
+    ],
+)
+def test_bad_input_is_refused_before_records_are_read(message: str, options: dict[str, object]) -> None:
+    with pytest.raises(dm.DualmechError, match=message):
+        dm.release_chain(chain_of(), "no-such-file.csv", **options)  # type: ignore[arg-type]
+
+
+def test_circles_are_refused_by_name() -> None:
+    runs = dm.workloads.union({"hour": 8, "day": 2}, {"runs": {"hour": dm.workloads.circular_ranges(8)}})
+    pair = [dm.BlockMechanism.of_tables(runs, variance) for variance in (1.0, 2.0)]
+    with pytest.raises(dm.InvalidInputError, match="not its waves"):
+        dm.release_chain(fast.chain(pair), {(0,): np.ones(8)})
