@@ -140,8 +140,12 @@ class Chain:
         count: int = self.no_release.query_matrix.shape[1]
         return count
 
-    def workload_of(self, mechanism: int) -> UnionWorkload | None:
-        """Return the tables that a mechanism of tables was made for, by the names that the chain knows them by."""
+    def workload_of(self, index: int) -> UnionWorkload | None:
+        """Return the tables that a mechanism of tables was made for, by the names that the chain knows them by.
+
+        None where mechanisms are on cells. Raises `InvalidInputError` or `InputTypeError` for no index of a mechanism.
+        """
+        mechanism = validate.index(len(self.mechanisms), index=index)
         if not self.of_tables:
             return None
         return own_tables(

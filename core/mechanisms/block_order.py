@@ -98,11 +98,7 @@ class OrderedBlocks(BlockTables):
         >>> first.combine({(): np.array(10.0)}, (second, {(): np.array(14.0)}))[()]
         array(11.)
         """
-        parts: list[tuple[Any, Tables]] = [(self, check_tables(measured=measured))]
-        for index, each in enumerate(others):
-            if len(pair := validate.sequence(**{f"others[{index}]": each})) != 2:
-                raise InvalidInputError(f"others[{index}] must be a mechanism and what it measured")
-            parts.append((pair[0], check_tables(**{f"others[{index}]": pair[1]})))
+        parts = [(self, check_tables(measured=measured)), *_pairs("others", others)]
         return self.compose(*(each for each, _ in parts[1:])).recreate(parts)
 
     def recreate(self, parts: Sequence[tuple[Any, Tables]]) -> dict[Axes, Array]:
@@ -112,7 +108,8 @@ class OrderedBlocks(BlockTables):
 
         - `parts`: each with what it measured, run independently on the same records.
         """
-        for each, _ in parts:
+        given = _pairs("parts", parts)
+        for each, _ in given:
             if not same_symmetry(each.symmetries, self.symmetries):
                 raise InvalidInputError(
                     "what was measured must be on the same blocks, its tables leave others"
@@ -121,7 +118,7 @@ class OrderedBlocks(BlockTables):
         for key, piece in self.pieces.items():
             found = combined.setdefault(axes_of(key), np.zeros(self.extents(axes_of(key))))
             where = np.ix_(*self.places(key))
-            told = np.asarray(sum(each._told(key, given) for each, given in parts if key in each.pieces))
+            told = np.asarray(sum(each._told(key, own) for each, own in given if key in each.pieces))
             answers = told @ piece.moves.T @ piece.covariance
             found[where] = (answers @ piece.moves).reshape(found[where].shape)
         return combined
@@ -133,3 +130,14 @@ class OrderedBlocks(BlockTables):
         answers = own.reshape(*own.shape[: len(axes)], -1) @ piece.moves.T
         solved = np.linalg.solve(piece.covariance, answers.reshape(-1, len(piece.moves)).T).T
         return np.asarray(solved.reshape(answers.shape) @ piece.moves)
+
+
+def _pairs(name: str, given: Any) -> list[tuple[Any, Tables]]:
+    """Return mechanisms of tables, each with what it measured."""
+    found = []
+    for index, each in enumerate(validate.sequence(**{name: given})):
+        pair = validate.sequence(**{f"{name}[{index}]": each})
+        if len(pair) != 2 or not isinstance(pair[0], OrderedBlocks):
+            raise InvalidInputError(f"{name}[{index}] must be a BlockMechanism and what it measured")
+        found.append((pair[0], check_tables(**{f"{name}[{index}]": pair[1]})))
+    return found

@@ -231,8 +231,14 @@ class NoisyQueries:
             return np.asarray(noisy)
         return self.estimates(workload, noisy)
 
-    def estimates(self, workload: Workload, answers: Array) -> Array:
-        """Return the best unbiased estimates of a workload (m,) or (n, m) from noisy answers to B x."""
+    def estimates(self, workload: Workload, answers: npt.ArrayLike) -> Array:
+        """Return the best unbiased estimates of a workload (m,) or (n, m) from noisy answers to B x (k,) or (n, k).
+
+        Raises `InvalidInputError` or `InputTypeError` for answers of another shape, a query that is not answered.
+        """
+        answers, count = validate.finite(answers=answers), len(self.query_matrix)
+        if answers.ndim not in (1, 2) or answers.shape[-1] != count:
+            raise InvalidInputError(f"answers must have {count} entries in each row, got shape {answers.shape}")
         independent = answers if self._reduced is None else answers @ self._reduced.estimate.T
         return np.asarray((self.represent(workload) @ independent.T).T)
 

@@ -145,7 +145,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
     def statement(self) -> dict[str, Any]:
         """Return the arguments that make the same problem again; rows on blocks are found, not given."""
         stated = Problem.statement(self)
-        return {"mechanisms": stated["mechanisms"]} if self.frame.of_tables else stated
+        return stated | {"basis": None} if self.frame.of_tables else stated
 
     def in_numbers(self) -> dict[str, Any]:
         """Return what is asked in numbers alone, as proof files have it: the covariances ``P_i`` on the basis.
@@ -169,13 +169,13 @@ class CommonMechanism(Problem[CommonDual, Any]):
         covariance, weights = self._covariance(primal), self._weights(dual)
         if self.trivial:
             return Certificate(0.0, 0.0, 0.0, 0.0, 0.0)
-        pairs = zip(self.blocks(self.bounds), self.blocks(weights), strict=True)
+        pairs = zip(self._blocks(self.bounds), self._blocks(weights), strict=True)
         proven = [loewner.dual_bound(bounds, own, self.roundings) for bounds, own in pairs]
         lower_bound = sum(bound for bound, _ in proven)
         rounding = sum(bound * own for bound, own in proven) / lower_bound if lower_bound > 0 else 0.0
         if covariance is None:
             return Certificate.of(np.inf, lower_bound, np.inf, rounding)
-        pairs = zip(self.blocks(self.bounds), self.blocks(covariance), strict=True)
+        pairs = zip(self._blocks(self.bounds), self._blocks(covariance), strict=True)
         judged = np.array([loewner.violation(*each, self.roundings) for each in pairs])
         violation, allowance = judged.max(axis=0).tolist()
         trace = float(np.trace(covariance))
@@ -186,7 +186,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         covariance = self._covariance(primal)
         if covariance is None or self.trivial:
             return np.asarray(primal, dtype=np.float64)
-        pairs = zip(self.blocks(self.bounds), self.blocks(covariance), strict=True)
+        pairs = zip(self._blocks(self.bounds), self._blocks(covariance), strict=True)
         return scipy.linalg.block_diag(*(loewner.raise_above_bounds(*each, self.roundings) for each in pairs))
 
     def as_primal(self, answer: Any) -> Array:
@@ -205,24 +205,26 @@ class CommonMechanism(Problem[CommonDual, Any]):
     def mechanism(self, primal: npt.ArrayLike) -> Any:
         """Return the mechanism that adds noise of this covariance to B x."""
         covariance = np.zeros((0, 0)) if self.trivial else validate.symmetric(covariance=primal)
-        own, nothing = iter(self.blocks(covariance)), np.zeros((0, 0))
+        own, nothing = iter(self._blocks(covariance)), np.zeros((0, 0))
         parts = [
             LinearGaussianMechanism(each.rows, next(own) if len(each.rows) else nothing)
             for each in self.meetings
         ]
         return self.frame.joined(parts)
 
-    def blocks(self, matrices: Array) -> list[Array]:
-        """Return the parts of matrices (…, r, r) on each block in which something is common: cells are one block.
+    @property
+    def slices(self) -> list[slice]:
+        """Where in matrices (r, r) the blocks lie in which something is common: cells are one block.
 
         All ``P_i`` are 0 between blocks, and so is the best Σ. What a given one has there is left out: a common
         mechanism stays one without, and so do dual weights.
         """
-        sizes = [len(each.rows) for each in self.meetings if len(each.rows)]
-        ends = np.cumsum(sizes).tolist()
-        return [
-            matrices[..., end - size : end, end - size : end] for end, size in zip(ends, sizes, strict=True)
-        ]
+        ends = np.cumsum([len(each.rows) for each in self.meetings]).tolist()
+        pairs = zip([0, *ends[:-1]], ends, strict=True)
+        return [slice(start, end) for start, end in pairs if end > start]
+
+    def _blocks(self, matrices: Array) -> list[Array]:
+        return [matrices[..., block, block] for block in self.slices]
 
     def maximality(
         self, primal: npt.ArrayLike | GaussianPrivacy, tol: float = loewner.IMPROVABLE
@@ -243,7 +245,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
             return Maximality(0.0, True)
         if covariance is None:
             return Maximality(np.inf, False)
-        parts = [*zip(self.blocks(self.bounds), self.blocks(covariance), strict=True)]
+        parts = [*zip(self._blocks(self.bounds), self._blocks(covariance), strict=True)]
         violation = [
             max(loewner.violation(bounds[[index]], own, self.roundings[[index]])[0] for bounds, own in parts)
             for index in range(len(self.bounds))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -36,9 +35,16 @@ def solve(
         nothing = np.zeros(problem.bounds.shape)
         return answered(nothing[0], CommonDual(nothing), otherwise=Status.STALLED, message=TRIVIAL)
     with threads.threads_for_rank(len(problem.basis)), np.errstate(all="ignore"):
-        given = repeat(None) if (known := _weights(problem, start)) is None else problem.blocks(known)
-        pairs = zip(problem.blocks(problem.bounds), given, strict=False)
-        found = [_solve_block(bounds, chosen, limits, weights) for bounds, weights in pairs]
+        known = _weights(problem, start)
+        found = [
+            _solve_block(
+                problem.bounds[:, block, block],
+                chosen,
+                limits,
+                None if known is None else known[:, block, block],
+            )
+            for block in problem.slices
+        ]
         covariance = scipy.linalg.block_diag(*(each.covariance for each in found))
         weights = np.array(
             [scipy.linalg.block_diag(*own) for own in zip(*(each.weights for each in found), strict=True)]
