@@ -145,12 +145,10 @@ class Chain:
 
         None where mechanisms are on cells. Raises `InvalidInputError` or `InputTypeError` for no index of a mechanism.
         """
-        mechanism = validate.index(len(self.mechanisms), index=index)
+        mechanism = self.mechanisms[validate.index(len(self.mechanisms), index=index)]
         if not self.of_tables:
             return None
-        return own_tables(
-            self.no_release, self.mechanisms[mechanism].workload or self.mechanisms[mechanism].needed_tables
-        )
+        return own_tables(self.no_release, mechanism.workload or mechanism.needed_tables)
 
     @property
     def of_tables(self) -> bool:
