@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -82,8 +83,12 @@ def capped(
     prove ``α(t) ≥ N / (Σ_capped μ_j c_j + t Σ_others μ_j c_j)``, so ``1/α`` is a minimum of lines, and where one says
     ``α(t) ≥ cost``, t is a lower bound. That is Newton's method, from below; every line is one problem solved, and both
     ends are judged by `FitnessForUse` itself.
+    Products have targets by factor, ``c_ij = a_i b_j``, and a factor t on some queries keeps that form only where the
+    caps follow one factor. Its optimum times that of the others is the product's, so the factor is solved alone:
+    ``capped(first, …, cost / fast.solve(FitnessForUse(second)).objective)``, and `dualmech.ProductMechanism` of both
+    mechanisms is the answer. Other caps on products are solved on a matrix, where they fit.
     Raises `InvalidInputError` or `InputTypeError` for a query or table in both or in neither, caps that alone cost
-    more, a product's workload, and what `FitnessForUse` refuses.
+    more, targets by factor, and what `FitnessForUse` refuses.
 
     Parameters
     ----------
@@ -124,7 +129,10 @@ def capped(
         for numbers in ({**own, **held}, {**dict.fromkeys(own, 1.0), **dict.fromkeys(held, 2.0)})
     )
     if isinstance(stated.targets, tuple):
-        raise InvalidInputError("workload must have targets by query or table: a product has them by factor")
+        raise InvalidInputError(
+            "workload must have targets by query or table: a product has them by factor, so cap one factor alone, at "
+            "the cost over that of the others"
+        )
     return _Search(stated, np.asarray(marks.targets) == 2.0, allowed, tol, solve).run()
 
 
@@ -191,11 +199,19 @@ class _Search:
         return self._from_above(low, below)
 
     def _from_above(self, low: float, below: Solution) -> Capped:
-        high, step = low, self.tol / 2
+        """Return the noise of a factor not far above the least: doubled steps, then halves of the last one."""
+        short, step, best = low, max(self.tol / 2, below.gap / 16), None
         for _ in range(STEPS):
-            high = high * (1 + step)
-            answer = self.at(high)
+            factor = short * (1 + step) if best is None else math.sqrt(short * best.high)
+            answer = self.at(factor)
             if answer.certificate.feasible and answer.certificate.interval[1] <= self.cost:
-                return Capped(low, high, self.cost, answer, below)
-            step *= 2
-        raise InvalidInputError("cost must leave room above the caps: no factor was found that it allows")
+                best = Capped(low, factor, self.cost, answer, below)
+            else:
+                short, step = factor, 2 * step
+            if best is not None and best.high <= short * (1 + max(self.tol, best.gap / 8)):
+                return best
+        if best is None:
+            raise InvalidInputError(
+                "cost must leave room above the caps: no factor was found that it allows"
+            )
+        return best

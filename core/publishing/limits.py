@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
@@ -53,3 +54,9 @@ def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
             f"mechanism costs rho = {float(squared_cost / 2):.12g}, more than the {float(rho):.12g} allowed; noise "
             f"that is larger by a factor costs less by as much: scaled({larger:.12g})"
         )
+
+
+def rounded_up(number: Fraction) -> float:
+    """Return the least double that is not below a fraction."""
+    found = float(number)
+    return found if Fraction(found) >= number else math.nextafter(found, math.inf)

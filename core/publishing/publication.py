@@ -23,6 +23,7 @@ from dualmech.display import Displayed, counted
 from dualmech.errors import BackendError, InputTypeError, InvalidInputError, did_you_mean
 from dualmech.publishing.drawing import Drawn
 from dualmech.publishing.fitting import FittedTables, fit
+from dualmech.publishing.limits import rounded_up
 from dualmech.publishing.published import PublishedTable, published_tables
 from dualmech.publishing.statement import decimal_above, statement
 from dualmech.solution import Solution, require_solution
@@ -221,12 +222,6 @@ class Publication(Displayed):
 
     def __repr__(self) -> str:
         return f"Publication({counted(len(self.tables), 'table')}, rho={rounded_up(self.rho):.6g})"
-
-
-def rounded_up(number: Fraction) -> float:
-    """Return the least double that is not below a fraction."""
-    found = float(number)
-    return found if Fraction(found) >= number else math.nextafter(found, math.inf)
 
 
 def file_name(number: int, label: str, count: int) -> str:
