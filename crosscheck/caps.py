@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import warnings
@@ -68,7 +69,7 @@ class Capped(Displayed):
 
 def capped(
     workload: Workload,
-    targets: Mapping[Any, float],
+    targets: Mapping[Any, float] | float,
     caps: Mapping[Any, float],
     cost: float,
     neighbours: NeighboursLike = None,
@@ -94,9 +95,11 @@ def capped(
     ----------
     workload : Workload
         What is asked.
-    targets, caps : mapping of names to float
-        By table, group or query, as `FitnessForUse` takes targets: ratios of the variances that are minimised together,
-        and variances that are not exceeded.
+    targets : mapping of names to float, or float
+        By table, group or query, as `FitnessForUse` takes targets: ratios of the variances that are minimised together.
+        One number is that of all that `caps` do not name.
+    caps : mapping of names to float
+        Variances that are not exceeded.
     cost : float
         Δ² that may be spent, twice ρ.
     neighbours : str, Relation or matrix, optional
@@ -115,8 +118,12 @@ def capped(
     (True, True)
     """
     check_workload(workload)
-    own = validate.mapping("names to positive numbers", targets=targets)
-    held = validate.mapping("names to positive numbers", caps=caps)
+    held: dict[Any, float] = {**validate.mapping("names to positive numbers", caps=caps)}
+    others = _others(workload, held)
+    if isinstance(targets, int | float) and not isinstance(targets, bool):
+        own: dict[Any, float] = dict.fromkeys(others, validate.positive_number(targets=targets))
+    else:
+        own = {**validate.mapping("names to positive numbers", targets=targets)}
     both = [name for name in own if name in held]
     if both or not own or not held:
         raise InvalidInputError(
@@ -124,16 +131,54 @@ def capped(
         )
     allowed, tol = validate.positive_number(cost=cost), validate.positive_number(tol=tol)
     solve = LAYERS[validate.choice((*LAYERS,), layer=layer)]
+    stated, capped_items = _stated(workload, own, held, others, neighbours, geometry)
+    return _Search(stated, capped_items, allowed, tol, solve).run()
+
+
+def _others(workload: Workload, held: dict[Any, float]) -> list[Any]:
+    """Return the least names that, beside those of caps, stand for all tables or queries: of ways, or of groups."""
+    tables = workload.tabular()
+    if tables is not None:
+        ways = {len(table.axes) for table in tables.product_tables}.difference(held)
+        with contextlib.suppress(InvalidInputError):  # caps that name queries
+            tables.per_table(dict.fromkeys(ways, 1.0) | held, "caps")
+            return [*ways]
+    return [group for group in dict.fromkeys(workload.groups) if group not in held]
+
+
+def _stated(
+    workload: Workload,
+    own: dict[Any, float],
+    held: dict[Any, float],
+    others: list[Any],
+    neighbours: NeighboursLike,
+    geometry: str,
+) -> tuple[FitnessForUse, Any]:
+    """Return the problem at a factor of 1, and which of its numbers are caps.
+
+    A cap on a table or group that a target names more closely would not hold: that is refused.
+    """
+    each = own | held, dict.fromkeys(own, 1.0) | dict.fromkeys(held, 2.0)
     stated, marks = (
-        FitnessForUse(workload, numbers, neighbours=neighbours, geometry=geometry)
-        for numbers in ({**own, **held}, {**dict.fromkeys(own, 1.0), **dict.fromkeys(held, 2.0)})
+        FitnessForUse(workload, numbers, None, neighbours, geometry=geometry) for numbers in each
     )
     if isinstance(stated.targets, tuple):
         raise InvalidInputError(
             "workload must have targets by query or table: a product has them by factor, so cap one factor alone, at "
             "the cost over that of the others"
         )
-    return _Search(stated, np.asarray(marks.targets) == 2.0, allowed, tol, solve).run()
+    if stated.targets.shape != marks.targets.shape:  # one of them is even within tables, the other is not
+        stated, marks = (
+            FitnessForUse(workload, numbers, None, neighbours, geometry="dense") for numbers in each
+        )
+    meant = FitnessForUse(
+        workload, dict.fromkeys(others, 1.0) | dict.fromkeys(held, 2.0), geometry=marks.geometry
+    )
+    if not np.array_equal(meant.targets, marks.targets):
+        raise InvalidInputError("caps must hold for all that they name: targets name some of it more closely")
+    if np.all(marks.targets == 2.0):
+        raise InvalidInputError("targets must name something that caps leave, got caps on all that is asked")
+    return stated, marks.targets == 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +256,5 @@ class _Search:
             if best is not None and best.high <= short * (1 + max(self.tol, best.gap / 8)):
                 return best
         if best is None:
-            raise InvalidInputError(
-                "cost must leave room above the caps: no factor was found that it allows"
-            )
+            raise InvalidInputError("cost must leave room above the caps: no factor was found that it allows")
         return best

@@ -108,8 +108,8 @@ class Specification:
             (caps if validate.boolean(hard=table.get("hard", False)) else targets)[name] = target
         if rho is not None and not targets:
             raise InvalidInputError(
-                "tables must not all be hard beside rho, which is spent on those that are not: leave out rho, and bound "
-                "it when the records are released"
+                "tables must not all be hard beside rho, which is spent on those that are not: leave out rho here, and "
+                "name it when the records are released"
             )
         relation = Relation.of(validate.text(neighbours=given.get("neighbours", "add-remove")))
         return cls(schema, unions.union(schema, tables), targets, relation, caps, rho, level)
