@@ -60,8 +60,10 @@ def read_caps(given: Sequence[str], workload: Workload) -> dict[Any, float]:
     for text in given:
         label, _, amount = text.rpartition("=")
         number = csv.number(amount) if label else None
-        read = _by_name(workload, "--cap", [(0, label.strip(), number)]) if number is not None else None
-        if read is None and Path(text).suffix.lower() == ".csv":
+        read: Numbers | None = None
+        if number is not None:
+            read = _by_name(workload, "--cap", [(0, label.strip(), number)])
+        elif Path(text).suffix.lower() == ".csv":
             read = read_numbers(text, "cap", workload)
         if not isinstance(read, dict):
             raise InvalidInputError(
