@@ -221,9 +221,10 @@ class _Search:
     def run(self) -> Capped:
         """Go up the lines until they move no more, then find noise just above."""
         alone = self.at(FAR)
-        if alone.certificate.interval[0] > self.cost:
+        least = alone.certificate.interval[0]
+        if least > self.cost:
             raise InvalidInputError(
-                f"cost must be at least {alone.certificate.interval[0]:.6g}: the caps alone take that much"
+                f"cost must be at least {least:.6g} (rho {least / 2:.6g}): the caps alone take that much"
             )
         low, factor = 0.0, 1.0
         for _ in range(STEPS):
