@@ -19,6 +19,7 @@ from dualmech.neighbours import NeighboursLike
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
 from dualmech.validate import Array
+from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload, check_workload
 
 STEPS = 60  # tangents, each a problem solved
@@ -120,8 +121,9 @@ def capped(
     check_workload(workload)
     held: dict[Any, float] = {**validate.mapping("names to positive numbers", caps=caps)}
     others = _others(workload, held)
-    if isinstance(targets, int | float) and not isinstance(targets, bool):
-        own: dict[Any, float] = dict.fromkeys(others, validate.positive_number(targets=targets))
+    own: dict[Any, float]
+    if not isinstance(targets, Mapping) and numbers.is_number(targets):
+        own = dict.fromkeys(others, validate.positive_number(targets=np.asarray(targets)[()]))
     else:
         own = {**validate.mapping("names to positive numbers", targets=targets)}
     both = [name for name in own if name in held]
@@ -159,9 +161,7 @@ def _stated(
     A cap on a table or group that a target names more closely would not hold: that is refused.
     """
     each = own | held, dict.fromkeys(own, 1.0) | dict.fromkeys(held, 2.0)
-    stated, marks = (
-        FitnessForUse(workload, numbers, None, neighbours, geometry=geometry) for numbers in each
-    )
+    stated, marks = (FitnessForUse(workload, limits, None, neighbours, geometry=geometry) for limits in each)
     if isinstance(stated.targets, tuple):
         raise InvalidInputError(
             "workload must have targets by query or table: a product has them by factor, so cap one factor alone, at "
@@ -169,7 +169,7 @@ def _stated(
         )
     if stated.targets.shape != marks.targets.shape:  # one of them is even within tables, the other is not
         stated, marks = (
-            FitnessForUse(workload, numbers, None, neighbours, geometry="dense") for numbers in each
+            FitnessForUse(workload, limits, None, neighbours, geometry="dense") for limits in each
         )
     meant = FitnessForUse(
         workload, dict.fromkeys(others, 1.0) | dict.fromkeys(held, 2.0), geometry=marks.geometry
