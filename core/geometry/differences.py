@@ -27,8 +27,8 @@ def check_differences(neighbours: Any, workload: Workload, kind: str) -> None:
         raise InvalidInputError(
             f"a basis and a matrix of neighbours are for geometry 'dense', not for {kind!r}{_bound(reach, kind)}"
         )
-    if checked is not None:
-        _refuse_large(workload, f"{checked.shape[1]} differences", checked.shape[1], reach, kind)
+    pairs = workload.shape[1] if checked is None else checked.shape[1]
+    _refuse_large(workload, f"{pairs} differences", pairs, reach, kind)
 
 
 def check_relation(relation: Relation, workload: Workload, kind: str) -> None:
