@@ -91,7 +91,9 @@ def choose(
         kind = "dense"
     if basis is not None:
         if kind not in ("auto", "dense"):
-            raise InvalidInputError(f"a basis is for geometry 'dense', not for {kind!r}")
+            raise InvalidInputError(
+                f"a basis and a matrix of neighbours are for geometry 'dense', not for {kind!r}"
+            )
         kind = "dense"
     if relation == Relation():
         relation = neighbours = None

@@ -47,8 +47,8 @@ def _refuse_large(workload: Workload, named: str, pairs: int, reach: float, kind
         return
     structured = "blocks" if workload.tabular() is not None else "stream"
     raise InvalidInputError(
-        f"neighbours ({named}) of a workload of rank up to {rank} need a matrix of {rank} x {pairs} here, more than is "
-        f"taken (rank {LARGEST_DENSE}, {MAX_DENSE_ENTRIES} entries){_bound(reach, structured)}"
+        f"neighbours ({named}) of a workload of rank up to {rank} are too many: they need a matrix of {rank} x {pairs} "
+        f"here (limits: rank {LARGEST_DENSE}, {MAX_DENSE_ENTRIES} entries){_bound(reach, structured)}"
     )
 
 

@@ -231,7 +231,7 @@ class TestContributions:
             dm.neighbours.contributions(3, [0, 1], 1, 1)
 
 
-class TestContributions:
+class TestWhereContributionsAreTaken:
     """A person with records in several groups: where her differences are taken, and what bounds them elsewhere."""
 
     @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3))
