@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dualmech import fast, reference, validate
+from dualmech.certificate import Certificate
 from dualmech.display import Displayed
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.neighbours import NeighboursLike
@@ -55,6 +56,11 @@ class Capped(Displayed):
     def gap(self) -> float:
         """Relative width of the interval."""
         return self.high / self.low - 1
+
+    @property
+    def certificate(self) -> Certificate:
+        """The same as a certificate of the factor: rounding is in both ends already."""
+        return Certificate.of(self.high, self.low, 0.0, 0.0)
 
     @property
     def mechanism(self) -> Any:

@@ -54,8 +54,7 @@ def solve_capped(
 
 def capped_report(out: Console, found: Capped, tol: float, terms: Terms) -> Certificate:
     """Print what was proven of the factor, and what every table gets; return the certificate of the factor."""
-    certificate = Certificate.of(found.high, found.low, 0.0, 0.0)
-    problem, answer = found.answer.problem, found.answer
+    certificate, problem = found.certificate, found.answer.problem
     proven = certificate.certifies(tol)
     out.print(
         f"{'CERTIFIED' if proven else 'NOT CERTIFIED'}: factor on the targets that are not hard {found.high:.9g}, "
@@ -68,7 +67,7 @@ def capped_report(out: Console, found: Capped, tol: float, terms: Terms) -> Cert
     out.print(f"  geometry: {problem.geometry.name}")
     for line in neighbours_lines(problem):
         out.print(f"  {line}")
-    describe(problem, out, answer, terms)
+    describe(problem, out, found.answer, terms)
     return certificate
 
 
