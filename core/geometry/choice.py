@@ -13,7 +13,7 @@ from dualmech.geometry.base import Geometry
 from dualmech.geometry.block_rows import MAX_ORBITS
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
-from dualmech.geometry.differences import LARGEST_DENSE, check_differences, check_relation
+from dualmech.geometry.differences import LARGEST_DENSE, check_relation, on_matrix
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.geometry.range_stream import one_number, stream_of
 from dualmech.geometry.split import Split
@@ -86,15 +86,8 @@ def choose(
         return _again(workload, given, name, geometry)
     kind = validate.choice(KINDS, geometry=geometry)
     relation = relation_of(neighbours)
-    if neighbours is not None and relation is None:
-        check_differences(neighbours, workload, kind)
-        kind = "dense"
-    if basis is not None:
-        if kind not in ("auto", "dense"):
-            raise InvalidInputError(
-                f"a basis and a matrix of neighbours are for geometry 'dense', not for {kind!r}"
-            )
-        kind = "dense"
+    if basis is not None or (neighbours is not None and relation is None):
+        kind = on_matrix(workload, kind, neighbours if relation is None else None)
     if relation == Relation():
         relation = neighbours = None
     if relation is not None and kind in ("product", "split", "stream"):

@@ -16,19 +16,24 @@ LARGEST_DENSE = 2**12
 """Largest rank up to which ``auto`` takes a matrix of noise, and most cells where blocks cannot carry a relation."""
 
 
-def check_differences(neighbours: Any, workload: Workload, kind: str) -> None:
-    """Refuse a matrix of neighbours where the geometry, or so large a workload, has no use for it.
+def on_matrix(workload: Workload, kind: str, differences: Any) -> str:
+    """Return ``dense``, which alone takes a basis, or differences of neighbours in a matrix.
 
-    Raises `InvalidInputError`, with a bound that holds there.
+    Raises `InvalidInputError` for another geometry and for differences that are too many, with a bound that holds.
     """
-    checked = as_neighbour_matrix(neighbours, workload.shape[1])
-    reach = 1.0 if checked is None else float(np.max(abs(checked).sum(axis=0)))
+    reach, pairs = 1.0, workload.shape[1]
+    if differences is not None:
+        checked = as_neighbour_matrix(differences, workload.shape[1])
+        if checked is not None:
+            reach, pairs = float(np.max(abs(checked).sum(axis=0))), checked.shape[1]
     if kind not in ("auto", "dense"):
         raise InvalidInputError(
-            f"a basis and a matrix of neighbours are for geometry 'dense', not for {kind!r}{_bound(reach, kind)}"
+            f"a basis and a matrix of neighbours are for geometry 'dense', not for {kind!r}"
+            f"{'' if differences is None else _bound(reach, kind)}"
         )
-    pairs = workload.shape[1] if checked is None else checked.shape[1]
-    _refuse_large(workload, f"{pairs} differences", pairs, reach, kind)
+    if differences is not None:
+        _refuse_large(workload, f"{pairs} differences", pairs, reach, kind)
+    return "dense"
 
 
 def check_relation(relation: Relation, workload: Workload, kind: str) -> None:
