@@ -95,8 +95,9 @@ class Request:
 
     @property
     def spends(self) -> bool:
-        """Whether a privacy can be named for the problem."""
-        return any(family.name == self.problem and "rho" in family.options for family in self.families)
+        """Whether a ρ can be named for the problem."""
+        known = any(family.name == self.problem and "rho" in family.options for family in self.families)
+        return known and not self.pure
 
     @property
     def searches(self) -> bool:

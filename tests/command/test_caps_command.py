@@ -77,6 +77,10 @@ class TestSpecifications:
     def test_a_privacy_counts_for_other_problems_too(self, write: Any) -> None:
         found = run(write('rho = "1/8"'), "--problem", "variance")
         assert found.exit_code == 0 and "at squared privacy cost 0.25" in found.output
+        pure = run(
+            write('rho = "1/8"'), "--problem", "weighting", "--privacy", "pure", "--design", "identity"
+        )
+        assert pure.exit_code == 0 and "epsilon = 1, pure" in pure.output
         explained = CliRunner().invoke(app, ["explain", str(write('rho = "1/8"'))])
         assert explained.exit_code == 0 and "PrivacyFirst" in explained.output
 
