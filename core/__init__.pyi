@@ -30,6 +30,7 @@ from .errors import LittleSymmetryError as LittleSymmetryError
 from .errors import ReleaseOrderError as ReleaseOrderError
 from .errors import SamplingWarning as SamplingWarning
 from .errors import UncertifiedWarning as UncertifiedWarning
+from .errors import WeakPrivacyWarning as WeakPrivacyWarning
 from .geometry.base import FitnessDual as FitnessDual
 from .geometry.base import VarianceDual as VarianceDual
 from .geometry.block_forms import BlockPoint as BlockPoint
@@ -83,7 +84,9 @@ from .proofs.prove import prove as prove
 from .proofs.prove import verify as verify
 from .publishing.adaptive import release_chain as release_chain
 from .publishing.local import LocalRandomiser as LocalRandomiser
+from .publishing.plans import ReleasePlan as ReleasePlan
 from .publishing.publication import Publication as Publication
+from .publishing.release import plan_release as plan_release
 from .publishing.release import release as release
 from .publishing.specification import Specification as Specification
 from .solution import Solution as Solution

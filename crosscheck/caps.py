@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from dualmech import fast, reference, validate
+from dualmech.certificate import Certificate
 from dualmech.display import Displayed
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
 from dualmech.validate import Array
+from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload, check_workload
 
 STEPS = 60  # tangents, each a problem solved
@@ -54,6 +58,11 @@ class Capped(Displayed):
         return self.high / self.low - 1
 
     @property
+    def certificate(self) -> Certificate:
+        """The same as a certificate of the factor: rounding is in both ends already."""
+        return Certificate.of(self.high, self.low, 0.0, 0.0)
+
+    @property
     def mechanism(self) -> Any:
         """The mechanism to release with."""
         return self.answer.mechanism
@@ -67,7 +76,7 @@ class Capped(Displayed):
 
 def capped(
     workload: Workload,
-    targets: Mapping[Any, float],
+    targets: Mapping[Any, float] | float,
     caps: Mapping[Any, float],
     cost: float,
     neighbours: NeighboursLike = None,
@@ -82,16 +91,22 @@ def capped(
     prove ``α(t) ≥ N / (Σ_capped μ_j c_j + t Σ_others μ_j c_j)``, so ``1/α`` is a minimum of lines, and where one says
     ``α(t) ≥ cost``, t is a lower bound. That is Newton's method, from below; every line is one problem solved, and both
     ends are judged by `FitnessForUse` itself.
+    Products have targets by factor, ``c_ij = a_i b_j``, and a factor t on some queries keeps that form only where the
+    caps follow one factor. Its optimum times that of the others is the product's, so the factor is solved alone:
+    ``capped(first, …, cost / fast.solve(FitnessForUse(second)).objective)``, and `dualmech.ProductMechanism` of both
+    mechanisms is the answer. Other caps on products are solved on a matrix, where they fit.
     Raises `InvalidInputError` or `InputTypeError` for a query or table in both or in neither, caps that alone cost
-    more, a product's workload, and what `FitnessForUse` refuses.
+    more, targets by factor, and what `FitnessForUse` refuses.
 
     Parameters
     ----------
     workload : Workload
         What is asked.
-    targets, caps : mapping of names to float
-        By table, group or query, as `FitnessForUse` takes targets: ratios of the variances that are minimised together,
-        and variances that are not exceeded.
+    targets : mapping of names to float, or float
+        By table, group or query, as `FitnessForUse` takes targets: ratios of the variances that are minimised together.
+        One number is that of all that `caps` do not name.
+    caps : mapping of names to float
+        Variances that are not exceeded.
     cost : float
         Δ² that may be spent, twice ρ.
     neighbours : str, Relation or matrix, optional
@@ -110,8 +125,13 @@ def capped(
     (True, True)
     """
     check_workload(workload)
-    own = validate.mapping("names to positive numbers", targets=targets)
-    held = validate.mapping("names to positive numbers", caps=caps)
+    held: dict[Any, float] = {**validate.mapping("names to positive numbers", caps=caps)}
+    others = _others(workload, held)
+    own: dict[Any, float]
+    if not isinstance(targets, Mapping) and numbers.is_number(targets):
+        own = dict.fromkeys(others, validate.positive_number(targets=np.asarray(targets)[()]))
+    else:
+        own = {**validate.mapping("names to positive numbers", targets=targets)}
     both = [name for name in own if name in held]
     if both or not own or not held:
         raise InvalidInputError(
@@ -119,13 +139,52 @@ def capped(
         )
     allowed, tol = validate.positive_number(cost=cost), validate.positive_number(tol=tol)
     solve = LAYERS[validate.choice((*LAYERS,), layer=layer)]
-    stated, marks = (
-        FitnessForUse(workload, numbers, neighbours=neighbours, geometry=geometry)
-        for numbers in ({**own, **held}, {**dict.fromkeys(own, 1.0), **dict.fromkeys(held, 2.0)})
-    )
+    stated, capped_items = _stated(workload, own, held, others, neighbours, geometry)
+    return _Search(stated, capped_items, allowed, tol, solve).run()
+
+
+def _others(workload: Workload, held: dict[Any, float]) -> list[Any]:
+    """Return the least names that, beside those of caps, stand for all tables or queries: of ways, or of groups."""
+    tables = workload.tabular()
+    if tables is not None:
+        ways = {len(table.axes) for table in tables.product_tables}.difference(held)
+        with contextlib.suppress(InvalidInputError):  # caps that name queries
+            tables.per_table(dict.fromkeys(ways, 1.0) | held, "caps")
+            return [*ways]
+    return [group for group in dict.fromkeys(workload.groups) if group not in held]
+
+
+def _stated(
+    workload: Workload,
+    own: dict[Any, float],
+    held: dict[Any, float],
+    others: list[Any],
+    neighbours: NeighboursLike,
+    geometry: str,
+) -> tuple[FitnessForUse, Any]:
+    """Return the problem at a factor of 1, and which of its numbers are caps.
+
+    A cap on a table or group that a target names more closely would not hold: that is refused.
+    """
+    each = own | held, dict.fromkeys(own, 1.0) | dict.fromkeys(held, 2.0)
+    stated, marks = (FitnessForUse(workload, limits, None, neighbours, geometry=geometry) for limits in each)
     if isinstance(stated.targets, tuple):
-        raise InvalidInputError("workload must have targets by query or table: a product has them by factor")
-    return _Search(stated, np.asarray(marks.targets) == 2.0, allowed, tol, solve).run()
+        raise InvalidInputError(
+            "workload must have targets by query or table: a product has them by factor, so cap one factor alone, at "
+            "the cost over that of the others"
+        )
+    if stated.targets.shape != marks.targets.shape:  # one of them is even within tables, the other is not
+        stated, marks = (
+            FitnessForUse(workload, limits, None, neighbours, geometry="dense") for limits in each
+        )
+    meant = FitnessForUse(
+        workload, dict.fromkeys(others, 1.0) | dict.fromkeys(held, 2.0), geometry=marks.geometry
+    )
+    if not np.array_equal(meant.targets, marks.targets):
+        raise InvalidInputError("caps must hold for all that they name: targets name some of it more closely")
+    if np.all(marks.targets == 2.0):
+        raise InvalidInputError("targets must name something that caps leave, got caps on all that is asked")
+    return stated, marks.targets == 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +227,10 @@ class _Search:
     def run(self) -> Capped:
         """Go up the lines until they move no more, then find noise just above."""
         alone = self.at(FAR)
-        if alone.certificate.interval[0] > self.cost:
+        least = alone.certificate.interval[0]
+        if least > self.cost:
             raise InvalidInputError(
-                f"cost must be at least {alone.certificate.interval[0]:.6g}: the caps alone take that much"
+                f"cost must be at least {least:.6g} (rho {least / 2:.6g}): the caps alone take that much"
             )
         low, factor = 0.0, 1.0
         for _ in range(STEPS):
@@ -191,11 +251,17 @@ class _Search:
         return self._from_above(low, below)
 
     def _from_above(self, low: float, below: Solution) -> Capped:
-        high, step = low, self.tol / 2
+        """Return the noise of a factor not far above the least: doubled steps, then halves of the last one."""
+        short, step, best = low, max(self.tol / 2, below.gap / 16), None
         for _ in range(STEPS):
-            high = high * (1 + step)
-            answer = self.at(high)
+            factor = short * (1 + step) if best is None else math.sqrt(short * best.high)
+            answer = self.at(factor)
             if answer.certificate.feasible and answer.certificate.interval[1] <= self.cost:
-                return Capped(low, high, self.cost, answer, below)
-            step *= 2
-        raise InvalidInputError("cost must leave room above the caps: no factor was found that it allows")
+                best = Capped(low, factor, self.cost, answer, below)
+            else:
+                short, step = factor, 2 * step
+            if best is not None and best.high <= short * (1 + max(self.tol, best.gap / 8)):
+                return best
+        if best is None:
+            raise InvalidInputError("cost must leave room above the caps: no factor was found that it allows")
+        return best

@@ -58,7 +58,7 @@ FAMILIES = (
         "fitness",
         ("FitnessForUse", "PrivacyFirst"),
         _fitness_measure,
-        ("targets", "moe", "rho", "epsilon", "refine", *_COVARIANCE),
+        ("targets", "moe", "rho", "epsilon", "cap", "refine", *_COVARIANCE),
         "a variance target for every query at the least privacy cost",
     ),
     Family(

@@ -13,6 +13,7 @@ from dualmech.geometry.base import Geometry
 from dualmech.geometry.block_rows import MAX_ORBITS
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
+from dualmech.geometry.differences import LARGEST_DENSE, check_relation, on_matrix
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.geometry.range_stream import one_number, stream_of
 from dualmech.geometry.split import Split
@@ -29,8 +30,6 @@ from dualmech.workloads.streams import StreamWorkload
 from dualmech.workloads.unions import UnionWorkload, union_of
 
 KINDS = ("auto", "dense", "blocks", "product", "split", "stream")
-
-LARGEST_DENSE = 2**12  # most cells on which ``auto`` takes a matrix where blocks cannot carry the neighbours
 
 SPLIT_FROM = 2048
 """Number of kinds of records above which ``auto`` splits the noise on query tables rather than solve their blocks."""
@@ -88,11 +87,7 @@ def choose(
     kind = validate.choice(KINDS, geometry=geometry)
     relation = relation_of(neighbours)
     if basis is not None or (neighbours is not None and relation is None):
-        if kind not in ("auto", "dense"):
-            raise InvalidInputError(
-                f"a basis and a matrix of neighbours are for geometry 'dense', not for {kind!r}"
-            )
-        kind = "dense"
+        kind = on_matrix(workload, kind, neighbours if relation is None else None)
     if relation == Relation():
         relation = neighbours = None
     if relation is not None and kind in ("product", "split", "stream"):
@@ -115,6 +110,8 @@ def choose(
             return found
     each = numbers.by_query_or_table(workload, given, name)
     assert dense is not None
+    if relation is not None:
+        check_relation(relation, workload, kind)
     moves = neighbours if relation is None else relation.matrix(workload.shape[1])
     return dense(workload, each, moves), each
 

@@ -238,7 +238,9 @@ class NoisyQueries:
         """
         answers, count = validate.finite(answers=answers), len(self.query_matrix)
         if answers.ndim not in (1, 2) or answers.shape[-1] != count:
-            raise InvalidInputError(f"answers must have {count} entries in each row, got shape {answers.shape}")
+            raise InvalidInputError(
+                f"answers must have {count} entries in each row, got shape {answers.shape}"
+            )
         independent = answers if self._reduced is None else answers @ self._reduced.estimate.T
         return np.asarray((self.represent(workload) @ independent.T).T)
 

@@ -222,12 +222,7 @@ def _batches(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
     """Yield the codes of a few records of a file at a time (attributes, records)."""
     with files.errors_naming(path):
         rows, codes = csv.lines(path), [_Codes(each) for each in _attributes(domain)]
-        line, header = next(rows, (1, []))
-        if not header:
-            raise InvalidInputError("is empty: its first line must name the columns")
-        with csv.line_named(path, line):
-            sought = {each.source for each in _attributes(domain)}
-            columns = _positions([name if name in sought else name.strip() for name in header], domain)
+        header, columns = _header(path, rows, domain)
         while batch := [*itertools.islice(rows, BATCH)]:
             try:
                 yield _parse([row for _, row in batch], codes, columns, len(header))
@@ -236,6 +231,30 @@ def _batches(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
                     with csv.line_named(path, line):
                         _parse([row], codes, columns, len(header))
                 raise
+
+
+def check_columns(source: Any, domain: Domain) -> None:
+    """Refuse a file or a frame whose columns lack an attribute; of a file the header is read, and nothing else.
+
+    Raises `FileFormatError` or `InvalidInputError` with the attribute.
+    """
+    if isinstance(source, str | PathLike):
+        with files.errors_naming(source):
+            _header(source, csv.lines(source), domain)
+    elif (names := column_names(source)) is not None:
+        _positions(names, domain)
+
+
+def _header(
+    path: str | PathLike[str], rows: Iterator[tuple[int, list[str]]], domain: Domain
+) -> tuple[list[str], list[int]]:
+    """Return the first line of a file, and where the attributes stand in it."""
+    line, header = next(rows, (1, []))
+    if not header:
+        raise InvalidInputError("is empty: its first line must name the columns")
+    with csv.line_named(path, line):
+        sought = {each.source for each in _attributes(domain)}
+        return header, _positions([name if name in sought else name.strip() for name in header], domain)
 
 
 def _parse(rows: Sequence[Sequence[str]], codes: list[_Codes], columns: list[int], width: int) -> Codes:

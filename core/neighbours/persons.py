@@ -23,7 +23,8 @@ def contributions(d: int, groups: npt.ArrayLike, records: int, most: int) -> sp.
     her records, so that the difference z has no entries of both signs, at most `records` in a group, and at most `most`
     groups. The cost is convex in what she has in a group, so it is greatest where that is nothing, or all in one cell:
     the columns are `records` in one cell each of up to `most` groups. Where groups do not share noise they cost less,
-    by far, than as many records anywhere, which ``add-remove:N`` with ``N = records · most`` bounds on every geometry.
+    by far, than ``N = records · most`` records anywhere, which bound them: ``add-remove:N`` on tables of any size. That
+    bound is at most `most` squared times their cost, since `records` in one cell are a difference, too.
     Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, another number of
     groups than cells, more columns than can be written out.
 

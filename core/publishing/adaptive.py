@@ -15,10 +15,10 @@ from dualmech.adaptive.known_tables import known_tables
 from dualmech.adaptive.release import AdaptiveRelease
 from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
 from dualmech.mechanisms.decomposition import residual
-from dualmech.mechanisms.records import check_tables, count, maximal_sets
+from dualmech.mechanisms.records import count, maximal_sets
 from dualmech.publishing.dense import ACCURACY, DrawnRows
 from dualmech.publishing.discrete import discrete_gaussian, require_sampler
-from dualmech.publishing.drawing import Drawn, counted_vector
+from dualmech.publishing.drawing import Drawn, counted_vector, given_tables
 from dualmech.publishing.limits import as_fraction, require_no_seed, require_within
 from dualmech.publishing.publication import Publication
 from dualmech.publishing.release import require_answered
@@ -238,7 +238,7 @@ class DrawnChain:
         if domain is not None and domain != own:
             raise InvalidInputError("domain must be that of the chain's tables, which know it: leave it out")
         if isinstance(records, Mapping):
-            return check_tables(records=records)
+            return given_tables(records)
         needed = [parts.target.needed_tables.axes for parts in self._chain.stages[0].decompositions]
         every = maximal_sets({axes for each in needed for axes in each})
         return count(records, MarginalWorkload(own, every), allow_empty=allow_empty)

@@ -56,9 +56,10 @@ class DrawnRows:
         basis, self.exact = _split_basis(mechanism)
         noisy = basis[self.exact :]
         rows = noisy.astype(np.float64)
-        self.factor, self.exponents = rounded_factor(
-            mechanism.covariance(Workload(rows)) if len(rows) else rows
-        )
+        if len(rows):
+            self.factor, self.exponents = rounded_factor(mechanism.covariance(Workload(rows)))
+        else:  # as what is left of a mechanism that all the others had in common
+            self.factor, self.exponents = np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
         reach = np.abs(self.factor).astype(np.float64) @ np.abs(rows)
         if reach.max(initial=0.0) >= whole_numbers.LARGEST:
             raise InvalidInputError("mechanism must answer rows of smaller numbers for its noise to be exact")

@@ -47,11 +47,15 @@ class Drawn(Measured, Protocol):
 
 
 def whole_counts(**named: object) -> npt.NDArray[np.int64]:
-    """Return counts as 64-bit integers; anything but whole numbers of at most 2^53 is refused by its name."""
+    """Return counts as 64-bit integers; anything but whole numbers from 0 to 2^53 is refused by its name."""
     ((name, _),) = named.items()
     counts = validate.finite(**named)
     if np.any(counts != np.rint(counts)) or np.abs(counts).max(initial=0.0) > 2**53:
         raise InvalidInputError(f"{name} must hold whole numbers of at most 2^53: counts of records")
+    if np.any(counts < 0):
+        raise InvalidInputError(
+            f"{name} must hold counts of records, none of them negative, got {counts.min():g}"
+        )
     return counts.astype(np.int64)
 
 
@@ -63,14 +67,28 @@ def is_records(source: Any) -> bool:
 def counted_vector(source: Any, domain: Domain | None, allow_empty: bool) -> Any:
     """Return the data vector (d,) of records over all cells of a domain; what is no records, as it is."""
     if not is_records(source):
+        whole_counts(records=source)
         return validate.finite(records=source)
+    known = require_domain(domain)
+    whole = tuple(range(len(known.names)))
+    if known.cells > records.LARGEST_TABLE:
+        raise InvalidInputError(f"a domain of {known.cells} cells is too large to count in one table")
+    tables = records.count(source, MarginalWorkload(known, [whole]), allow_empty=allow_empty)
+    return np.asarray(tables[whole]).ravel()
+
+
+def require_domain(domain: Domain | None) -> Domain:
+    """Return a domain; refuse records where there is none that says which columns to count."""
     if domain is None:
         raise InputTypeError(
             "records must be counts, a data vector: the workload has no domain that says which columns to count; give "
             "it one (domain=), such as a dualmech.Schema"
         )
-    whole = tuple(range(len(domain.names)))
-    if domain.cells > records.LARGEST_TABLE:
-        raise InvalidInputError(f"a domain of {domain.cells} cells is too large to count in one table")
-    tables = records.count(source, MarginalWorkload(domain, [whole]), allow_empty=allow_empty)
-    return np.asarray(tables[whole]).ravel()
+    return domain
+
+
+def given_tables(source: Any) -> Any:
+    """Return tables of counts that were given in place of records; what is no count is refused by its table."""
+    for axes, table in records.check_tables(records=source).items():
+        whole_counts(**{f"records[{axes}]": table})
+    return source

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError, WeakPrivacyWarning
 
 SEEDS = ("rng", "seed", "random_state", "random_seed", "generator", "key", "sampler", "noise")
+UNBOUNDED = 100  # the ρ above which a release that nobody bounded is warned of: ε is about 190 at δ = 1e-9
 GRID = 1e-5  # how much more the grid may make noise cost once it is scaled, relative
 
 
@@ -45,11 +48,24 @@ def as_fraction(rho: Any) -> Fraction | None:
     return found
 
 
-def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
-    """Refuse an exact squared privacy cost of more than twice the ρ allowed."""
+def require_within(squared_cost: Fraction, rho: Fraction | None, stacklevel: int = 3) -> None:
+    """Refuse an exact squared privacy cost of more than twice the ρ allowed; warn of a large one without a bound."""
+    if rho is None and squared_cost > 2 * UNBOUNDED:
+        warnings.warn(
+            f"it costs rho = {float(squared_cost / 2):.6g}, which protects next to nothing: ask for less accuracy, or "
+            f"say that so much may be spent, rho=… (--rho …)",
+            WeakPrivacyWarning,
+            stacklevel=stacklevel,
+        )
     if rho is not None and squared_cost > 2 * rho:
         larger = float(squared_cost / (2 * rho)) * (1 + GRID)
         raise InvalidInputError(
             f"mechanism costs rho = {float(squared_cost / 2):.12g}, more than the {float(rho):.12g} allowed; noise "
             f"that is larger by a factor costs less by as much: scaled({larger:.12g})"
         )
+
+
+def rounded_up(number: Fraction) -> float:
+    """Return the least double that is not below a fraction."""
+    found = float(number)
+    return found if Fraction(found) >= number else math.nextafter(found, math.inf)

@@ -6,89 +6,46 @@ import csv
 import importlib
 import io
 import itertools
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from fractions import Fraction
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.special
 
-from dualmech import accounting, files, validate
-from dualmech.display import Displayed, counted
-from dualmech.errors import BackendError, InputTypeError, InvalidInputError, did_you_mean
+from dualmech import files, validate
+from dualmech.errors import BackendError
 from dualmech.publishing.drawing import Measured
 from dualmech.publishing.fitting import FittedTables, fit
-from dualmech.publishing.published import PublishedTable, published_tables
-from dualmech.publishing.statement import decimal_above, statement
-from dualmech.solution import Solution, require_solution
+from dualmech.publishing.plans import LEVEL, ReleasePlan
+from dualmech.publishing.statement import statement
+from dualmech.solution import Solution
 from dualmech.validate import Array
-from dualmech.workloads import products
-from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.base import Workload
 
-LEVEL = 0.95
 MEASURES = ("estimate", "margin", "low", "high")
 INDEX, STATEMENT = "tables.csv", "STATEMENT.md"
 LONGEST = 60  # most letters of a table's name that the name of its file holds
 
 
-class Publication(Displayed):
+class Publication(ReleasePlan):
     """Noisy answers as `dualmech.release` returns them: all that is left of the records, and safe to tell.
 
     Attributes
     ----------
-    drawn : Measured
-        The mechanism on its grid; ``drawn.mechanism`` is the Gaussian mechanism with the noise that was drawn.
     measured : array or dict of arrays
         What everything is estimated from.
-    workload : Workload
-        What is published.
-    answer : Solution or None
-        What the noise is the best for, with the proof, where the mechanism came as one.
+    drawn, workload, answer
+        As of the `ReleasePlan` that was carried out.
     """
 
     def __init__(
         self, drawn: Measured, measured: Any, workload: Workload, answer: Solution | None = None
     ) -> None:
-        if not hasattr(drawn, "squared_privacy_cost") or not hasattr(drawn, "by_table"):
-            raise InputTypeError(f"drawn must be a mechanism on its grid, got {type(drawn).__name__}")
-        self.drawn, self.measured, self.workload = drawn, measured, check_workload(workload)
-        self.answer = None if answer is None else require_solution(answer)
-
-    @property
-    def rho(self) -> Fraction:
-        """The ρ of zero-concentrated differential privacy, exactly."""
-        return self.drawn.squared_privacy_cost / 2
-
-    @property
-    def rho_text(self) -> str:
-        """ρ as a decimal of ten digits that is not below it."""
-        return decimal_above(self.rho)
-
-    def epsilon(self, delta: float) -> float:
-        """Return an ε at which the release is (ε, δ)-differentially private, as ρ implies it; rounded up.
-
-        The noise is discrete: the curve of the continuous Gaussian mechanism, which is lower, does not hold for it.
-        """
-        return accounting.zcdp_epsilon(rounded_up(self.rho), delta) if self.rho else 0.0
-
-    def delta(self, epsilon: float) -> float:
-        """Return a δ at which the release is (ε, δ)-differentially private, as ρ implies it; rounded up."""
-        return accounting.zcdp_delta(rounded_up(self.rho), epsilon) if self.rho else 0.0
-
-    @cached_property
-    def published(self) -> dict[str, PublishedTable]:
-        """The tables, by name: what their entries are called."""
-        return {table.name: table for table in published_tables(self.workload)}
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """Names of the tables."""
-        return tuple(self.published)
+        super().__init__(drawn, workload, answer)
+        self.measured = measured
 
     def estimates(self, table: str) -> Array:
         """Return the unbiased estimates of a table, an axis a side."""
@@ -96,24 +53,6 @@ class Publication(Displayed):
         if self.drawn.by_table:
             return np.asarray(self.drawn.estimate(self.measured, asked.asked)).reshape(asked.shape)
         return self._answers[asked.rows].reshape(asked.shape)
-
-    def variances(self, table: str) -> Array:
-        """Return the variance of each estimate of a table, an axis a side."""
-        asked = self._table(table)
-        if self.drawn.by_table:
-            return np.asarray(self.drawn.mechanism.variances(asked.asked)).reshape(asked.shape)
-        return self._spread[asked.rows].reshape(asked.shape)
-
-    def margins(self, table: str, level: float = LEVEL, simultaneous: bool = False) -> Array:
-        """Return the margin of error of each estimate: truth lies within it with this probability.
-
-        With `simultaneous`, all truths of all tables do at once: by Šidák's inequality, which holds for Gaussian noise
-        however it is correlated, at the level ``level^(1/m)`` of each of m.
-        """
-        chosen = validate.probability(level=level)
-        if validate.boolean(simultaneous=simultaneous):
-            chosen = chosen ** (1 / sum(each.entries for each in self.published.values()))
-        return np.asarray(-scipy.special.ndtri((1 - chosen) / 2) * np.sqrt(self.variances(table)))
 
     def rows(
         self, table: str, level: float = LEVEL, simultaneous: bool = False
@@ -194,39 +133,6 @@ class Publication(Displayed):
     @cached_property
     def _answers(self) -> Array:
         return np.asarray(self.drawn.estimate(self.measured, self.workload)).ravel()
-
-    @cached_property
-    def _spread(self) -> Array:
-        return self._variances(self.workload)
-
-    def _variances(self, workload: Workload) -> Array:
-        found = self.drawn.mechanism.variances(workload)
-        if isinstance(found, tuple):  # of a product, by factor
-            return products.outer(found).ravel()
-        return np.asarray(found)
-
-    def _table(self, name: str) -> PublishedTable:
-        if not isinstance(name, str) or name not in self.published:
-            near = did_you_mean(name, self.published)
-            raise InvalidInputError(f"table must be one of {list(self.tables)}, got {name!r}{near}")
-        return self.published[name]
-
-    def _facts(self) -> dict[str, object]:
-        return {
-            "tables": len(self.tables),
-            "queries": sum(each.entries for each in self.published.values()),
-            "rho (zCDP)": rounded_up(self.rho),
-            "epsilon at delta = 1e-09": self.epsilon(1e-9),
-        }
-
-    def __repr__(self) -> str:
-        return f"Publication({counted(len(self.tables), 'table')}, rho={rounded_up(self.rho):.6g})"
-
-
-def rounded_up(number: Fraction) -> float:
-    """Return the least double that is not below a fraction."""
-    found = float(number)
-    return found if Fraction(found) >= number else math.nextafter(found, math.inf)
 
 
 def file_name(number: int, label: str, count: int) -> str:

@@ -18,6 +18,7 @@ from dualmech.publishing.dense import DrawnRows
 from dualmech.publishing.discrete import discrete_gaussian, require_sampler
 from dualmech.publishing.drawing import Drawn, Measured
 from dualmech.publishing.limits import as_fraction, require_no_seed, require_within
+from dualmech.publishing.plans import ReleasePlan
 from dualmech.publishing.products import DrawnProduct
 from dualmech.publishing.publication import Publication
 from dualmech.publishing.published import published_tables
@@ -77,14 +78,43 @@ def release(
     (True, ('age', 'sex', 'age x sex'))
     """
     require_no_seed(refused)
+    planned = _planned(mechanism, workload, rho)
+    require_sampler()
+    drawn, asked = planned.drawn, planned.workload
+    data = drawn.read(records, asked.domain, validate.boolean(allow_empty=allow_empty))
+    return Publication(drawn, drawn.draw(data, discrete_gaussian), asked, planned.answer)
+
+
+def plan_release(
+    mechanism: Any, *, workload: Workload | None = None, rho: float | str | Fraction | None = None
+) -> ReleasePlan:
+    """Say what `dualmech.release` would cost, exactly, and how accurate it would be; no record is needed, nor OpenDP.
+
+    Raises `InvalidInputError` or `InputTypeError` for what `dualmech.release` refuses before records are read.
+
+    Parameters
+    ----------
+    mechanism, workload, rho
+        As for `dualmech.release`.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> answer = fast.solve(dm.FitnessForUse(dm.workloads.marginals({"age": 4, "sex": 2}, ways=1), 50.0))
+    >>> planned = dm.plan_release(answer, rho="1/10")
+    >>> planned.rho < 1 / 10, planned.tables, planned.margins("age").max().round(2)
+    (True, ('age', 'sex'), np.float64(13.86))
+    """
+    return _planned(mechanism, workload, rho)
+
+
+def _planned(mechanism: Any, workload: Workload | None, rho: float | str | Fraction | None) -> ReleasePlan:
     drawn, asked = plan(mechanism, workload)
     if workload is not None:
         require_answered(drawn, asked)
-    require_within(drawn.squared_privacy_cost, as_fraction(rho))
-    require_sampler()
-    data = drawn.read(records, asked.domain, validate.boolean(allow_empty=allow_empty))
-    answer = mechanism if isinstance(mechanism, Solution) else None
-    return Publication(drawn, drawn.draw(data, discrete_gaussian), asked, answer)
+    require_within(drawn.squared_privacy_cost, as_fraction(rho), stacklevel=4)
+    return ReleasePlan(drawn, asked, mechanism if isinstance(mechanism, Solution) else None)
 
 
 def plan(mechanism: Any, workload: Workload | None = None) -> tuple[Drawn, Workload]:

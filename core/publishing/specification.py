@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from os import PathLike
 from typing import Any
 
@@ -15,7 +16,8 @@ from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming
 from dualmech.files.toml import read_toml
 from dualmech.neighbours import Relation
-from dualmech.problems.fitness import FitnessForUse
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.publishing.limits import as_fraction, rounded_up
 from dualmech.validate import Array
 from dualmech.workloads import builders, unions
 from dualmech.workloads.attributes import Attribute
@@ -25,8 +27,8 @@ from dualmech.workloads.unions import UnionWorkload
 
 LEVEL = 0.95
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that what is drawn meets them
-KEYS = ("attributes", "tables", "neighbours", "level")
-TABLE_KEYS = ("name", "ask", "variance", "margin")
+KEYS = ("attributes", "tables", "neighbours", "level", "rho")
+TABLE_KEYS = ("name", "ask", "variance", "margin", "hard")
 KINDS = ("values", "prefixes", "ranges", "total")
 """What may be asked of an attribute, but for lists of values."""
 
@@ -44,9 +46,16 @@ class Specification:
     workload : UnionWorkload
         The tables.
     targets : dict of names to float
-        The variance that no query of a table may exceed, less the 4e-6 of it that a release's grid may add.
+        The variance that no query of a table may exceed, less the 4e-6 of it that a release's grid may add. Where ρ is
+        given these are ratios: one factor on all of them is minimised.
     neighbours : Relation
         Which data sets privacy keeps apart.
+    caps : dict of names to float
+        The same of tables that are ``hard``, whose variance is not exceeded whatever the privacy.
+    rho : Fraction or None
+        The ρ (zCDP) that may be spent.
+    level : float
+        The level of the margins of error.
 
     Examples
     --------
@@ -70,6 +79,9 @@ class Specification:
     workload: UnionWorkload
     targets: dict[str, float]
     neighbours: Relation
+    caps: dict[str, float]
+    rho: Fraction | None
+    level: float
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Specification:
@@ -84,14 +96,23 @@ class Specification:
                 raise InvalidInputError(f"given, a specification, needs {key}")
         schema = Schema(given["attributes"])
         level = validate.probability(level=given.get("level", LEVEL))
-        tables, targets = {}, {}
+        rho = as_fraction(given.get("rho"))
+        tables: dict[str, Any] = {}
+        targets: dict[str, float] = {}
+        caps: dict[str, float] = {}
         for table in validate.sequence(tables=given["tables"]):
             name, asked, target = _table(schema, table, level)
             if name in tables:
                 raise InvalidInputError(f"tables must have distinct names, got {name!r} twice")
-            tables[name], targets[name] = asked, target
+            tables[name] = asked
+            (caps if validate.boolean(hard=table.get("hard", False)) else targets)[name] = target
+        if rho is not None and not targets:
+            raise InvalidInputError(
+                "tables must not all be hard beside rho, which is spent on those that are not: leave out rho here, and "
+                "name it when the records are released"
+            )
         relation = Relation.of(validate.text(neighbours=given.get("neighbours", "add-remove")))
-        return cls(schema, unions.union(schema, tables), targets, relation)
+        return cls(schema, unions.union(schema, tables), targets, relation, caps, rho, level)
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Specification:
@@ -103,9 +124,30 @@ class Specification:
         with errors_naming(path):
             return cls.of(given)
 
-    def problem(self) -> FitnessForUse:
-        """Return the problem of the least privacy cost that meets all targets."""
-        return FitnessForUse(self.workload, self.targets, neighbours=self.neighbours)
+    @property
+    def cost(self) -> float | None:
+        """Squared privacy cost that may be spent, not above twice ρ; None where the file names no ρ."""
+        return None if self.rho is None else -rounded_up(-2 * self.rho)
+
+    @property
+    def quantile(self) -> float:
+        """Standard deviations in a margin of error at the level."""
+        return float(-scipy.special.ndtri((1 - self.level) / 2))
+
+    def problem(self) -> FitnessForUse | PrivacyFirst:
+        """Return the problem: the least privacy cost that keeps all tables, or at ρ the least factor on the targets.
+
+        What is solved at ρ costs no more once it is drawn: a grid's noise costs a millionth less in every direction.
+        Raises `InvalidInputError` where caps stand beside ρ, which is no one problem but a search for the factor.
+        """
+        if self.cost is None:
+            return FitnessForUse(self.workload, self.targets | self.caps, neighbours=self.neighbours)
+        if self.caps:
+            raise InvalidInputError(
+                "caps beside rho are a search for the factor on the other tables: crosscheck.capped(workload, targets, "
+                "caps, cost, neighbours), or dualmech solve"
+            )
+        return PrivacyFirst(self.workload, self.targets, self.cost, neighbours=self.neighbours)
 
 
 def asked_of(attribute: Attribute, asked: Any) -> Workload | None:

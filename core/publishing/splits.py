@@ -16,7 +16,7 @@ from dualmech.mechanisms.split import SplitMechanism
 from dualmech.publishing import whole_numbers
 from dualmech.publishing.dense import LEAST_EXPONENT, inverse_factor
 from dualmech.publishing.discrete import Noise
-from dualmech.publishing.drawing import whole_counts
+from dualmech.publishing.drawing import given_tables, whole_counts
 from dualmech.publishing.products import ROOM, DrawnFactor, magnitude, shared_bits
 from dualmech.publishing.whole_numbers import Integers
 from dualmech.validate import Array
@@ -87,7 +87,7 @@ class DrawnSplit:
     def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> Tables:
         """Return the tables of counts that are needed of records, or those that were given."""
         if isinstance(source, Mapping):
-            return records.check_tables(records=source)
+            return given_tables(source)
         return records.count(source, self.mechanism.workload.tables, allow_empty=allow_empty)
 
     def draw(self, tables: Tables, noise: Noise) -> dict[Axes, Array]:

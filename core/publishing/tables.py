@@ -15,7 +15,7 @@ from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.pieces import Piece
 from dualmech.publishing.blocks import DrawnBlock
 from dualmech.publishing.discrete import Noise
-from dualmech.publishing.drawing import whole_counts
+from dualmech.publishing.drawing import given_tables, whole_counts
 from dualmech.publishing.pairs import class_size, costs_of_orbits
 from dualmech.publishing.whole_numbers import Exact
 from dualmech.validate import Array
@@ -63,7 +63,7 @@ class DrawnTables:
     def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> records.Tables:
         """Return the tables of counts that are needed of records, or those that were given."""
         if isinstance(source, Mapping):
-            return records.check_tables(records=source)
+            return given_tables(source)
         return records.count(source, self.mechanism.needed_tables, allow_empty=allow_empty)
 
     def draw(self, tables: records.Tables, noise: Noise) -> dict[Axes, Array]:

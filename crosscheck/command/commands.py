@@ -30,7 +30,7 @@ def solve(
     problem: options.Problem = options.FITNESS,
     targets: options.Targets = None,
     moe: options.Margins = None,
-    z: options.Quantile = 1.645,
+    z: options.Quantile = None,
     weights: options.Weights = None,
     design: options.Design = None,
     privacy: options.Kind = None,
@@ -38,6 +38,7 @@ def solve(
     t2: options.VarianceSharpness = None,
     total_weight: options.TotalWeight = None,
     rho: options.Rho = None,
+    cap: options.Caps = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     neighbours: options.Neighbours = None,
@@ -94,16 +95,13 @@ def solve(
     for path, suffix in ((output, ".npz"), (prove, ".json")):
         if path is not None:
             dm.files.check_writable(path, suffix)
-    with warnings.catch_warnings(), passing("stating the problem") as line:
-        from dualmech.proofs.prove import provable
+    if request.searches:
+        from dualmech.crosscheck.command import capping
 
+        leave(capping.solve_capped(request, context.params, layer, tol, output))
+    with warnings.catch_warnings(), passing("stating the problem") as line:
         warnings.simplefilter("ignore", UncertifiedWarning)
-        on_matrix = refine or method in dm.fast.MATRIX_METHODS
-        posed = request.state("dense" if on_matrix and request.geometry == "auto" else None)
-        if prove is not None:
-            if request.geometry == "auto" and getattr(getattr(posed, "neighbours", None), "replace", False):
-                posed = request.state("dense")  # of replaced records there are proofs on a matrix alone
-            provable(posed)  # refuses what has no such proof, before any work
+        posed = _posed(request, refine or method in dm.fast.MATRIX_METHODS, prove is not None)
         options = {"method": method, "start": start and _started(start), "time_limit": time_limit}
         run = (
             _refine
@@ -127,13 +125,25 @@ def solve(
     leave(*((each.certificate, each.tol) for each in (answer, *stages)))
 
 
+def _posed(request: Request, on_matrix: bool, proved: bool) -> Any:
+    """State the problem, on a matrix where the solver or the proof needs one."""
+    posed = request.state("dense" if on_matrix and request.geometry == "auto" else None)
+    if proved:
+        from dualmech.proofs.prove import provable
+
+        if request.geometry == "auto" and getattr(getattr(posed, "neighbours", None), "replace", False):
+            posed = request.state("dense")  # of replaced records there are proofs on a matrix alone
+        provable(posed)  # refuses what has no such proof, before any work
+    return posed
+
+
 def judge(
     context: typer.Context,
     workload: options.Workload,
     problem: options.Problem = options.FITNESS,
     targets: options.Targets = None,
     moe: options.Margins = None,
-    z: options.Quantile = 1.645,
+    z: options.Quantile = None,
     weights: options.Weights = None,
     design: options.Design = None,
     privacy: options.Kind = None,
@@ -253,12 +263,14 @@ def simulate(
 
 
 def request_of(context: typer.Context, kind: type[Request] | None = None, **given: Any) -> Request:
-    """Return what a command's options pose, those of `Request` by the same name, or another kind of it."""
+    """Return what a command's options pose, those of `Request` by the same name, or another kind; the file is read."""
     from dualmech.crosscheck.command.request import Request
 
     chosen = kind or Request
     known = [each.name for each in fields(chosen)]
-    return chosen(**{name: context.params[name] for name in known if name in context.params} | given)
+    return chosen(
+        **{name: context.params[name] for name in known if name in context.params} | given
+    ).specified()
 
 
 def _started(path: str) -> Any:

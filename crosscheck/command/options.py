@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
+from fractions import Fraction
 from typing import Annotated
 
 import typer
@@ -56,6 +57,16 @@ def tolerance(given: float | None) -> float | None:
     return given
 
 
+def fraction(text: str) -> float:
+    """Return a number, or a fraction such as 1/10, as the nearest one that is not above it."""
+    try:
+        found = Fraction(text)
+    except (ValueError, ZeroDivisionError) as error:
+        raise typer.BadParameter(f"{text!r} is no number, nor a fraction such as 1/10") from error
+    near = float(found)
+    return near if Fraction(near) <= found else math.nextafter(near, -math.inf)
+
+
 class Privacy(StrEnum):
     """Which noise the weighted design queries get."""
 
@@ -79,7 +90,12 @@ Asked = Annotated[
 ]
 AnyRho = Annotated[
     float | None,
-    typer.Option("--rho", help="fitness: spend this ρ (zCDP), and minimise the factor on targets."),
+    typer.Option(
+        "--rho",
+        parser=fraction,
+        metavar="NUMBER",
+        help="fitness: spend this ρ (zCDP), and minimise the factor on targets.",
+    ),
 ]
 AnyEpsilon = Annotated[
     float | None,
@@ -124,7 +140,22 @@ Targets = Annotated[
 Margins = Annotated[
     str | None, typer.Option("--moe", help="Targets as margins of error instead: a number or a file.")
 ]
-Quantile = Annotated[float, typer.Option("--z", help="Margin of error in standard deviations.")]
+Caps = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cap",
+        metavar="NAME=NUMBER",
+        help="With --rho or --epsilon: a variance (with --moe a margin) that this table, group or query must keep, "
+        "while the factor on the other targets is minimised; or a .csv file of lines of name,number. May be repeated.",
+    ),
+]
+Quantile = Annotated[
+    float | None,
+    typer.Option(
+        "--z",
+        help="Margin of error in standard deviations. [default: 1.645; of a specification, that of its level]",
+    ),
+]
 Weights = Annotated[
     str | None,
     typer.Option(help="variance: what each query's variance counts, in the forms of --targets. [default: 1]"),
@@ -152,8 +183,10 @@ TotalWeight = Annotated[
 Rho = Annotated[
     float | None,
     typer.Option(
+        parser=fraction,
+        metavar="NUMBER",
         help="Spend this ρ (zCDP): fitness then minimises the factor on targets. [default of variance, "
-        "weighting: 0.5]"
+        "weighting: 0.5]",
     ),
 ]
 Epsilon = Annotated[

@@ -18,6 +18,7 @@ from dualmech.problems.local.estimate import NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.problems.reuse import ReuseFitness
+from dualmech.publishing.specification import Specification
 from dualmech.storage import store
 from dualmech.workloads.base import Workload
 
@@ -68,13 +69,21 @@ class AnyRequest(Request):
         }
         if self.problem in own:
             return own[self.problem]()
-        plain = {each.name: getattr(self, each.name) for each in fields(Request)}
-        return Request(**plain | {"workload": self._asked()}).state(geometry)
+        request = self.specified()
+        asked = request._asked()
+        plain = {each.name: getattr(request, each.name) for each in fields(Request)}
+        if not isinstance(request.workload, Specification):
+            plain["workload"] = asked
+        return Request(**plain).state(geometry)
+
+    @property
+    def spends(self) -> bool:
+        """Whether a privacy can be named: what is not fitness for use is explained at a squared cost of 1."""
+        return self.problem == "fitness"
 
     def _asked(self) -> Workload:
         """Return the workload, if it is not too large to be explained."""
-        asked = self.workload
-        workload = inputs.read_workload(asked) if isinstance(asked, str) else asked
+        workload = self._read()
         by_rule = isinstance(self._moves(), Relation)
         by_table = self.problem in ("fitness", "variance") and self.geometry != "dense" and by_rule
         refuse_large(workload, by_table)

@@ -1,14 +1,18 @@
-"""The command ``release``: records in, exact noise, and a folder of tables with a statement out."""
+"""The command ``release``: records in, exact noise, tables with a statement out; or what that would cost."""
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dualmech.crosscheck.command.options import UsageError
 from dualmech.watching import passing
+
+if TYPE_CHECKING:
+    from dualmech.publishing.plans import ReleasePlan
 
 
 def release(
@@ -19,8 +23,9 @@ def release(
         str, typer.Argument(metavar="SOLUTION", help="File of a solution, whose workload is published.")
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for tables and statement.")
-    ],
+        str | None,
+        typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for tables and statement."),
+    ] = None,
     rho: Annotated[
         str | None, typer.Option(help="The most that it may cost, such as 1/2 or 0.5, compared exactly.")
     ] = None,
@@ -31,6 +36,13 @@ def release(
         bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
     ] = False,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print exact cost and margins and draw nothing: of the records the header alone is read.",
+        ),
+    ] = False,
 ) -> None:
     """Count records, add exact noise, and write tables with margins of error and a statement for auditors."""
     import dualmech as dm
@@ -38,23 +50,60 @@ def release(
     from dualmech.crosscheck.command import inputs, report
     from dualmech.display import counted
 
-    with passing("reading") as line:
+    if output is None and not dry_run:
+        raise UsageError("give -o DIRECTORY for the tables, or --dry-run to see what they would cost")
+    with passing("reading") as line, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", dm.WeakPrivacyWarning)
         validate.probability(level=level)
-        files.check_new_folder(output)
+        if output is not None:
+            files.check_new_folder(output)
         answer = inputs.read_solution(source)
         if answer is None:
             raise UsageError(_no_solution(source))
         line.say("drawing")
-        released = dm.release(answer, data, rho=rho, allow_empty=allow_empty)
-        line.say("writing")
-        names = released.write(output, level, simultaneous)
+        if dry_run:
+            planned = dm.plan_release(answer, rho=rho)
+            planned.check_columns(data)
+            shown = preview(planned, level, simultaneous)
+        else:
+            released = dm.release(answer, data, rho=rho, allow_empty=allow_empty)
+            line.say("writing")
+            names = released.write(str(output), level, simultaneous)
+            shown = [
+                f"written: {counted(len(names) - 2, 'table')}, {names[-2]} and {names[-1]} in {output}",
+                f"Privacy: rho is at most {released.rho_text} (zCDP), as a fraction in the statement; "
+                f"epsilon = {released.epsilon(1e-9):.6g} at delta = 1e-09.",
+            ]
+    for each in warned:
+        typer.echo(f"dualmech: {each.message}", err=True)
     out = report.console()
-    for text in (
-        f"written: {counted(len(names) - 2, 'table')}, {names[-2]} and {names[-1]} in {output}",
-        f"Privacy: rho is at most {released.rho_text} (zCDP), as a fraction in the statement; "
-        f"epsilon = {released.epsilon(1e-9):.6g} at delta = 1e-09.",
-    ):
+    for text in shown:
         out.print(text, markup=False, soft_wrap=True)
+
+
+def preview(planned: ReleasePlan, level: float, simultaneous: bool) -> list[str]:
+    """Return what a release would cost and how accurate its tables would be, in lines."""
+    from dualmech.display import counted
+    from dualmech.publishing.statement import DELTAS, MOST_LISTED
+
+    names = planned.tables
+    lines = [
+        "Dry run: no record was read, nothing was drawn.",
+        f"Neighbours: {planned.neighbours}.",
+        f"Privacy: rho = {planned.rho}, which is at most {planned.rho_text} (zCDP).",
+        *(
+            f"  epsilon = {planned.epsilon(delta):.6g} at delta = {delta:g}, as rho implies it"
+            for delta in DELTAS
+        ),
+        f"Largest margins of error at the level {level:g}{', of all entries at once' if simultaneous else ''}:",
+        *(
+            f"  {name}: {planned.margins(name, level, simultaneous).max():.6g} "
+            f"({counted(planned.published[name].entries, 'row')})"
+            for name in names[:MOST_LISTED]
+        ),
+    ]
+    left = len(names) - MOST_LISTED
+    return lines if left <= 0 else [*lines, f"  and {counted(left, 'table')} more"]
 
 
 def _no_solution(source: str) -> str:

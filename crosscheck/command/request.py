@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dualmech import accounting, validate
 from dualmech.crosscheck.command import inputs, table_inputs
@@ -16,6 +17,7 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
+from dualmech.publishing.specification import ROOM_FOR_GRID, Specification
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, same_content
 
@@ -23,19 +25,30 @@ REPORTED_DELTA = 1e-9  # δ at which ε is reported where none is named
 LARGE = 2**12  # most cells that a problem whose noise needs a matrix takes
 
 
+class Search(NamedTuple):
+    """What `dualmech.crosscheck.capped` takes."""
+
+    workload: Workload
+    targets: Any
+    caps: Any
+    cost: float
+    neighbours: Any
+    geometry: str
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """The options of a command that pose a problem, as texts and numbers, before anything is read.
 
-    A workload and targets that are at hand are taken as well.
+    A workload, targets and a specification that are at hand are taken as well; `specified` reads the file of one, once.
     Raises `UsageError` for options that exclude each other, need each other, or belong to another problem.
     """
 
-    workload: str | Workload
+    workload: str | Workload | Specification
     problem: str = "fitness"
     targets: str | Array | None = None
     moe: str | None = None
-    z: float = 1.645
+    z: float | None = None
     weights: str | None = None
     design: str | None = None
     privacy: Privacy | None = None
@@ -43,6 +56,7 @@ class Request:
     t2: float | None = None
     total_weight: float | None = None
     rho: float | None = None
+    cap: Sequence[str] | None = None
     epsilon: float | None = None
     delta: float | None = None
     neighbours: str | Relation | Array | None = None
@@ -51,6 +65,7 @@ class Request:
     families: ClassVar[tuple[Family, ...]] = POSED
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "cap", self.cap or None)
         self.refuse_foreign(**{each.name: getattr(self, each.name) for each in fields(self)})
         if self.targets is not None and self.moe is not None:
             raise UsageError("give either --targets (variances) or --moe (margins of error), not both")
@@ -60,6 +75,55 @@ class Request:
             raise UsageError("--privacy pure is spent by --epsilon alone; it has no --rho and no --delta")
         if self.epsilon is not None and self.delta is None and not self.by_epsilon_alone:
             raise UsageError("--epsilon needs --delta, the other half of (ε, δ)")
+
+    def specified(self) -> Self:
+        """Return the request with the specification that its workload names read, where it names one.
+
+        The file's ρ and level count where no option says otherwise.
+        """
+        found = self.workload
+        if isinstance(found, str):
+            read = inputs.read_specification(found)
+            if read is None:
+                return self
+            found = read
+        if not isinstance(found, Specification):
+            return self
+        named = self.rho is not None or self.epsilon is not None or not self.spends
+        rho = self.rho if named or found.cost is None else found.cost / 2
+        return replace(self, workload=found, rho=rho, z=found.quantile if self.z is None else self.z)
+
+    @property
+    def spends(self) -> bool:
+        """Whether a ρ can be named for the problem."""
+        known = any(family.name == self.problem and "rho" in family.options for family in self.families)
+        return known and not self.pure
+
+    @property
+    def searches(self) -> bool:
+        """Whether some limits are hard at a given privacy, so that a factor on the other targets is searched for."""
+        if self.cap and self.cost is None:
+            raise UsageError(
+                "--cap needs --rho, or --epsilon with --delta: without them every target is kept"
+            )
+        own = self._as_specified and isinstance(self.workload, Specification) and self.workload.caps
+        return bool((self.cap or own) and self.cost is not None and self.problem == "fitness")
+
+    def search(self) -> Search:
+        """Read everything and state the search for the least factor that hard limits and a privacy leave."""
+        z, cost = validate.positive_number(z=self.terms.z), self.cost
+        assert cost is not None
+        asked, changes = self._data(matrix=self.geometry == "dense")
+        given = table_inputs.read_caps(self.cap or (), asked)
+        if isinstance(self.workload, Specification) and self._as_specified:
+            tighter = {name: limit * (1 - ROOM_FOR_GRID) for name, limit in given.items()}
+            caps = self.workload.caps | tighter
+            targets = {name: own for name, own in self.workload.targets.items() if name not in caps}
+            return Search(asked, targets, caps, cost, changes, self.geometry)
+        others = self._given(asked)
+        if self.moe is not None:
+            given = accounting.variance_from_margin(given, z)
+        return Search(asked, others, given, cost, changes, self.geometry)
 
     def refuse_foreign(self, **given: object) -> None:
         """Raise `UsageError` if an option was given, neither None nor False, that belongs to other problems."""
@@ -96,7 +160,7 @@ class Request:
         """How the answer is to be reported; what is not named is spent at squared cost 1, or at ε = 1 if pure."""
         spent = 0.5 if self.pure else 1.0
         return Terms(
-            self.z,
+            accounting.CENSUS_Z if self.z is None else self.z,
             REPORTED_DELTA if self.delta is None else self.delta,
             spent if self.cost is None else self.cost,
         )
@@ -115,16 +179,27 @@ class Request:
         return replace(self, neighbours=asked if own is None else own)
 
     def state(self, geometry: str | None = None) -> Any:
-        """Read everything and state the problem, on a geometry of one's own if that is named."""
-        validate.positive_number(z=self.z)
+        """Read everything and state the problem, on a geometry of one's own if that is named.
+
+        Raises `UsageError` where limits that are hard make it a search for a factor; `search` states that.
+        """
+        request = self.specified()
+        if request.searches:
+            raise UsageError(
+                "hard limits at a given privacy belong to solve: they are a search, not one problem"
+            )
+        return request._stated(geometry or self.geometry)
+
+    def _stated(self, geometry: str) -> Any:
+        validate.positive_number(z=self.terms.z)
         if self.delta is not None:
             validate.probability(delta=self.delta)
         stated = {"variance": self._total_variance, "weighting": self._query_weighting}
         if self.problem in stated:
-            return stated[self.problem](geometry or self.geometry)
+            return stated[self.problem](geometry)
         if self.problem == "softmax":
             return self._softmax()
-        return self._fitness(geometry or self.geometry)
+        return self._fitness(geometry)
 
     def _fitness(self, geometry: str) -> FitnessForUse | PrivacyFirst:
         cost = self.cost
@@ -157,33 +232,45 @@ class Request:
 
     def _data(self, matrix: bool = False) -> tuple[Workload, Any]:
         """Return workload and neighbours; what needs a matrix is refused where it would be too large."""
-        asked, given = self.workload, self._moves()
-        workload = inputs.read_workload(asked) if isinstance(asked, str) else asked
+        workload, given = self._read(), self._moves()
         needed = matrix or not isinstance(given, Relation)
         if needed and workload.domain is not None and workload.shape[1] > LARGE:
+            named = self.workload if isinstance(self.workload, str) else "workload"
             raise InvalidInputError(
-                f"{self.workload} has {workload.shape[1]} cells, more than are taken query by query (limit "
-                f"{LARGE}): fitness and variance, with neighbours by a rule, are solved by table"
+                f"{named} has {workload.shape[1]} cells, more than are taken query by query (limit {LARGE}): fitness "
+                f"and variance, with neighbours by a rule, are solved by table"
             )
         return workload, given
+
+    def _read(self) -> Workload:
+        if isinstance(self.workload, str):
+            return inputs.read_workload(self.workload)
+        return self.workload.workload if isinstance(self.workload, Specification) else self.workload
+
+    @property
+    def _as_specified(self) -> bool:
+        """Whether the targets are those of a specification."""
+        return isinstance(self.workload, Specification) and self.targets is None and self.moe is None
 
     def _moves(self) -> Relation | Array:
         """Return the neighbours that are asked for, one record added or removed where none are."""
         if self.neighbours is None:
-            specified = inputs.read_specification(self.workload)
-            return Relation() if specified is None else specified.neighbours
+            own = self.workload
+            return own.neighbours if isinstance(own, Specification) else Relation()
         return (
             inputs.read_neighbours(self.neighbours) if isinstance(self.neighbours, str) else self.neighbours
         )
 
     def _variances(self, workload: Workload) -> Any:
+        if isinstance(self.workload, Specification) and self._as_specified:
+            return self.workload.targets | self.workload.caps
+        return self._given(workload)
+
+    def _given(self, workload: Workload) -> Any:
+        """Return the targets that options give."""
         if self.targets is not None and not isinstance(self.targets, str):
             return self.targets
-        if self.moe is None and self.targets is None:
-            specified = inputs.read_specification(self.workload)
-            if specified is not None:
-                return specified.targets
         if self.moe is None:
             return table_inputs.read_numbers(self.targets or "1", "targets", workload)
         margins = table_inputs.read_numbers(self.moe, "moe", workload)
-        return accounting.variance_from_margin(margins, self.z)
+        return accounting.variance_from_margin(margins, self.terms.z)

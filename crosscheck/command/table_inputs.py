@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from dualmech import files
 from dualmech.errors import FileFormatError, InvalidInputError
+from dualmech.files import csv
 from dualmech.files.csv import Named, read_named
 from dualmech.geometry.choice import tabular
 from dualmech.validate import Array
@@ -48,6 +49,32 @@ def read_numbers(text: str, name: str, workload: Workload) -> Numbers:
         if rows is not None:
             return _by_name(workload, text, rows)
     return files.read_vector(text, name)
+
+
+def read_caps(given: Sequence[str], workload: Workload) -> dict[Any, float]:
+    """Return limits by name, as `read_numbers` does, from texts ``NAME=NUMBER`` and files of lines.
+
+    Raises `InvalidInputError` for a text that is neither, a name that is unknown or comes twice.
+    """
+    found: dict[Any, float] = {}
+    for text in given:
+        label, _, amount = text.rpartition("=")
+        number = csv.number(amount) if label else None
+        read: Numbers | None = None
+        if number is not None:
+            read = _by_name(workload, "--cap", [(0, label.strip(), number)])
+        elif Path(text).suffix.lower() == ".csv":
+            read = read_numbers(text, "cap", workload)
+        if not isinstance(read, dict):
+            raise InvalidInputError(
+                f"--cap takes NAME=NUMBER, or a .csv file of lines of name,number, got {text!r}"
+            )
+        if twice := found.keys() & read.keys():
+            raise InvalidInputError(
+                f"--cap must name each table or query once, {min(map(str, twice))!r} is double"
+            )
+        found |= read
+    return found
 
 
 def labels(workload: Workload) -> list[str] | None:
@@ -100,9 +127,10 @@ def _numbers(path: str, rows: Rows, demand: str, known: Callable[[str], str | No
     """Return the number of each line by what `known` makes of its label, None being what it does not know."""
     found: dict[Any, float] = {}
     for line, label, amount in rows:
+        place = f"{path}: line {line}" if line else path  # an option has no lines
         if (name := known(label)) is None:
-            raise FileFormatError(f"{path}: line {line} must {demand} got {label!r}")
+            raise FileFormatError(f"{place} must {demand} got {label!r}")
         if name in found:
-            raise FileFormatError(f"{path}: line {line} names {name!r} a second time")
+            raise FileFormatError(f"{place} names {name!r} a second time")
         found[name] = amount
     return found

@@ -25,7 +25,7 @@ def verify(
     problem: options.Problem = options.FITNESS,
     targets: options.Targets = None,
     moe: options.Margins = None,
-    z: options.Quantile = 1.645,
+    z: options.Quantile = None,
     weights: options.Weights = None,
     rho: options.Rho = None,
     epsilon: options.Epsilon = None,

@@ -229,3 +229,63 @@ class TestContributions:
             dm.neighbours.contributions(400, np.arange(400) % 100, 2, 30)
         with pytest.raises(dm.InvalidInputError, match="groups must have 3"):
             dm.neighbours.contributions(3, [0, 1], 1, 1)
+
+
+class TestWhereContributionsAreTaken:
+    """A person with records in several groups: where her differences are taken, and what bounds them elsewhere."""
+
+    @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3))
+    def test_the_bound_loses_a_factor_of_the_groups_squared_at_most(
+        self, seed: int, records: int, most: int
+    ) -> None:
+        generator = np.random.default_rng(seed)
+        cells = int(generator.integers(2, 7))
+        groups = generator.integers(0, 3, cells)
+        factor = generator.normal(size=(cells, cells))
+        cost = factor.T @ factor
+        moves = neighbours.contributions(cells, groups, records, most).toarray()
+        together = min(most, len(set(groups.tolist())))
+        exact = np.einsum("is,ij,js->s", moves, cost, moves).max()
+        bound = (records * together) ** 2 * cost.diagonal().max()
+        assert exact <= bound * (1 + 1e-12) and bound <= together**2 * exact * (1 + 1e-12)
+
+    def test_small_domains_of_any_structure_are_taken_on_a_matrix(self) -> None:
+        moves = neighbours.contributions(12, np.repeat(range(3), 4), records=2, most=2)
+        months = dm.Domain({"month": 3, "age": 4})
+        prefixes = {"age": dm.workloads.prefix(4)}
+        for workload in (
+            dm.workloads.marginals(months, ways=(1, 2)),
+            dm.workloads.union(months, {"ages": prefixes, "months": ["month"]}),
+            dm.workloads.query_tables(months, prefixes, ways=1),
+            dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.prefix(4)),
+            dm.workloads.prefix(12),
+        ):
+            found = dm.fast.solve(dm.FitnessForUse(workload, neighbours=moves), tol=1e-5)
+            bound = dm.fast.solve(dm.FitnessForUse(workload), tol=1e-5)
+            assert found.problem.geometry.name == "dense" and found.status is dm.Status.CERTIFIED
+            low, high = found.certificate.interval
+            assert high >= 4 * bound.certificate.interval[0] and low <= 16 * bound.certificate.interval[1]
+
+    @pytest.mark.parametrize(
+        ("geometry", "told"),
+        [("blocks", "add-remove:4"), ("product", "16 times its squared cost"), ("stream", "16 times")],
+    )
+    def test_other_geometries_refuse_them_with_a_bound(self, geometry: str, told: str) -> None:
+        moves = neighbours.contributions(4, [0, 0, 1, 1], records=2, most=2)
+        with pytest.raises(dm.InvalidInputError, match=told):
+            dm.FitnessForUse(dm.workloads.prefix(4), neighbours=moves, geometry=geometry)
+
+    @pytest.mark.parametrize(
+        ("workload", "moves", "told"),
+        [
+            (dm.workloads.marginals([10] * 60, ways=1), np.eye(3), "one per cell, got 3"),
+            (dm.workloads.marginals([20, 20, 20], ways=3), sp.eye_array(8000), "'add-remove:1'"),
+            (dm.workloads.prefix(5000), sp.eye_array(5000) * 3, "9 times its squared cost"),
+            (dm.workloads.prefix(5000), "replace", "4 times its squared cost"),
+            (dm.workloads.prefix(5000), "add-remove:3", "9 times its squared cost"),
+            (dm.workloads.prefix(3000), "replace", "need a matrix of 3000 x 4498500"),
+        ],
+    )
+    def test_large_ones_are_refused_before_any_work(self, workload: Any, moves: Any, told: str) -> None:
+        with pytest.raises(dm.InvalidInputError, match=told):
+            dm.FitnessForUse(workload, neighbours=moves)

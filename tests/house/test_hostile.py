@@ -150,6 +150,7 @@ class World:
             "RefinementStage": dm.RefinementStage(self.problem, np.zeros((4, 0)), np.eye(4)),
             "Proof": self.proof,
             "Relation": dm.neighbours.Relation(),
+            "ReleasePlan": dm.plan_release(self.cells, workload=self.prefix),
             "Samples": self.samples,
             "SignalToNoise": dm.decisions.SignalToNoise(self.rows, self.cells, self.common, 0.5, 2.0),
             "SignalToNoiseRule": dm.decisions.SignalToNoiseRule(self.chain, 0.5, 2.0),
@@ -248,10 +249,18 @@ class World:
                     *("StreamMechanism", "StreamMechanism<ranges>", "Guarantee"),
                 )
             },
-            "Publication": {"table": "prefixes", "folder": self.folder / "tables", "asked": self.prefix},
-            "Publication<tables>": {"table": "age", "folder": self.folder / "others", "asked": half},
+            "Publication": {
+                **{"table": "prefixes", "folder": self.folder / "tables", "asked": self.prefix},
+                **{"source": np.ones(4)},
+            },
+            "Publication<tables>": {
+                **{"table": "age", "folder": self.folder / "others", "asked": half, "source": np.ones(4)},
+            },
+            "ReleasePlan": {"table": "prefixes", "source": np.ones(4)},
+            "ReleasePlan.__init__": {"drawn": plan(self.cells, self.prefix)[0], "answer": None},
             "Publication.__init__": {"drawn": plan(self.cells, self.prefix)[0], "measured": np.ones(4)},
             "release": {"records": np.ones(4), "workload": self.prefix},
+            "plan_release": {"workload": self.prefix},
             "release_chain": {"records": np.ones(4)},
             "Schema": {"axis": 0, "attributes": {"age": 4, "sex": ["f", "m"]}, "domains": [union.domain]},
             "Schema.of_json": {"text": '{"age": {"size": 4}}'},

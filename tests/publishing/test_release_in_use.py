@@ -61,7 +61,7 @@ class TestWhatIsAsked:
             (sums, stated, "age", [1, 2, 2, 2, 4]),
         ]
         for mechanism, workload, table, truth in cases:
-            found = dm.release(mechanism, frame, workload=workload)
+            found = dm.release(mechanism, frame, workload=workload, rho=1e9)
             assert np.allclose(found.estimates(table), truth, atol=0.01)
 
     def test_what_has_no_workload_or_takes_no_argument_says_so(self) -> None:

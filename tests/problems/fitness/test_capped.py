@@ -54,6 +54,81 @@ def test_tables_by_name_whatever_the_scale(cap: float) -> None:
     assert found.mechanism.variance(["day"]) <= found.high * (1 + 1e-9)
 
 
+SPLIT = dm.workloads.query_tables(
+    {"a": 3, "b": 2}, {"a": dm.workloads.prefix(3), "b": dm.workloads.prefix(2)}, ways=1
+)
+
+
+@pytest.mark.parametrize(
+    ("workload", "geometry", "neighbours"),
+    [
+        (SPLIT, "blocks", None),
+        (SPLIT, "dense", "replace"),
+        (SPLIT, "blocks", "add-remove:2"),
+        (dm.workloads.prefix(5), "stream", None),
+        (dm.workloads.prefix(5), "dense", dm.neighbours.contributions(5, [0, 0, 1, 1, 1], 1, 2)),
+        (
+            dm.workloads.union({"a": 3}, {"r": {"a": dm.workloads.circular_ranges(3)}, "c": ["a"]}),
+            "blocks",
+            None,
+        ),
+        (dm.workloads.kron(dm.workloads.prefix(2), dm.workloads.prefix(3)), "dense", None),
+    ],
+)
+def test_every_geometry_keeps_caps_and_cost(workload: Any, geometry: str, neighbours: Any) -> None:
+    name = workload.names[0] if geometry in ("dense", "stream") else workload.tabular().table_names[0]
+    free = dm.fast.solve(dm.FitnessForUse(workload, neighbours=neighbours, geometry=geometry)).objective
+    cost = 1.5 * free
+    found = capped(workload, 1.0, {name: 0.9}, cost, neighbours, geometry=geometry)
+    assert found.gap < 1e-5 and found.answer.problem.geometry.name == geometry
+    assert found.mechanism.squared_privacy_cost <= cost * (1 + 1e-9)
+    problem = found.answer.problem
+    assert 0.9 in problem.targets and np.all(np.isin(problem.targets, (0.9, found.high)))
+    ratios = found.mechanism.as_targets(workload) / problem.geometry.per_query(workload, problem.targets)
+    assert np.max(ratios) <= 1 + 1e-9
+
+
+@pytest.mark.slow
+def test_split_noise_has_an_interval_about_as_wide_as_its_own() -> None:
+    exact = capped(SPLIT, {"a": 1.0}, {"b": 2.0}, cost=3.0, geometry="blocks")
+    split = capped(SPLIT, {"a": 1.0}, {"b": 2.0}, cost=3.0, geometry="split")
+    own = split.below.gap
+    assert split.low <= exact.high and exact.low <= split.high and split.gap < 4 * own + 1e-6
+
+
+@pytest.mark.parametrize("cap", [0.8, 3.0])
+def test_caps_that_follow_one_factor_of_a_product(cap: float) -> None:
+    """Certificates multiply: what is left of the cost for one factor is the cost over the other's."""
+    one, two, cost = dm.workloads.prefix(3), dm.workloads.prefix(2), 4.0
+    other = dm.fast.solve(dm.FitnessForUse(two))
+    own = capped(one, 1.0, {"cell 0": cap}, cost / other.objective)
+    product = dm.workloads.kron(one, two)
+    held = {name: cap for name in product.names if name.startswith("cell 0 &")}
+    whole = capped(product, 1.0, held, cost, geometry="dense")
+    assert own.low <= whole.high * (1 + 1e-5) and whole.low <= own.high * (1 + 1e-5)
+    mechanism = dm.ProductMechanism([own.mechanism, other.mechanism])
+    assert mechanism.squared_privacy_cost <= cost * (1 + 1e-6)
+
+
+def test_a_cap_holds_for_all_that_it_names() -> None:
+    with pytest.raises(dm.InvalidInputError, match="name some of it more closely"):
+        capped(TABLES, {"hour x day": 1.0, 1: 1.0}, {2: 4.0}, cost=5.0)
+    with pytest.raises(dm.InvalidInputError, match="name some of it more closely"):
+        capped(dm.workloads.prefix(3), {"cell 0": 1.0}, {"prefixes": 1.0}, cost=5.0)
+    for caps in ({1: 1.0, 2: 1.0}, {"hour": 1.0, "day": 1.0, "hour x day": 1.0}):
+        with pytest.raises(dm.InvalidInputError, match="targets"):
+            capped(TABLES, 1.0, caps, cost=50.0)
+
+
+def test_numbers_that_are_even_within_tables_by_chance() -> None:
+    """Caps on queries of a table whose targets are the same number, and the other way round."""
+    first = TABLES.names[0]
+    by_name = {name: 10.0 for name in TABLES.names if name != first}
+    even = capped(TABLES, by_name, {first: 10.0}, cost=0.9)
+    odd = capped(TABLES, by_name, {first: 10.000001}, cost=0.9)
+    assert even.high == pytest.approx(odd.high, rel=1e-4) and even.answer.problem.geometry.name == "dense"
+
+
 def test_refusals_name_what_is_wrong() -> None:
     product: Any = dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.prefix(3))
     for asked, targets, caps, cost, told in (

@@ -1,0 +1,187 @@
+"""Hard limits and specifications on the command line: options, files, what is printed and what is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import dualmech as dm
+from dualmech import accounting, crosscheck
+from dualmech.crosscheck.command.main import app
+from dualmech.crosscheck.command.request import Request
+from dualmech.crosscheck.command.table_inputs import read_caps
+
+FILE = """level = 0.9
+{top}
+[attributes.age]
+from = 17
+to = 24
+[attributes.sex]
+labels = ["f", "m"]
+[[tables]]
+name = "ages"
+ask = {{ age = "prefixes" }}
+margin = 12
+{ages}
+[[tables]]
+name = "sexes"
+ask = ["sex"]
+variance = 4
+"""
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["solve", *(str(each) for each in arguments)], env={"COLUMNS": "160"})
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    def written(top: str = "", ages: str = "") -> Path:
+        path = tmp_path / "asked.toml"
+        path.write_text(FILE.format(top=top, ages=ages))
+        return path
+
+    return written
+
+
+class TestSpecifications:
+    def test_rho_and_a_hard_table(self, write: Any, tmp_path: Path) -> None:
+        path, plan = write('rho = "1/2"', "hard = true"), tmp_path / "plan.npz"
+        found = run(path, "-o", plan)
+        assert found.exit_code == 0, found.output
+        asked = dm.Specification.read(path)
+        best = crosscheck.capped(asked.workload, asked.targets, asked.caps, asked.cost or 0.0)
+        assert f"CERTIFIED: factor on the targets that are not hard {best.high:.9g}" in found.output
+        assert "at squared privacy cost 1;" in found.output and "z = 1.64485" in found.output
+        assert dm.load(plan) == best.answer
+        margins = [each for each in found.output.splitlines() if each.strip().startswith("ages")]
+        assert len(margins) == 1 and " 12 " in margins[0]
+
+    def test_rho_alone_is_privacy_first(self, write: Any) -> None:
+        by_file, by_option = run(write('rho = "1/2"')), run(write(), "--rho", "1/2")
+        first, second = (each.output.splitlines()[:2] for each in (by_file, by_option))
+        assert by_file.exit_code == 0 and first == second and "factor on the targets" in first[0]
+        other = run(write('rho = "1/2"'), "--rho", "1")
+        assert other.exit_code == 0 and "rho = 1 (zCDP)" in other.output
+
+    def test_hard_tables_wait_for_a_privacy(self, write: Any) -> None:
+        kept = run(write(ages="hard = true"))
+        assert kept.exit_code == 0 and "squared privacy cost" in kept.output.splitlines()[0]
+        searched = run(write(ages="hard = true"), "--rho", "1/2")
+        assert "that are not hard" in searched.output.splitlines()[0]
+
+    def test_a_privacy_counts_for_other_problems_too(self, write: Any) -> None:
+        found = run(write('rho = "1/8"'), "--problem", "variance")
+        assert found.exit_code == 0 and "at squared privacy cost 0.25" in found.output
+        pure = run(
+            write('rho = "1/8"'), "--problem", "weighting", "--privacy", "pure", "--design", "identity"
+        )
+        assert pure.exit_code == 0 and "epsilon = 1, pure" in pure.output
+        explained = CliRunner().invoke(app, ["explain", str(write('rho = "1/8"'))])
+        assert explained.exit_code == 0 and "PrivacyFirst" in explained.output
+
+    def test_an_option_makes_another_table_hard(self, write: Any) -> None:
+        found = run(write('rho = "1/2"'), "--cap", "sexes=3")
+        asked = dm.Specification.read(write())
+        best = crosscheck.capped(
+            asked.workload, {"ages": asked.targets["ages"]}, {"sexes": 3 * (1 - 4e-6)}, cost=1.0
+        )
+        assert f"not hard {best.high:.9g}" in found.output
+
+    def test_targets_of_options_take_the_place_of_the_files(self, write: Any) -> None:
+        found = run(write('rho = "1/2"', "hard = true"), "--targets", "1")
+        assert found.exit_code == 0 and "factor on the targets " in found.output
+        assert "not hard" not in found.output
+
+    def test_the_file_is_read_once(self, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        path, read, times = write('rho = "1/2"', "hard = true"), dm.Specification.read, []
+
+        def counted(given: Any) -> dm.Specification:
+            times.append(given)
+            return read(given)
+
+        monkeypatch.setattr(dm.Specification, "read", counted)
+        assert run(path).exit_code == 0 and len(times) == 1
+        times.clear()
+        assert run(write()).exit_code == 0 and len(times) == 1
+
+    @pytest.mark.parametrize(("option", "printed"), [((), "z = 1.64485"), (("--z", "2"), "z = 2;")])
+    def test_margins_are_at_the_files_level(self, write: Any, option: tuple[str, ...], printed: str) -> None:
+        assert printed in run(write(), *option).output
+
+    def test_a_search_is_no_problem_to_judge_or_explain(self, write: Any, tmp_path: Path) -> None:
+        path = write('rho = "1/2"', "hard = true")
+        np.save(tmp_path / "noise.npy", np.eye(16))
+        for line in (
+            ["explain", str(path)],
+            ["judge", str(path), "--covariance", str(tmp_path / "noise.npy")],
+        ):
+            found = CliRunner().invoke(app, line)
+            assert found.exit_code != 0 and "belong to solve" in str(found.exception), line
+
+
+class TestCaps:
+    def test_of_tables_by_name_by_ways_and_by_file(self, tmp_path: Path) -> None:
+        (tmp_path / "caps.csv").write_text("table,cap\na1 x a0,10\n")
+        outputs = [
+            run("marginals:6x3:1,2", "--rho", "1/4", "--cap", given).output.splitlines()[0]
+            for given in ("a0 x a1=10", "2=10", "2-way=10", tmp_path / "caps.csv")
+        ]
+        assert len(set(outputs)) == 1 and outputs[0].startswith("CERTIFIED: factor on the targets that are")
+
+    def test_of_queries_with_one_number_for_the_others(self) -> None:
+        found = run("prefix:6", "--rho", 10, "--cap", "cell 0=0.1", "--cap", "cells 0..5=0.2", "--targets", 2)
+        best = crosscheck.capped(dm.workloads.prefix(6), 2.0, {"cell 0": 0.1, "cells 0..5": 0.2}, cost=20.0)
+        assert found.exit_code == 0 and f"not hard {best.high:.9g}" in found.output
+
+    def test_margins_for_margins(self) -> None:
+        by_margin = run("prefix:4", "--rho", 2, "--moe", 3, "--cap", "cell 0=1")
+        limit, others = (float(accounting.variance_from_margin(each)) for each in (1.0, 3.0))
+        best = crosscheck.capped(dm.workloads.prefix(4), others, {"cell 0": limit}, cost=4.0)
+        assert f"not hard {best.high:.9g}" in by_margin.output
+
+    @pytest.mark.parametrize("geometry", ["dense", "stream"])
+    def test_on_a_geometry_of_ones_own(self, geometry: str) -> None:
+        found = run("prefix:6", "--rho", 2, "--cap", "cell 0=1", "--geometry", geometry)
+        assert found.exit_code == 0 and f"geometry: {geometry}" in found.output
+
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            (("--cap", "cell 0=1"), "--cap needs --rho"),
+            (("--rho", "1", "--cap", "cell 0"), "NAME=NUMBER"),
+            (("--rho", "1", "--cap", "cell 0=x"), "NAME=NUMBER"),
+            (("--rho", "1", "--cap", "=1"), "NAME=NUMBER"),
+            (("--rho", "1", "--cap", "cell 9=1"), "--cap must name a query such as 'cell 0'"),
+            (("--rho", "1", "--cap", "cell 0=1", "--cap", "cell 0=2"), "once"),
+            (("--rho", "1", "--cap", "cell 0=0"), "positive"),
+            (("--rho", "1", "--cap", "prefixes=1"), "each name something"),
+            (("--rho", "1", "--cap", "cell 0=1e-9"), "the caps alone take"),
+            (("--rho", "1", "--cap", "cell 0=1", "--prove", "x.json"), "--prove is not for hard limits"),
+            (("--rho", "1", "--cap", "cell 0=1", "--refine"), "--refine is not for hard limits"),
+            (("--rho", "1", "--cap", "cell 0=1", "--time-limit", "9"), "--time-limit is not for"),
+            (("--problem", "variance", "--rho", "1", "--cap", "cell 0=1"), "belongs to --problem fitness"),
+        ],
+    )
+    def test_refusals(self, options: tuple[str, ...], told: str) -> None:
+        found = run("prefix:4", *options)
+        assert found.exit_code != 0 and told in str(found.exception), found.output
+
+    def test_a_gap_that_is_not_reached_is_said(self) -> None:
+        found = run("prefix:4", "--rho", 2, "--cap", "cell 0=1", "--tol", "1e-15")
+        assert found.exit_code == 3 and found.output.startswith("NOT CERTIFIED")
+
+    def test_texts_with_equals_signs(self) -> None:
+        workload = dm.Workload(np.eye(2), ["age = 1", "age = 2"])
+        assert read_caps(["age = 1=3"], workload) == {"age = 1": 3.0}
+
+
+def test_fractions_of_rho_are_never_rounded_up() -> None:
+    found = run("prefix:2", "--rho", "1/3")
+    assert found.exit_code == 0 and "rho = 0.333333 (zCDP)" in found.output
+    assert run("prefix:2", "--rho", "1/0").exit_code == 2
+    assert Request("prefix:2", rho=0.5).cost == 1.0

@@ -1,0 +1,190 @@
+"""Plans of releases: exact cost and accuracy without a record, what is refused of counts, and what is warned of."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.crosscheck.command.main import app
+from dualmech.publishing import release as releasing
+
+PEOPLE = dm.Schema({"age": range(17, 23), "sex": ["f", "m"]})
+ASKED = dm.workloads.union(PEOPLE, {"ages": {"age": dm.workloads.prefix(6)}, "sex": ["sex"]})
+PRODUCT = dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.prefix(4))
+SPLIT = dm.FitnessForUse(
+    dm.workloads.query_tables({"a": 4, "b": 3}, {"a": dm.workloads.prefix(4)}, ways=1), 4.0, geometry="split"
+)
+
+
+def no_sampler() -> None:
+    raise AssertionError("a plan needs no sampler")
+
+
+class TestPlan:
+    def test_it_is_what_the_release_then_costs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("opendp")
+        cases: list[tuple[Any, Any]] = [
+            (dm.FitnessForUse(dm.workloads.prefix(6), 4.0), np.arange(6)),
+            (dm.FitnessForUse(ASKED, 4.0), {(0,): np.ones(6), (1,): np.array([2, 4])}),
+            (dm.FitnessForUse(PRODUCT, 4.0), np.ones((3, 4))),
+            (SPLIT, {(0,): np.ones(4), (1,): np.array([2, 1, 1])}),
+            (dm.FitnessForUse(dm.workloads.prefix(6), 1.0, geometry="stream"), np.arange(6)),
+        ]
+        for problem, data in cases:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", dm.UncertifiedWarning)
+                answer = fast.solve(problem, tol=1e-3)
+            with monkeypatch.context() as patched:
+                patched.setattr(releasing, "require_sampler", no_sampler)
+                planned = dm.plan_release(answer, rho=answer.mechanism.rho * 1.1)
+            released = dm.release(answer, data)
+            assert planned.rho == released.rho and planned.tables == released.tables
+            assert planned.epsilon(1e-9) == released.epsilon(1e-9) and planned.delta(1.0) == released.delta(
+                1.0
+            )
+            for name in planned.tables:
+                assert np.array_equal(planned.margins(name, 0.9), released.margins(name, 0.9))
+                assert np.array_equal(
+                    planned.margins(name, simultaneous=True), released.margins(name, simultaneous=True)
+                )
+            assert planned.neighbours in released.statement() and "ReleasePlan(" in repr(planned)
+
+    def test_it_refuses_what_a_release_refuses(self) -> None:
+        answer = fast.solve(dm.FitnessForUse(ASKED, 4.0))
+        with pytest.raises(dm.InvalidInputError, match="more than"):
+            dm.plan_release(answer, rho="1/1000")
+        with pytest.raises(dm.InvalidInputError, match="under this name"):
+            dm.plan_release(answer, workload=dm.workloads.union(PEOPLE, {"years": ["age"]}))
+        with pytest.raises(dm.InputTypeError, match="drawn must be"):
+            dm.ReleasePlan(np.eye(2), ASKED)  # type: ignore[arg-type]
+
+    def test_columns_are_looked_for_and_no_record_is_read(self, tmp_path: Path) -> None:
+        planned = dm.plan_release(fast.solve(dm.FitnessForUse(ASKED, 4.0)))
+        path = tmp_path / "records.csv"
+        path.write_text("sex,name, age\nno such sex\n")
+        planned.check_columns(path)
+        planned.check_columns(np.ones(4))
+        path.write_text("sex,years\nf,17\n")
+        with pytest.raises(dm.FileFormatError, match="line 1: .*'age'"):
+            planned.check_columns(path)
+        path.write_text("")
+        with pytest.raises(dm.FileFormatError, match="is empty"):
+            planned.check_columns(path)
+        pandas = pytest.importorskip("pandas")
+        with pytest.raises(dm.InvalidInputError, match="'age'"):
+            planned.check_columns(pandas.DataFrame({"sex": ["f"]}))
+        nameless = dm.plan_release(fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 4.0)))
+        with pytest.raises(dm.InputTypeError, match="no domain"):
+            nameless.check_columns(path)
+
+
+class TestCounts:
+    @pytest.mark.parametrize(
+        "problem",
+        [
+            dm.FitnessForUse(dm.workloads.prefix(4), 4.0),
+            dm.FitnessForUse(dm.workloads.prefix(4), 4.0, geometry="stream"),
+            dm.FitnessForUse(dm.workloads.kron(dm.workloads.prefix(2), dm.workloads.prefix(2)), 4.0),
+        ],
+    )
+    @pytest.mark.parametrize(
+        ("wrong", "told"), [(-1, "none of them negative, got -1"), (0.5, "whole numbers")]
+    )
+    def test_vectors_hold_counts(self, problem: Any, wrong: float, told: str) -> None:
+        pytest.importorskip("opendp")
+        with pytest.raises(dm.InvalidInputError, match=told):
+            dm.release(fast.solve(problem), [3, wrong, 2, 4])
+
+    def test_tables_hold_counts_even_where_their_sums_would(self) -> None:
+        pytest.importorskip("opendp")
+        for problem in (dm.FitnessForUse(ASKED, 4.0, geometry="blocks"), SPLIT):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", dm.UncertifiedWarning)
+                answer = fast.solve(problem, tol=1e-1)
+            with pytest.raises(dm.InvalidInputError, match=r"records\[\(0,\)\] must hold counts"):
+                dm.release(answer, {(0,): np.array([5, -1, 0, 0, 0, 0]), (1,): np.array([2, 2])})
+
+    def test_chains_refuse_before_they_begin(self) -> None:
+        pytest.importorskip("opendp")
+        cells = dm.LinearGaussianMechanism(np.eye(4), 25 * np.eye(4))
+        rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], 25 * np.eye(2))
+        with pytest.raises(dm.InvalidInputError, match="negative"):
+            dm.release_chain(fast.chain([rows, cells]), [1, -2, 3, 4])
+
+
+class TestUnbounded:
+    def test_a_large_rho_that_nobody_bounded_is_warned_of(self) -> None:
+        answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1e-4))
+        with pytest.warns(dm.WeakPrivacyWarning, match=r"rho = \d+.*rho=") as caught:
+            dm.plan_release(answer)
+        assert caught[0].filename == __file__
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            dm.plan_release(answer, rho=1e6)
+            dm.plan_release(answer.mechanism.scaled(1e4), workload=dm.workloads.prefix(4))
+
+    def test_releases_and_chains_warn(self) -> None:
+        pytest.importorskip("opendp")
+        cells = dm.LinearGaussianMechanism(np.eye(4), 1e-4 * np.eye(4))
+        with pytest.warns(dm.WeakPrivacyWarning):
+            dm.release(cells, np.ones(4), workload=dm.workloads.identity(4))
+        with pytest.warns(dm.WeakPrivacyWarning):
+            dm.release_chain(fast.chain([cells, cells]), np.ones(4))
+
+
+class TestDryRun:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        fast.solve(dm.FitnessForUse(ASKED, {"ages": 40.0, "sex": 9.0})).save(tmp_path / "plan.npz")
+        fast.solve(dm.FitnessForUse(ASKED, 1e-6)).save(tmp_path / "sharp.npz")
+        (tmp_path / "records.csv").write_text("sex,age\nnobody can read this\n")
+        return tmp_path
+
+    def run(self, *arguments: object) -> Result:
+        return CliRunner().invoke(app, ["release", *(str(each) for each in arguments)])
+
+    def test_it_says_what_would_be_spent(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(releasing, "require_sampler", no_sampler)
+        found = self.run(folder / "records.csv", folder / "plan.npz", "--dry-run", "-o", folder / "out")
+        planned = dm.plan_release(dm.load(folder / "plan.npz"))
+        assert found.exit_code == 0 and not (folder / "out").exists()
+        for words in (
+            f"rho = {planned.rho}, which is at most {planned.rho_text} (zCDP)",
+            *(
+                f"epsilon = {planned.epsilon(delta):.6g} at delta = {delta:g}"
+                for delta in (1e-6, 1e-9, 1e-12)
+            ),
+            "Neighbours: one record is added or removed.",
+            f"ages: {planned.margins('ages').max():.6g} (6 rows)",
+        ):
+            assert words in found.output
+
+    def test_refusals(self, folder: Path) -> None:
+        (folder / "other.csv").write_text("sex\nf\n")
+        (folder / "out").mkdir()
+        for arguments, told in (
+            (("records.csv", "plan.npz"), "or --dry-run"),
+            (("records.csv", "plan.npz", "--dry-run", "--rho", "1/1000"), "more than"),
+            (("records.csv", "plan.npz", "--dry-run", "--level", "95"), "level"),
+            (("other.csv", "plan.npz", "--dry-run"), "'age'"),
+            (("none.csv", "plan.npz", "--dry-run"), "none.csv"),
+            (("records.csv", "plan.npz", "--dry-run", "-o", "out"), "exists already"),
+        ):
+            placed = [
+                str(folder / each) if each.endswith((".csv", ".npz", "out")) else each for each in arguments
+            ]
+            found = self.run(*placed)
+            assert found.exit_code != 0 and told in str(found.exception or found.output), arguments
+
+    def test_a_large_rho_is_one_line_on_standard_error(self, folder: Path) -> None:
+        found = self.run(folder / "records.csv", folder / "sharp.npz", "--dry-run")
+        assert found.exit_code == 0 and "protects next to nothing" in found.stderr
+        bounded = self.run(folder / "records.csv", folder / "sharp.npz", "--dry-run", "--rho", "1e9")
+        assert bounded.exit_code == 0 and "next to nothing" not in bounded.stderr
