@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import importlib
-import io
 import itertools
 import math
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,11 +15,13 @@ import scipy.special
 
 from dualmech import accounting, files, validate
 from dualmech.display import Displayed, counted
-from dualmech.errors import BackendError, InputTypeError, InvalidInputError, did_you_mean
+from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.publishing.drawing import Drawn
-from dualmech.publishing.fitting import FittedTables, fit
+from dualmech.publishing.fitting.fitted import FittedTables
+from dualmech.publishing.fitting.released import fit
 from dualmech.publishing.published import PublishedTable, published_tables
 from dualmech.publishing.statement import decimal_above, statement
+from dualmech.publishing.writing import as_frame, file_name, write_rows
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads import products
@@ -33,7 +30,6 @@ from dualmech.workloads.base import Workload, check_workload
 LEVEL = 0.95
 MEASURES = ("estimate", "margin", "low", "high")
 INDEX, STATEMENT = "tables.csv", "STATEMENT.md"
-LONGEST = 60  # most letters of a table's name that the name of its file holds
 
 
 class Publication(Displayed):
@@ -130,14 +126,7 @@ class Publication(Displayed):
 
     def frame(self, table: str, level: float = LEVEL, simultaneous: bool = False) -> Any:
         """Return a table as a pandas DataFrame, a row an entry: labels, estimate, margin of error, interval."""
-        try:
-            pandas: Any = importlib.import_module("pandas")
-        except ImportError as error:
-            raise BackendError(
-                "a frame needs pandas: pip install pandas; rows() and write() do without"
-            ) from error
-        heading, rows = self.rows(table, level, simultaneous)
-        return pandas.DataFrame(list(rows), columns=list(heading))
+        return as_frame(*self.rows(table, level, simultaneous))
 
     def estimate(self, asked: Any) -> tuple[float, float] | tuple[Array, Array]:
         """Return the estimate of a derived query and its variance, from the joint noise of all tables.
@@ -162,7 +151,8 @@ class Publication(Displayed):
     def fitted(self, integer: bool = False) -> FittedTables:
         """Return tables of one non-negative data set near to these, of whole numbers if asked: consistent, and biased.
 
-        Raises `InvalidInputError` for more than 2^17 cells, or a release that does not tell the number of records.
+        The domain may be of any size where tables tie few attributes together at a time. Raises `InvalidInputError` for
+        some that must be seen together and have more than 2^17 cells, or a release that does not tell the number of records.
         """
         return fit(self, validate.boolean(integer=integer))
 
@@ -227,25 +217,3 @@ def rounded_up(number: Fraction) -> float:
     """Return the least double that is not below a fraction."""
     found = float(number)
     return found if Fraction(found) >= number else math.nextafter(found, math.inf)
-
-
-def file_name(number: int, label: str, count: int) -> str:
-    """Return a name that any file system takes, whatever the attributes are called."""
-    letters = re.sub("[^0-9A-Za-z]+", "_", label).strip("_")[:LONGEST]
-    return f"{number:0{len(str(count))}d}_{letters}.csv"
-
-
-def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a CSV file, whole or not at all; no text of it is one of which a spreadsheet makes a formula."""
-    with files.atomic_write(path) as handle:
-        text = io.TextIOWrapper(handle, encoding="utf-8", newline="", write_through=True)
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(map(_shown, header))
-        writer.writerows(map(_shown, row) for row in rows)
-        text.flush()
-        text.detach()
-
-
-def _shown(cell: object) -> object:
-    """Return a cell of which a spreadsheet makes no formula: a text that would begin one gets an apostrophe."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in tuple("=+-@\t\r") else cell

@@ -1,0 +1,101 @@
+"""Cliques' tables of whole numbers, and the records that have them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech.errors import InvalidInputError
+from dualmech.publishing.fitting.clique_tables import CliqueTables
+from dualmech.validate import Array
+from dualmech.workloads.lattice import Axes
+
+Codes = npt.NDArray[np.int64]
+
+MOST_CODES = 2**27  # of all records together
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def whole_tables(layout: CliqueTables, vector: Array, total: float) -> Array:
+    """Return tables of whole numbers that agree, near to tables that do, of a whole total.
+
+    A table is rounded slice by slice, given the whole count of each cell of its separator: cells are differences of
+    cumulative sums, rounded down after a start between 0 and 1 has been added, which is ½ in the root and differs from
+    slice to slice, lest all slices round alike. Since a slice's own count is whole, it is kept: tables agree.
+
+    Whole records have these tables. The root's cells, repeated, are records of its attributes; a child has as many in
+    each cell of its separator as there are records in it, so that each record can take the child's other values from
+    one of its own. By running intersection these are new attributes, and no table before changes.
+    """
+    found = np.empty_like(vector)
+    tables, given = layout.views(found), layout.views(vector)
+    for number, clique in enumerate(layout.cliques):
+        counts = np.array([total])
+        if number:
+            counts = layout.marginal(tables[clique.parent], clique.parent, clique.separator).ravel()
+        order = _separator_first(layout, number)
+        table = given[number].transpose(order)
+        slices = _rounded(table.reshape(len(counts), -1), counts).reshape(table.shape)
+        tables[number][...] = slices.transpose(np.argsort(order))
+    return found
+
+
+def _rounded(slices: Array, counts: Array) -> Array:
+    """Return slices of whole numbers that add up to whole counts, near to slices, which are scaled to them."""
+    sums = np.cumsum(np.where(slices.sum(axis=1, keepdims=True) > 0, slices, 1.0), axis=1)
+    sums *= (counts / sums[:, -1])[:, None]
+    sums = np.minimum(sums, counts[:, None])
+    sums[:, -1] = counts
+    starts = (0.5 + GOLDEN * np.arange(len(counts))) % 1.0
+    return np.asarray(np.diff(np.floor(sums + starts[:, None]), axis=1, prepend=0.0))
+
+
+def glued_records(layout: CliqueTables, vector: Array, axes: Axes) -> Codes:
+    """Return records of some attributes, as codes (N, attributes), that have these tables of whole numbers.
+
+    Which records of a separator's cell take which of a child's values is settled by lot, always the same.
+    """
+    tables = layout.views(vector)
+    count = int(tables[0].sum())
+    if count * max(len(axes), 1) > MOST_CODES:
+        raise InvalidInputError(
+            f"{count} records of {len(axes)} attributes are too many to write out (limit {MOST_CODES} codes)"
+        )
+    generator = np.random.default_rng(0)
+    found = np.zeros((count, len(axes)), dtype=np.int64)
+    columns = {axis: column for column, axis in enumerate(axes)}
+    for number, clique in enumerate(layout.cliques):
+        order = _separator_first(layout, number)
+        table = tables[number].transpose(order)
+        own = np.repeat(np.arange(table.size), table.ravel().astype(np.int64))
+        own = own[generator.permutation(count)]
+        shared = math.prod(layout.sizes[axis] for axis in clique.separator)
+        own = own[np.argsort(own // (table.size // shared), kind="stable")]
+        known = found[:, [columns[axis] for axis in clique.separator]]
+        codes = np.stack(np.unravel_index(own, table.shape), axis=1) if table.ndim else found[:, :0]
+        place = np.lexsort(known.T[::-1]) if known.shape[1] else np.arange(count)
+        found[np.ix_(place, [columns[clique.axes[side]] for side in order])] = codes
+    return found
+
+
+def joint_table(layout: CliqueTables, vector: Array, axes: Axes) -> Array:
+    """Return ``Π_C p_C / Π_S p_S``, the data set in which tables know no more of each other than their separators."""
+    sizes = [layout.sizes[axis] for axis in axes]
+    found = np.ones(sizes)
+    tables = layout.views(vector)
+    for number, clique in enumerate(layout.cliques):
+        table = tables[number]
+        if number:
+            shared = layout.spread(layout.marginal(table, number, clique.separator), number, clique.separator)
+            table = np.divide(table, shared, out=np.zeros(table.shape), where=shared > 0)
+        found *= table.reshape([layout.sizes[axis] if axis in clique.axes else 1 for axis in axes])
+    return found
+
+
+def _separator_first(layout: CliqueTables, number: int) -> list[int]:
+    """Return the sides of a clique's table, those of its separator before the others."""
+    clique = layout.cliques[number]
+    others = layout.outside(number, clique.separator)
+    return [side for side in range(len(clique.axes)) if side not in others] + [*others]
