@@ -151,8 +151,9 @@ class Publication(Displayed):
     def fitted(self, integer: bool = False) -> FittedTables:
         """Return tables of one non-negative data set near to these, of whole numbers if asked: consistent, and biased.
 
-        The domain may be of any size where tables tie few attributes together at a time. Raises `InvalidInputError` for
-        some that must be seen together and have more than 2^17 cells, or a release that does not tell the number of records.
+        The domain may be of any size where tables tie few attributes together at a time. Raises `InvalidInputError`
+        where some must be seen together that have more than 2^17 cells, and for a release that does not tell the number
+        of records.
         """
         return fit(self, validate.boolean(integer=integer))
 

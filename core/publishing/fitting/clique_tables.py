@@ -18,8 +18,8 @@ class CliqueTables:
 
     Tables ``p_C ≥ 0`` that agree on separators, ``Σ_{C∖S} p_C = Σ_{P∖S} p_P``, are those of a non-negative data set:
     hang the cliques on one after another and let ``x = Π_C p_C / Π_S p_S``, with 0/0 = 0. A child's factor
-    ``p_C / p_S`` adds up to 1 over its new attributes wherever ``p_S > 0``, so it leaves the tables before as they were,
-    and by running intersection its own table is p_C. The converse is plain.
+    ``p_C / p_S`` adds up to 1 over its new attributes wherever ``p_S > 0``, so it leaves the tables before
+    as they were, and by running intersection its own table is p_C. The converse is plain.
     """
 
     cliques: tuple[Clique, ...]
@@ -74,7 +74,7 @@ class CliqueTables:
         return float(tables[0].min())
 
     def agreeing(self, vector: Array, total: float) -> Array:
-        """Return non-negative tables that agree, near to some that hardly do: each is scaled to what its parent says."""
+        """Return non-negative tables that agree, near to some: each is scaled to what its parent says."""
         found = vector.copy()
         tables = self.views(found)
         for number, table in enumerate(tables):

@@ -74,8 +74,8 @@ def _hangs_together(domain: Domain, axes: Sequence[int], cells: int) -> str:
     more = f" and {len(axes) - MOST_NAMED} more" if len(axes) > MOST_NAMED else ""
     return (
         f"a data set of these tables is too large to fit: they tie {counted(len(axes), 'attribute')} together, {names}"
-        f"{more}, of {count_text(cells)} cells (limit {LARGEST_CLIQUE}): fit a release of fewer tables among them, or of "
-        f"fewer values (bins, classes of labels), or publish the unbiased tables"
+        f"{more}, of {count_text(cells)} cells (limit {LARGEST_CLIQUE}): fit a release of fewer tables among "
+        f"them, or of fewer values (bins, classes of labels), or publish the unbiased tables"
     )
 
 

@@ -27,14 +27,18 @@ class NoisyTable:
     unit: Array  # 1/σ, by query
     aim: Array  # y/σ
 
+    def answers(self, table: Array) -> Array:
+        """Return the answers on a clique's table."""
+        return _along(self.queries, np.asarray(table.sum(axis=self.others)).reshape(self.shape))
+
     def forward(self, table: Array) -> Array:
-        """Return the answers on a clique's table, over σ."""
-        return _along(self.queries, table.sum(axis=self.others).reshape(self.shape)) * self.unit
+        """Return the answers over σ."""
+        return np.asarray(self.answers(table) * self.unit)
 
     def adjoint(self, answers: Array) -> Array:
         """Return what answers over σ weigh on the cells of a clique's table, to be broadcast over the others."""
         transposed = [None if each is None else each.T for each in self.queries]
-        return _along(transposed, answers * self.unit).reshape(self.sides)
+        return _along(transposed, np.asarray(answers * self.unit)).reshape(self.sides)
 
     def magnitudes(self) -> NoisyTable:
         """Return the same with the absolute values of all numbers, which rounding is proportional to."""

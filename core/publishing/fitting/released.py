@@ -18,6 +18,7 @@ from dualmech.publishing.published import PublishedTable
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.lattice import Axes
+from dualmech.workloads.products import kron
 
 LEAST_VARIANCE = 1e-9  # that is told from none, in units of the largest
 
@@ -34,10 +35,11 @@ def fit(released: Any, integer: bool) -> FittedTables:
     vector, direction = nearest(noisy)
     if integer:
         vector = whole_tables(layout, vector, total)
-    answers = zip(noisy.tables, noisy.forward(vector), released.published.items(), strict=True)
+    views = layout.views(vector)
+    asked = zip(noisy.tables, released.published.items(), strict=True)
     found = {
-        name: (table, validate.read_only((own / each.unit).reshape(table.shape)))
-        for each, own, (name, table) in answers
+        name: (table, validate.read_only(each.answers(views[each.clique]).reshape(table.shape)))
+        for each, (name, table) in asked
     }
     return FittedTables(
         noisy.gap(vector, direction), integer, layout, validate.read_only(vector), _domain_of(workload), found
@@ -105,7 +107,9 @@ def _of_table(own: Any, layout: CliqueTables, unit: Any, estimate: Any) -> Noisy
 
 def _total(released: Any) -> float:
     """Return the estimate of the number of records."""
+    asked: Any = ()
     if not released.drawn.by_table:
-        found, _ = released.estimate(Workload(np.ones((1, released.workload.shape[1]))))
-        return float(np.asarray(found)[0])
-    return float(np.asarray(released.drawn.estimate(released.measured, ())))
+        factors = getattr(released.workload, "factors", (released.workload,))
+        ones = [Workload(np.ones((1, each.shape[1]))) for each in factors]
+        asked = kron(*ones) if len(ones) > 1 else ones[0]
+    return float(np.asarray(released.drawn.estimate(released.measured, asked)).item())

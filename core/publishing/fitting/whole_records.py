@@ -21,9 +21,8 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 def whole_tables(layout: CliqueTables, vector: Array, total: float) -> Array:
     """Return tables of whole numbers that agree, near to tables that do, of a whole total.
 
-    A table is rounded slice by slice, given the whole count of each cell of its separator: cells are differences of
-    cumulative sums, rounded down after a start between 0 and 1 has been added, which is ½ in the root and differs from
-    slice to slice, lest all slices round alike. Since a slice's own count is whole, it is kept: tables agree.
+    Given the whole counts of a separator, or the total, a table is rounded side after side: each count is split along
+    the next side into differences of rounded cumulative sums, which keep it. So tables agree.
 
     Whole records have these tables. The root's cells, repeated, are records of its attributes; a child has as many in
     each cell of its separator as there are records in it, so that each record can take the child's other values from
@@ -37,18 +36,23 @@ def whole_tables(layout: CliqueTables, vector: Array, total: float) -> Array:
             counts = layout.marginal(tables[clique.parent], clique.parent, clique.separator).ravel()
         order = _separator_first(layout, number)
         table = given[number].transpose(order)
-        slices = _rounded(table.reshape(len(counts), -1), counts).reshape(table.shape)
-        tables[number][...] = slices.transpose(np.argsort(order))
+        for side in range(len(clique.separator), table.ndim):
+            marginal = table.sum(axis=tuple(range(side + 1, table.ndim)))
+            counts = _split(counts, marginal.reshape(len(counts), -1)).ravel()
+        tables[number][...] = counts.reshape(table.shape).transpose(np.argsort(order))
     return found
 
 
-def _rounded(slices: Array, counts: Array) -> Array:
-    """Return slices of whole numbers that add up to whole counts, near to slices, which are scaled to them."""
-    sums = np.cumsum(np.where(slices.sum(axis=1, keepdims=True) > 0, slices, 1.0), axis=1)
-    sums *= (counts / sums[:, -1])[:, None]
-    sums = np.minimum(sums, counts[:, None])
+def _split(counts: Array, shares: Array) -> Array:
+    """Split whole counts (k,) into whole parts (k, n), near to shares of them.
+
+    Parts are differences of cumulative sums, rounded down after a start between 0 and 1 has been added, which is ½ for
+    the first count and differs from one to the next, lest all round alike.
+    """
+    sums = np.cumsum(np.where(shares.sum(axis=1, keepdims=True) > 0, shares, 1.0), axis=1)
+    sums = np.minimum(sums * (counts / sums[:, -1])[:, None], counts[:, None])
     sums[:, -1] = counts
-    starts = (0.5 + GOLDEN * np.arange(len(counts))) % 1.0
+    starts = (0.5 + GOLDEN * (np.cumsum(counts > 0) - 1)) % 1.0
     return np.asarray(np.diff(np.floor(sums + starts[:, None]), axis=1, prepend=0.0))
 
 
