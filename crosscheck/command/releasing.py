@@ -30,6 +30,12 @@ def release(
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
     ] = False,
+    fitted: Annotated[
+        bool,
+        typer.Option(
+            "--fitted", help="Also tables that agree, whole and biased, in a folder `fitted` inside."
+        ),
+    ] = False,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
 ) -> None:
     """Count records, add exact noise, and write tables with margins of error and a statement for auditors."""
@@ -37,6 +43,8 @@ def release(
     from dualmech import files, validate
     from dualmech.crosscheck.command import inputs, report
     from dualmech.display import counted
+    from dualmech.publishing.fitting.released import layout_of
+    from dualmech.publishing.release import plan
 
     with passing("reading") as line:
         validate.probability(level=level)
@@ -44,16 +52,25 @@ def release(
         answer = inputs.read_solution(source)
         if answer is None:
             raise UsageError(_no_solution(source))
+        if fitted:
+            layout_of(plan(answer)[1])  # which refuses what is too large to fit, before anything is drawn
         line.say("drawing")
         released = dm.release(answer, data, rho=rho, allow_empty=allow_empty)
         line.say("writing")
         names = released.write(output, level, simultaneous)
+        if fitted:
+            line.say("fitting")
+            agreeing = released.fitted(integer=True)
+            agreeing.write(Path(output) / "fitted")
     out = report.console()
     for text in (
         f"written: {counted(len(names) - 2, 'table')}, {names[-2]} and {names[-1]} in {output}",
         f"Privacy: rho is at most {released.rho_text} (zCDP), as a fraction in the statement; "
         f"epsilon = {released.epsilon(1e-9):.6g} at delta = 1e-09.",
     ):
+        out.print(text, markup=False, soft_wrap=True)
+    if fitted:
+        text = f"fitted: whole tables that agree, and are biased, in {Path(output) / 'fitted'}; gap {agreeing.gap:.2g}"
         out.print(text, markup=False, soft_wrap=True)
 
 

@@ -138,6 +138,7 @@ class World:
             "ConfidenceRegion": self.region,
             "Decomposition": dm.decomposition(self.cells, self.common),
             "Domain": self.union.domain,
+            "FittedTables": self.publication(tables=True).fitted(integer=True),
             "Guarantee": self.chain.guarantee,
             "LinearGaussianMechanism": self.cells,
             "LocalMechanism": self.local,
@@ -246,6 +247,7 @@ class World:
                     *("StreamMechanism", "StreamMechanism<ranges>", "Guarantee"),
                 )
             },
+            "FittedTables": {"table": "age", "folder": self.folder / "fitted"},
             "Publication": {"table": "prefixes", "folder": self.folder / "tables", "asked": self.prefix},
             "Publication<tables>": {"table": "age", "folder": self.folder / "others", "asked": half},
             "Publication.__init__": {"drawn": plan(self.cells, self.prefix)[0], "measured": np.ones(4)},
