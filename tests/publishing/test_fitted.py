@@ -98,7 +98,7 @@ class TestAnyUnion:
             assert found.whole is integer and np.isfinite(found.gap) and found.gap >= 0
             assert all(np.all(found.counts(name) >= 0) for name in found.tables)
             for name in found.tables:
-                asked = dict(zip(found.tables, released.workload.tables, strict=True))[name]
+                asked = dict(zip(found.tables, released.workload.tabular().tables, strict=True))[name]
                 for side, (_, queries) in enumerate(asked.queries):
                     if queries is not None:
                         steps = np.diff(found.counts(name), axis=side)
@@ -133,7 +133,7 @@ class TestAnyUnion:
 def on_all_cells(released: Publication, layout: CliqueTables) -> NoisyTables:
     """Return the tables of a release on one clique of all attributes, each asked cell by cell."""
     shape, tables = layout.shapes[0], []
-    for name, own in zip(released.tables, released.workload.tables, strict=True):
+    for name, own in zip(released.tables, released.workload.tabular().tables, strict=True):
         others = layout.outside(0, own.axes)
         unit = 1 / np.sqrt(released.variances(name))
         tables.append(

@@ -78,9 +78,10 @@ def glued_records(layout: CliqueTables, vector: Array, axes: Axes) -> Codes:
         shared = math.prod(layout.sizes[axis] for axis in clique.separator)
         own = own[np.argsort(own // (table.size // shared), kind="stable")]
         known = found[:, [columns[axis] for axis in clique.separator]]
-        codes = np.stack(np.unravel_index(own, table.shape), axis=1) if table.ndim else found[:, :0]
         place = np.lexsort(known.T[::-1]) if known.shape[1] else np.arange(count)
-        found[np.ix_(place, [columns[clique.axes[side]] for side in order])] = codes
+        codes = np.unravel_index(own, table.shape) if table.ndim else ()
+        for side, values in zip(order, codes, strict=True):
+            found[place, columns[clique.axes[side]]] = values
     return found
 
 
