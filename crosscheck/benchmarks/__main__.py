@@ -3,8 +3,8 @@
 Names compare solvers instead: ``peers`` total variance with other libraries that are installed; ``softmax`` SM-II with
 others; ``program1`` the weighting of eigen-queries, and ``common`` common mechanisms, with general backends; ``local``
 the solvers of local privacy with each other, and the time of a step of gradient descent (ten minutes). ``growth`` says
-how time and memory grow on each geometry; ``fitted`` fits tables of one data set to noisy ones. ``--plots FOLDER`` draws
-``softmax`` and ``growth``.
+how time and memory grow on each geometry; ``fitted`` fits tables of one data set to noisy ones. ``--plots FOLDER``
+draws ``softmax`` and ``growth``.
 """
 
 from __future__ import annotations
