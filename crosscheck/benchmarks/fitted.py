@@ -19,7 +19,7 @@ from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.crosscheck.tables import TextTable
 from dualmech.mechanisms import records
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.publishing.fitting.released import layout_of
+from dualmech.publishing.fitting.released import layouts_of
 from dualmech.publishing.release import release
 from dualmech.workloads.domain import Domain, count_text
 from dualmech.workloads.unions import UnionWorkload
@@ -89,7 +89,7 @@ def _measured(case: FittedCase) -> dict[str, Any]:
         "name": case.name,
         "queries": workload.shape[0],
         "cells": count_text(workload.shape[1]),
-        "clique cells": layout_of(workload).cells,
+        "clique cells": sum(part.layout.cells for part in layouts_of(workload)),
         "seconds": time.perf_counter() - begun,
         "gap": fitted.gap,
         "whole": released.fitted(integer=True).gap,

@@ -43,7 +43,7 @@ def release(
     from dualmech import files, validate
     from dualmech.crosscheck.command import inputs, report
     from dualmech.display import counted
-    from dualmech.publishing.fitting.released import layout_of
+    from dualmech.publishing.fitting.released import layouts_of
     from dualmech.publishing.release import plan
 
     with passing("reading") as line:
@@ -53,7 +53,7 @@ def release(
         if answer is None:
             raise UsageError(_no_solution(source))
         if fitted:
-            layout_of(plan(answer)[1])  # which refuses what is too large to fit, before anything is drawn
+            layouts_of(plan(answer)[1])  # which refuses what is too large to fit, before anything is drawn
         line.say("drawing")
         released = dm.release(answer, data, rho=rho, allow_empty=allow_empty)
         line.say("writing")

@@ -15,9 +15,8 @@ import numpy.typing as npt
 from dualmech import files, validate
 from dualmech.display import counted
 from dualmech.errors import InvalidInputError
-from dualmech.publishing.fitting.clique_tables import CliqueTables
 from dualmech.publishing.fitting.junction import LARGEST_CLIQUE
-from dualmech.publishing.fitting.whole_records import glued_records, joint_table
+from dualmech.publishing.fitting.whole_records import DataSet
 from dualmech.publishing.published import PublishedTable
 from dualmech.publishing.writing import as_frame, file_name, write_rows
 from dualmech.validate import Array
@@ -48,14 +47,10 @@ class FittedTables:
     gap : float
         What the squared distance in units of the noise, halved, exceeds the least of any non-negative data set of the
         released total by at most: for whole numbers, too, that least is over all data sets, whole or not.
-    whole : bool
-        Whether all counts are whole numbers.
     """
 
     gap: float
-    whole: bool
-    _layout: CliqueTables
-    _vector: Array
+    _data: DataSet
     _domain: Domain
     _tables: dict[str, tuple[PublishedTable, Array]]
 
@@ -63,6 +58,11 @@ class FittedTables:
     def tables(self) -> tuple[str, ...]:
         """Names of the tables."""
         return tuple(self._tables)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is a fit of whole numbers, which has `records`."""
+        return self._data.whole
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -87,12 +87,7 @@ class FittedTables:
                 f"a data set of {count_text(math.prod(shape))} cells is too large to write out (limit "
                 f"{LARGEST_CLIQUE}): take counts(), or records() of a fit of whole numbers"
             )
-        if not self.whole:
-            return validate.read_only(joint_table(self._layout, self._vector, self._axes))
-        codes = self.records()
-        cells = np.ravel_multi_index(tuple(codes.T), shape) if shape else np.zeros(len(codes), dtype=np.intp)
-        counts = np.bincount(cells, minlength=math.prod(shape)).astype(np.float64)
-        return validate.read_only(counts.reshape(shape))
+        return validate.read_only(self._data.joint())
 
     def records(self) -> npt.NDArray[np.int64]:
         """Return records that have these tables, (N, attributes), as codes: a fit of whole numbers alone has some.
@@ -103,7 +98,7 @@ class FittedTables:
         """
         if not self.whole:
             raise InvalidInputError("only a fit of whole numbers has records: fitted(integer=True)")
-        return glued_records(self._layout, self._vector, self._axes)
+        return self._data.records()
 
     def frame(self) -> Any:
         """Return `records` as a pandas DataFrame, with labels in place of codes."""
@@ -133,7 +128,7 @@ class FittedTables:
 
     @property
     def _axes(self) -> Axes:
-        return tuple(sorted({axis for clique in self._layout.cliques for axis in clique.axes}))
+        return self._data.axes
 
     def _sizes(self) -> Iterator[tuple[str, int]]:
         return ((name, table.entries) for name, (table, _) in self._tables.items())
@@ -155,5 +150,4 @@ class FittedTables:
         )
 
     def __repr__(self) -> str:
-        sizes = f"{counted(len(self.tables), 'table')}, {counted(self._layout.cells, 'cell')}"
-        return f"FittedTables({sizes}, gap={self.gap:.2g})"
+        return f"FittedTables({counted(len(self.tables), 'table')}, gap={self.gap:.2g})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,15 +18,33 @@ EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyTable:
-    """What was released of a clique's table: queries along each side of a marginal of it, in units of the noise."""
+    """What was released of some attributes: queries along each side of their table, in units of the noise.
 
-    clique: int
-    others: Axes  # the clique's sides that are summed over
-    shape: Axes  # of the marginal, as the queries see it
-    sides: Axes  # of the marginal, with sides of length one for the others
+    It is asked of the table of a clique that has them, summed over the clique's other sides.
+    """
+
+    axes: Axes
+    shape: Axes  # of the attributes' table, as the queries see it
     queries: tuple[Any, ...]  # a matrix for each side of `shape`, or None for the values themselves
     unit: Array  # 1/σ, by query
     aim: Array  # y/σ
+    clique: int = 0
+    others: Axes = ()  # the clique's sides that are summed over
+    sides: Axes = ()  # of the attributes' table, with sides of length one for the others
+
+    def on(self, layout: CliqueTables) -> NoisyTable:
+        """Return the same asked of the smallest table of a layout that has the attributes."""
+        covering = [
+            number for number, clique in enumerate(layout.cliques) if set(self.axes) <= set(clique.axes)
+        ]
+        number = min(covering, key=lambda each: math.prod(layout.shapes[each]))
+        return self.at(layout, number)
+
+    def at(self, layout: CliqueTables, number: int) -> NoisyTable:
+        """Return the same asked of a table of a layout, by its number."""
+        others = layout.outside(number, self.axes)
+        sides = tuple(1 if side in others else size for side, size in enumerate(layout.shapes[number]))
+        return replace(self, clique=number, others=others, sides=sides)
 
     def answers(self, table: Array) -> Array:
         """Return the answers on a clique's table."""
@@ -105,24 +124,27 @@ class NoisyTables:
         reach = self.total * self.layout.least(self.adjoint(direction)) - aimed - rounding
         return max(reach, 0.0) ** 2 / (2 * size)
 
-    def gap(self, vector: Array, direction: Sequence[Array]) -> float:
-        """Return what ``½ ‖A p - b‖²`` exceeds the least by at most, rounding on the safe side.
+    def most(self, vector: Array) -> float:
+        """Return ``½ ‖A p - b‖²``, rounded up."""
+        off, views, found = self._rounding, self.layout.views(np.abs(vector)), 0.0
+        for table, own in zip(self.tables, self.residuals(vector), strict=True):
+            sizes = table.magnitudes()
+            wrong = off * (sizes.forward(views[table.clique]) + sizes.aim)
+            found += 0.5 * float(((np.abs(own) + wrong) ** 2).sum())
+        return found * (1 + off)
 
-        A sum of k products is off by k eps of the sum of their absolute values; k is some size of what is summed.
-        """
-        absolute = [table.magnitudes() for table in self.tables]
-        terms = self.queries + self.layout.cells + len(self.layout.cliques)
-        off = EPS * terms
-        views = self.layout.views(np.abs(vector))
-        upper = 0.0
-        reach = 0.0
-        for table, own, along in zip(absolute, self.residuals(vector), direction, strict=True):
-            wrong = off * (table.forward(views[table.clique]) + table.aim)
-            upper += 0.5 * float(((np.abs(own) + wrong) ** 2).sum()) * (1 + off)
-            reach += self.total * float(table.adjoint(np.abs(along)).max(initial=0.0))
-            reach += float((np.abs(along) * table.aim).sum())
-        lower = self.least_distance(direction, off * reach) * (1 - 4 * off)
-        return max(upper - lower, 0.0)
+    def least(self, direction: Sequence[Array]) -> float:
+        """Return the bound `least_distance`, rounded down."""
+        off, reach = self._rounding, 0.0
+        for table, own in zip(self.tables, map(np.abs, direction), strict=True):
+            sizes = table.magnitudes()
+            reach += self.total * float(sizes.adjoint(own).max(initial=0.0)) + float((own * sizes.aim).sum())
+        return self.least_distance(direction, off * reach) * (1 - 4 * off)
+
+    @property
+    def _rounding(self) -> float:
+        """What a sum of products is off by, in units of the sum of their sizes: eps times their number or more."""
+        return EPS * (self.queries + self.layout.cells + len(self.layout.cliques))
 
 
 def _along(matrices: Sequence[Any], tensor: Array) -> Array:

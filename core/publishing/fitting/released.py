@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dualmech import validate
+from dualmech.errors import InvalidInputError
 from dualmech.publishing.fitting.clique_tables import CliqueTables
 from dualmech.publishing.fitting.fitted import FittedTables
-from dualmech.publishing.fitting.junction import junction_tree
+from dualmech.publishing.fitting.junction import Clique
 from dualmech.publishing.fitting.nearest import nearest
 from dualmech.publishing.fitting.noisy_tables import NoisyTable, NoisyTables
-from dualmech.publishing.fitting.whole_records import whole_tables
-from dualmech.publishing.published import PublishedTable
+from dualmech.publishing.fitting.parts import Part, parts_of
+from dualmech.publishing.fitting.record_moves import RecordMoves
+from dualmech.publishing.fitting.whole_records import CliqueData, DataSet, RecordData, whole_tables
+from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.lattice import Axes
 from dualmech.workloads.products import kron
 
+MOST_CODES = 2**24  # of records that are moved
 LEAST_VARIANCE = 1e-9  # that is told from none, in units of the largest
 
 
@@ -27,32 +31,83 @@ def fit(released: Any, integer: bool) -> FittedTables:
     """Return tables of a data set of the released total that are nearest, each in units of its noise.
 
     Minimise ``½ Σ_j ((W x - y)_j / σ_j)²`` over ``x ≥ 0`` with ``1'x = N``. Only the tables of cliques of attributes
-    matter, and which of these a data set has is known on a tree: see `CliqueTables`.
+    matter, and which of these a data set has is known on a tree: see `CliqueTables`. Where the cliques are too large,
+    the least distances of parts that hang on trees, each with a data set of its own, add up to a lower bound. There,
+    and for whole numbers, records are moved towards the tables, but for whole numbers of more than 2^24 codes.
     """
-    workload = released.workload
-    layout, total = layout_of(workload), float(max(round(_total(released)), 0))
-    noisy = NoisyTables(layout, _noisy_tables(released, layout), total)
-    vector, direction = nearest(noisy)
-    if integer:
-        vector = whole_tables(layout, vector, total)
-    views = layout.views(vector)
-    asked = zip(noisy.tables, released.published.items(), strict=True)
+    parts, total = layouts_of(released.workload), float(max(round(_total(released)), 0))
+    tables = _noisy_tables(released)
+    fits = [_fitted_part(part, tables, total) for part in parts]
+    noisy, vector, _ = fits[0]
+    data: DataSet
+    if len(parts) > 1 or (integer and are_few(total, noisy.layout)):
+        noisy, moves = _moved_records(tables, fits, total)
+        vector, axes = moves.vector, tuple(sorted({axis for table in tables for axis in table.axes}))
+        data = RecordData(moves.codes[:, axes], axes, noisy.layout.sizes)
+    else:
+        vector = whole_tables(noisy.layout, vector, total) if integer else vector
+        data = CliqueData(noisy.layout, validate.read_only(vector), integer)
+    views = noisy.layout.views(vector)
     found = {
         name: (table, validate.read_only(each.answers(views[each.clique]).reshape(table.shape)))
-        for each, (name, table) in asked
+        for each, (name, table) in zip(noisy.tables, released.published.items(), strict=True)
     }
-    return FittedTables(
-        noisy.gap(vector, direction), integer, layout, validate.read_only(vector), _domain_of(workload), found
-    )
+    least = sum(each[2] for each in fits)
+    return FittedTables(max(noisy.most(vector) - least, 0.0), data, _domain_of(released.workload), found)
 
 
-def layout_of(workload: Workload) -> CliqueTables:
-    """Return the cliques of attributes that a workload ties together, from what it asks alone.
+Fit = tuple[
+    NoisyTables, Array, float
+]  # of a part: its tables, the nearest, and a lower bound of the distance
 
-    Raises `InvalidInputError` for cliques whose tables are too large: see `junction_tree`.
+
+def _fitted_part(part: Part, tables: Sequence[NoisyTable], total: float) -> Fit:
+    chosen = tuple(tables[number].on(part.layout) for number in part.tables)
+    noisy = NoisyTables(part.layout, chosen, total)
+    vector, direction = nearest(noisy)
+    return noisy, vector, noisy.least(direction)
+
+
+def _moved_records(
+    tables: Sequence[NoisyTable], fits: Sequence[Fit], total: float
+) -> tuple[NoisyTables, RecordMoves]:
+    """Return tables that are each on its own, and records that are moved towards them from those of the first part.
+
+    Attributes that it lacks are taken from records of the next one that has them, by lot.
+    """
+    layout = fits[0][0].layout
+    sizes = layout.sizes
+    if not are_few(total, layout):
+        raise InvalidInputError(
+            f"tables that tie many attributes together are fitted by records, and {total:.0f} of them are too many "
+            f"(limit {MOST_CODES} codes): fit a release of fewer tables, or publish the unbiased ones"
+        )
+    codes, known = np.zeros((int(total), len(sizes)), dtype=np.int64), set[int]()
+    for noisy, vector, _ in fits:
+        data = CliqueData(noisy.layout, whole_tables(noisy.layout, vector, total), True)
+        if new := [axis for axis in data.axes if axis not in known]:
+            codes[:, new] = data.records()[:, [data.axes.index(axis) for axis in new]]
+            known.update(new)
+    apart = CliqueTables(tuple(Clique(table.axes, -1, ()) for table in tables), sizes)
+    placed = tuple(table.at(apart, number) for number, table in enumerate(tables))
+    noisy = NoisyTables(apart, placed, total)
+    moves = RecordMoves(noisy, codes)
+    moves.descend()
+    return noisy, moves
+
+
+def are_few(total: float, layout: CliqueTables) -> bool:
+    """Whether so many records of all attributes can be moved one by one."""
+    return total * len(layout.sizes) <= MOST_CODES
+
+
+def layouts_of(workload: Workload) -> tuple[Part, ...]:
+    """Return the parts of a workload's tables and their cliques of attributes, from what it asks alone.
+
+    Raises `InvalidInputError` for tables that are too large: see `parts_of`.
     """
     domain = _domain_of(workload)
-    return CliqueTables(junction_tree(domain, _axes_of(workload)), domain.shape)
+    return parts_of(domain, _axes_of(workload))
 
 
 def _domain_of(workload: Workload) -> Domain:
@@ -70,39 +125,25 @@ def _axes_of(workload: Workload) -> list[Axes]:
     return [table.axes for table in tabular.product_tables]
 
 
-def _noisy_tables(released: Any, layout: CliqueTables) -> tuple[NoisyTable, ...]:
-    """Return the tables of a release, each on the smallest clique that has its attributes, in units of its noise."""
+def _noisy_tables(released: Any) -> tuple[NoisyTable, ...]:
+    """Return the tables of a release in units of their noise."""
     workload, tables = released.workload, released.published.values()
     variances = [released.variances(table.name) for table in tables]
     least = LEAST_VARIANCE * max(float(each.max(initial=0.0)) for each in variances)
-    units = [1 / np.sqrt(np.maximum(each, least or 1.0)) for each in variances]
-    estimates = [released.estimates(table.name) for table in tables]
-    tabular = workload.tabular()
-    owned = [None] * len(units) if tabular is None else tabular.product_tables
-    found = []
-    for published, own, unit, estimate in zip(tables, owned, units, estimates, strict=True):
+    tabular, found = workload.tabular(), []
+    owned = [None] * len(variances) if tabular is None else tabular.product_tables
+    for published, own, variance in zip(tables, owned, variances, strict=True):
+        unit = 1 / np.sqrt(np.maximum(variance, least or 1.0))
+        aim = np.asarray(released.estimates(published.name) * unit)
         if own is None:
-            found.append(_of_rows(published, workload, layout, unit.ravel(), estimate.ravel()))
+            (axes,) = _axes_of(workload)[:1]
+            rows = workload.select(published.rows).matrix
+            found.append(NoisyTable(axes, (workload.shape[1],), (rows,), unit.ravel(), aim.ravel()))
         else:
-            found.append(_of_table(own, layout, unit, estimate))
+            queries = tuple(None if asked is None else asked.matrix for _, asked in own.queries)
+            shape = tuple(tabular.domain.shape[axis] for axis in own.axes)
+            found.append(NoisyTable(own.axes, shape, queries, np.asarray(unit), aim))
     return tuple(found)
-
-
-def _of_rows(
-    published: PublishedTable, workload: Workload, layout: CliqueTables, unit: Any, estimate: Any
-) -> NoisyTable:
-    rows = workload.select(published.rows).matrix
-    return NoisyTable(0, (), (workload.shape[1],), layout.shapes[0], (rows,), unit, estimate * unit)
-
-
-def _of_table(own: Any, layout: CliqueTables, unit: Any, estimate: Any) -> NoisyTable:
-    covering = [number for number, clique in enumerate(layout.cliques) if set(own.axes) <= set(clique.axes)]
-    number = min(covering, key=lambda each: math.prod(layout.shapes[each]))
-    others = layout.outside(number, own.axes)
-    sides = tuple(1 if side in others else size for side, size in enumerate(layout.shapes[number]))
-    queries = tuple(None if asked is None else asked.matrix for _, asked in own.queries)
-    shape = tuple(layout.sizes[axis] for axis in own.axes)
-    return NoisyTable(number, others, shape, sides, queries, unit, estimate * unit)
 
 
 def _total(released: Any) -> float:

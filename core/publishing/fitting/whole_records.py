@@ -1,8 +1,10 @@
-"""Cliques' tables of whole numbers, and the records that have them."""
+"""The data set behind fitted tables: cliques' tables, whole ones, and the records that have them."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,76 @@ Codes = npt.NDArray[np.int64]
 
 MOST_CODES = 2**27  # of all records together
 GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+class DataSet(Protocol):
+    """What fitted tables are of: a data set of the attributes `axes`."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has records."""
+
+    @property
+    def axes(self) -> Axes:
+        """The attributes."""
+
+    def records(self) -> Codes:
+        """Return records, as codes (N, attributes)."""
+
+    def joint(self) -> Array:
+        """Return the counts of all cells, an axis an attribute."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CliqueData:
+    """A data set that is known by its tables of cliques."""
+
+    layout: CliqueTables
+    vector: Array
+    whole: bool
+
+    @property
+    def axes(self) -> Axes:
+        """All attributes of cliques."""
+        return tuple(sorted({axis for clique in self.layout.cliques for axis in clique.axes}))
+
+    def records(self) -> Codes:
+        """Return records that have these tables, where they are whole."""
+        return glued_records(self.layout, self.vector, self.axes)
+
+    def joint(self) -> Array:
+        """Return the data set that ties attributes by cliques alone; of whole numbers, that of `records`."""
+        if self.whole:
+            return RecordData(self.records(), self.axes, self.layout.sizes).joint()
+        return joint_table(self.layout, self.vector, self.axes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordData:
+    """A data set of records (N, attributes)."""
+
+    codes: Codes
+    axes: Axes
+    sizes: Axes  # of all attributes of the domain
+
+    @property
+    def whole(self) -> bool:
+        """Always."""
+        return True
+
+    def records(self) -> Codes:
+        """Return a copy."""
+        return self.codes.copy()
+
+    def joint(self) -> Array:
+        """Return the counts of all cells."""
+        shape = tuple(self.sizes[axis] for axis in self.axes)
+        cells = (
+            np.ravel_multi_index(tuple(self.codes.T), shape)
+            if shape
+            else np.zeros(len(self.codes), dtype=np.intp)
+        )
+        return np.bincount(cells, minlength=math.prod(shape)).astype(np.float64).reshape(shape)
 
 
 def whole_tables(layout: CliqueTables, vector: Array, total: float) -> Array:
