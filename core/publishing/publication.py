@@ -151,9 +151,10 @@ class Publication(Displayed):
     def fitted(self, integer: bool = False) -> FittedTables:
         """Return tables of one non-negative data set near to these, of whole numbers if asked: consistent, and biased.
 
-        The domain may be of any size where tables tie few attributes together at a time. Raises `InvalidInputError`
-        where some must be seen together that have more than 2^17 cells, and for a release that does not tell the number
-        of records.
+        The domain may be of any size. The gap is proven, and small where tables tie few attributes together at a time:
+        up to 2^17 cells. Beyond, whole records are fitted, asked for or not, and the gap is of a looser bound.
+        Raises `InvalidInputError` for a table of more cells than that, records of more than 2^24 codes where they are
+        needed, and a release that does not tell the number of records.
         """
         return fit(self, validate.boolean(integer=integer))
 

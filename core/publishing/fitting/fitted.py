@@ -32,6 +32,9 @@ These tables were computed from the noisy ones of a release, and from nothing el
 of one data set without negative counts, so that they agree with each other; and they are **biased**. Where the truth is
 0, noise below 0 has been cut off, so that small counts come out too large on average and large ones too small.
 No margin of error holds for them. For estimates without bias, with margins, take the tables of the release itself.
+
+Records, where there are any here, are made up, so that they have these tables. They are nobody's. Whatever else is
+counted in them says how they were made, and nothing about the people.
 """
 
 
@@ -45,8 +48,8 @@ class FittedTables:
     Attributes
     ----------
     gap : float
-        What the squared distance in units of the noise, halved, exceeds the least of any non-negative data set of the
-        released total by at most: for whole numbers, too, that least is over all data sets, whole or not.
+        What the squared distance to the estimates, in units of the noise and halved, exceeds the least of any
+        non-negative data set of the released total by at most; of whole numbers, too, the least of all, whole or not.
     """
 
     gap: float
@@ -107,8 +110,8 @@ class FittedTables:
     def write(self, folder: str | PathLike[str], records: bool = False) -> list[str]:
         """Write a CSV file a table, a list of them, and a note that they are biased; return the names of the files.
 
-        With `records`, those are in a file of their own, ``records.csv``. The folder must not exist; it is there whole
-        or not at all.
+        With `records`, those are in a file of their own, ``records.csv``, by labels. The folder must not exist; it is
+        there whole or not at all.
         """
         made_up = self._labelled() if validate.boolean(records=records) else None
         names = [

@@ -56,9 +56,8 @@ def fit(released: Any, integer: bool) -> FittedTables:
     return FittedTables(max(noisy.most(vector) - least, 0.0), data, _domain_of(released.workload), found)
 
 
-Fit = tuple[
-    NoisyTables, Array, float
-]  # of a part: its tables, the nearest, and a lower bound of the distance
+Fit = tuple[NoisyTables, Array, float]
+"""Of a part: its noisy tables, those of a data set that are nearest, and a lower bound of the distance."""
 
 
 def _fitted_part(part: Part, tables: Sequence[NoisyTable], total: float) -> Fit:
