@@ -96,7 +96,7 @@ def unions(draw: st.DrawFn) -> tuple[dm.FitnessForUse, np.ndarray, int]:
         }
     seed = draw(st.integers(0, 2**16))
     records = np.random.default_rng(seed).integers(0, shape, (draw(st.sampled_from([0, 3, 60, 900])), 5))
-    scale = draw(st.sampled_from([1e-6, 1.0, 25.0, 1e6]))
+    scale = draw(st.sampled_from([1e-2, 1.0, 25.0, 1e6]))
     return dm.FitnessForUse(dm.workloads.union(domain, tables), scale, geometry="blocks"), records, seed
 
 

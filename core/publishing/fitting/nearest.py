@@ -12,7 +12,9 @@ from dualmech.publishing.fitting.clique_tables import CliqueTables
 from dualmech.publishing.fitting.noisy_tables import NoisyTables
 from dualmech.validate import Array
 
-STEPS, JUDGED = 1000, 5  # steps at most, and after how many each the gap is computed
+FEWEST, MOST, WORK = 1000, 4000, 2**25  # steps at most: of many cells fewer, as steps times cells are work
+JUDGED = 5  # steps after which the gap is computed again
+WAIT, STALLED = 200, 0.95  # steps in which the gap must fall to this part of it for others to follow
 INNER_STEPS, INNER = 40, 0.1  # conjugate gradients of a step, and the part of the residual at which they end
 START_STEPS, START, START_WEIGHT = 200, 1e-6, 1e-3  # the same of the first point, and how little it is held
 RELAXED = 1.6
@@ -45,7 +47,7 @@ def nearest(noisy: NoisyTables) -> tuple[Array, list[Array]]:
     z = copies.project(copies.forward(x), total)
     scaled, best = np.zeros_like(z), Best(noisy)
     best.judge(x, z)
-    for step in range(1, STEPS + 1):
+    for step in range(1, min(max(WORK // layout.cells, FEWEST), MOST) + 1):
         x = solved(z - scaled, x, INNER_STEPS, INNER)
         copied = copies.forward(x)
         relaxed = RELAXED * copied + (1 - RELAXED) * z
@@ -53,7 +55,7 @@ def nearest(noisy: NoisyTables) -> tuple[Array, list[Array]]:
         scaled = scaled + relaxed - z
         if step % JUDGED == 0:
             best.judge(x, z)
-            if best.close:
+            if best.close or (step % WAIT == 0 and best.stalled()):
                 break
         if step % BALANCED == 0:
             factor = _factor(copied, z, before, scaled)
@@ -116,7 +118,7 @@ class Best:
     """The nearest point and the best lower bound that were met, each on its own."""
 
     def __init__(self, noisy: NoisyTables) -> None:
-        self.noisy, self.upper, self.lower = noisy, np.inf, -1.0
+        self.noisy, self.upper, self.lower, self.before = noisy, np.inf, -1.0, np.inf
 
     def judge(self, x: Array, z: Array) -> None:
         """Take in the tables of a step: those of z made to agree, and the residuals of either as a direction."""
@@ -134,6 +136,11 @@ class Best:
     def close(self) -> bool:
         """Whether the two are as near as is aimed at."""
         return self.upper - self.lower <= CLOSE * self.noisy.queries
+
+    def stalled(self) -> bool:
+        """Whether the two have hardly come nearer since this was asked last."""
+        before, self.before = self.before, self.upper - self.lower
+        return self.before > STALLED * before
 
 
 def _factor(copied: Array, z: Array, before: Array, scaled: Array) -> float:

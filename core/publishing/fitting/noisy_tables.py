@@ -31,6 +31,9 @@ class NoisyTable:
     clique: int = 0
     others: Axes = ()  # the clique's sides that are summed over
     sides: Axes = ()  # of the attributes' table, with sides of length one for the others
+    gram: Array | None = (
+        None  # of queries along one side that are more than its values, the same as they see it
+    )
 
     def on(self, layout: CliqueTables) -> NoisyTable:
         """Return the same asked of the smallest table of a layout that has the attributes."""
@@ -44,7 +47,21 @@ class NoisyTable:
         """Return the same asked of a table of a layout, by its number."""
         others = layout.outside(number, self.axes)
         sides = tuple(1 if side in others else size for side, size in enumerate(layout.shapes[number]))
-        return replace(self, clique=number, others=others, sides=sides)
+        return replace(self, clique=number, others=others, sides=sides, gram=self._gram())
+
+    def _gram(self) -> Array | None:
+        if len(self.queries) != 1 or self.queries[0] is None or self.unit.size <= self.shape[0]:
+            return None
+        rows = self.queries[0] * self.unit[:, None]
+        product = rows.T @ rows
+        return np.asarray(product if isinstance(product, np.ndarray) else product.toarray())
+
+    def hessian(self, table: Array) -> Array:
+        """Return `adjoint` of `forward`."""
+        if self.gram is None:
+            return self.adjoint(self.forward(table))
+        marginal = np.asarray(table.sum(axis=self.others)).reshape(self.shape)
+        return np.asarray(self.gram @ marginal).reshape(self.sides)
 
     def answers(self, table: Array) -> Array:
         """Return the answers on a clique's table."""
@@ -96,7 +113,11 @@ class NoisyTables:
 
     def hessian(self, vector: Array) -> Array:
         """Return ``A'A p``."""
-        return self.adjoint(self.forward(vector))
+        found = np.zeros(self.layout.cells)
+        views, given = self.layout.views(found), self.layout.views(vector)
+        for table in self.tables:
+            views[table.clique][...] += table.hessian(given[table.clique])
+        return found
 
     @property
     def slope_at_zero(self) -> Array:
