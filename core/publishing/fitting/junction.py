@@ -43,8 +43,8 @@ def junction_tree(domain: Domain, sets: Iterable[Axes]) -> tuple[Clique, ...]:
     >>> domain = Domain({"age": 4, "sex": 2, "race": 3, "parent": 2})
     >>> [clique.axes for clique in junction_tree(domain, [(0, 1), (1, 2), (2, 3), (0, 3)])]
     [(1, 2, 3), (0, 1, 3)]
-    >>> junction_tree(domain, [(0, 1), (2,), ()])[1]
-    Clique(axes=(2,), parent=0, separator=())
+    >>> junction_tree(domain, [(0, 1), (2,), ()])[0]
+    Clique(axes=(2,), parent=-1, separator=())
     """
     given, sizes = [frozenset(axes) for axes in sets], domain.shape
 
