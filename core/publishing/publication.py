@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import csv
-import importlib
-import io
 import itertools
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dualmech import files, validate
-from dualmech.errors import BackendError
 from dualmech.publishing.drawing import Measured
-from dualmech.publishing.fitting import FittedTables, fit
+from dualmech.publishing.fitting.fitted import FittedTables
+from dualmech.publishing.fitting.released import fit
 from dualmech.publishing.plans import LEVEL, ReleasePlan
 from dualmech.publishing.statement import statement
+from dualmech.publishing.writing import as_frame, file_name, write_rows
 from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
 MEASURES = ("estimate", "margin", "low", "high")
 INDEX, STATEMENT = "tables.csv", "STATEMENT.md"
-LONGEST = 60  # most letters of a table's name that the name of its file holds
 
 
 class Publication(ReleasePlan):
@@ -69,14 +64,7 @@ class Publication(ReleasePlan):
 
     def frame(self, table: str, level: float = LEVEL, simultaneous: bool = False) -> Any:
         """Return a table as a pandas DataFrame, a row an entry: labels, estimate, margin of error, interval."""
-        try:
-            pandas: Any = importlib.import_module("pandas")
-        except ImportError as error:
-            raise BackendError(
-                "a frame needs pandas: pip install pandas; rows() and write() do without"
-            ) from error
-        heading, rows = self.rows(table, level, simultaneous)
-        return pandas.DataFrame(list(rows), columns=list(heading))
+        return as_frame(*self.rows(table, level, simultaneous))
 
     def estimate(self, asked: Any) -> tuple[float, float] | tuple[Array, Array]:
         """Return the estimate of a derived query and its variance, from the joint noise of all tables.
@@ -101,7 +89,10 @@ class Publication(ReleasePlan):
     def fitted(self, integer: bool = False) -> FittedTables:
         """Return tables of one non-negative data set near to these, of whole numbers if asked: consistent, and biased.
 
-        Raises `InvalidInputError` for more than 2^17 cells, or a release that does not tell the number of records.
+        The domain may be of any size. The gap is proven, and small where tables tie few attributes together at a time:
+        up to 2^17 cells. Beyond, whole records are fitted, asked for or not, and the gap is of a looser bound.
+        Raises `InvalidInputError` for a table of more cells than that, records of more than 2^24 codes where they are
+        needed, and a release that does not tell the number of records.
         """
         return fit(self, validate.boolean(integer=integer))
 
@@ -133,25 +124,3 @@ class Publication(ReleasePlan):
     @cached_property
     def _answers(self) -> Array:
         return np.asarray(self.drawn.estimate(self.measured, self.workload)).ravel()
-
-
-def file_name(number: int, label: str, count: int) -> str:
-    """Return a name that any file system takes, whatever the attributes are called."""
-    letters = re.sub("[^0-9A-Za-z]+", "_", label).strip("_")[:LONGEST]
-    return f"{number:0{len(str(count))}d}_{letters}.csv"
-
-
-def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a CSV file, whole or not at all; no text of it is one of which a spreadsheet makes a formula."""
-    with files.atomic_write(path) as handle:
-        text = io.TextIOWrapper(handle, encoding="utf-8", newline="", write_through=True)
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(map(_shown, header))
-        writer.writerows(map(_shown, row) for row in rows)
-        text.flush()
-        text.detach()
-
-
-def _shown(cell: object) -> object:
-    """Return a cell of which a spreadsheet makes no formula: a text that would begin one gets an apostrophe."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in tuple("=+-@\t\r") else cell

@@ -3,7 +3,8 @@
 Names compare solvers instead: ``peers`` total variance with other libraries that are installed; ``softmax`` SM-II with
 others; ``program1`` the weighting of eigen-queries, and ``common`` common mechanisms, with general backends; ``local``
 the solvers of local privacy with each other, and the time of a step of gradient descent (ten minutes). ``growth`` says
-how time and memory grow on each geometry. ``--plots FOLDER`` draws ``softmax`` and ``growth``.
+how time and memory grow on each geometry; ``fitted`` fits tables of one data set to noisy ones. ``--plots FOLDER``
+draws ``softmax`` and ``growth``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dualmech.crosscheck.benchmarks import common, growth, local, peers, program1, softmax
+from dualmech.crosscheck.benchmarks import common, fitted, growth, local, peers, program1, softmax
 from dualmech.crosscheck.benchmarks.contest import Contest, Timing
 from dualmech.crosscheck.benchmarks.layers import BENCHMARKS, Benchmark, measure, measure_against_reference
 from dualmech.crosscheck.command import report
@@ -25,7 +26,7 @@ from dualmech.crosscheck.papers.report import table
 
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
-AGAINST_REFERENCE, LOCAL, GROWTH = "reference", "local", "growth"
+AGAINST_REFERENCE, LOCAL, GROWTH, FITTED = "reference", "local", "growth", "fitted"
 
 CONTESTS = {
     "peers": peers.CONTEST,
@@ -48,7 +49,7 @@ def run(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Only cases whose name begins so; or of: peers, softmax, program1, common, local, growth."
+            help="Only cases whose name begins so; or of: peers, softmax, program1, common, local, growth, fitted."
         ),
     ] = None,
     reference: Annotated[
@@ -69,7 +70,9 @@ def run(
             report.console().print(laid)
     if GROWTH in (names or []):
         _growth(folder)
-    if contests or {LOCAL, GROWTH} & {*(names or [])}:
+    if FITTED in (names or []):
+        report.console().print(fitted.lay_out(_in_own_process(FITTED, 1)))
+    if contests or {LOCAL, GROWTH, FITTED} & {*(names or [])}:
         return
     title = "fast layer: steps are decompositions, seconds medians from the workload to the certificate"
     rows = (
@@ -88,6 +91,8 @@ def _measure(which: str) -> Any:
         return CONTESTS[which].measure()
     if which == LOCAL:
         return local.measure()
+    if which == FITTED:
+        return fitted.measure()
     if which.startswith(GROWTH):
         return growth.measure(*map(int, which.split(":")[1:]))
     return measure_against_reference() if which == AGAINST_REFERENCE else measure(BENCHMARKS[int(which)])

@@ -13,6 +13,7 @@ from dualmech.watching import passing
 
 if TYPE_CHECKING:
     from dualmech.publishing.plans import ReleasePlan
+    from dualmech.publishing.publication import Publication
 
 
 def release(
@@ -35,6 +36,12 @@ def release(
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
     ] = False,
+    fitted: Annotated[
+        bool,
+        typer.Option(
+            "--fitted", help="Also tables that agree, whole and biased, in a folder `fitted` inside."
+        ),
+    ] = False,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
     dry_run: Annotated[
         bool,
@@ -49,6 +56,8 @@ def release(
     from dualmech import files, validate
     from dualmech.crosscheck.command import inputs, report
     from dualmech.display import counted
+    from dualmech.publishing.fitting.released import layouts_of
+    from dualmech.publishing.release import plan
 
     if output is None and not dry_run:
         raise UsageError("give -o DIRECTORY for the tables, or --dry-run to see what they would cost")
@@ -60,6 +69,8 @@ def release(
         answer = inputs.read_solution(source)
         if answer is None:
             raise UsageError(_no_solution(source))
+        if fitted:
+            layouts_of(plan(answer)[1])  # which refuses what is too large to fit, before anything is drawn
         line.say("drawing")
         if dry_run:
             planned = dm.plan_release(answer, rho=rho)
@@ -74,11 +85,21 @@ def release(
                 f"Privacy: rho is at most {released.rho_text} (zCDP), as a fraction in the statement; "
                 f"epsilon = {released.epsilon(1e-9):.6g} at delta = 1e-09.",
             ]
+            if fitted:
+                line.say("fitting")
+                shown.append(_write_fitted(released, Path(str(output)) / "fitted"))
     for each in warned:
         typer.echo(f"dualmech: {each.message}", err=True)
     out = report.console()
     for text in shown:
         out.print(text, markup=False, soft_wrap=True)
+
+
+def _write_fitted(released: Publication, folder: Path) -> str:
+    """Fit whole tables that agree, and say where they are."""
+    agreeing = released.fitted(integer=True)
+    agreeing.write(folder)
+    return f"fitted: whole tables that agree, and are biased, in {folder}; gap {agreeing.gap:.2g}"
 
 
 def preview(planned: ReleasePlan, level: float, simultaneous: bool) -> list[str]:

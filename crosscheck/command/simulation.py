@@ -13,8 +13,8 @@ from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarni
 from dualmech.mechanisms import records
 from dualmech.mechanisms.block import SCHEMA, BlockMechanism
 from dualmech.mechanisms.split import SplitMechanism
-from dualmech.publishing.publication import file_name, write_rows
 from dualmech.publishing.published import published_tables
+from dualmech.publishing.writing import file_name, write_rows
 from dualmech.storage import store
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.query_tables import TableWorkload
