@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from dualmech.errors import InvalidInputError
-from dualmech.mechanisms.block_noise import BlockNoise
+from dualmech.mechanisms.block_order import OrderedBlocks
 from dualmech.workloads.base import Workload
 from dualmech.workloads.unions import Table, UnionWorkload
 
 
-def known_tables(mechanism: BlockNoise) -> UnionWorkload | None:
+def known_tables(mechanism: OrderedBlocks) -> UnionWorkload | None:
     """Return the largest tables that a mechanism answers, of those by name that it knows and of parts of them.
 
     A part of a table asks the same of some of its attributes, and sums over the others; it is left out where a larger
@@ -38,7 +37,7 @@ def known_tables(mechanism: BlockNoise) -> UnionWorkload | None:
                 else " x ".join(names[table.axes.index(axis)] for axis, _ in queries) or "total",
                 queries,
             )
-            if any(_is_part(own, each) for each in found) or not _answers(mechanism, own):
+            if any(_is_part(own, each) for each in found) or not mechanism.answers(own):
                 continue
             found.append(own)
     largest = [
@@ -47,7 +46,7 @@ def known_tables(mechanism: BlockNoise) -> UnionWorkload | None:
     return UnionWorkload(mechanism.domain, _named_apart(largest)) if largest else None
 
 
-def own_tables(mechanism: BlockNoise, workload: Workload | None) -> UnionWorkload | None:
+def own_tables(mechanism: OrderedBlocks, workload: Workload | None) -> UnionWorkload | None:
     """Return the tables of a workload by the names under which a mechanism knows them."""
     tabular = None if workload is None else workload.tabular()
     asked = mechanism.workload
@@ -74,14 +73,6 @@ def _is_part(one: Table, other: Table) -> bool:
         )
         for axis, asked in one.queries
     )
-
-
-def _answers(mechanism: BlockNoise, table: Table) -> bool:
-    try:
-        mechanism._rows(table)
-    except InvalidInputError:
-        return False
-    return True
 
 
 def _named_apart(tables: Iterable[Table]) -> list[Table]:

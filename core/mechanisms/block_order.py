@@ -18,6 +18,7 @@ from dualmech.mechanisms.pieces import axes_of
 from dualmech.mechanisms.records import Tables, check_tables
 from dualmech.validate import Array
 from dualmech.workloads.lattice import Axes
+from dualmech.workloads.unions import Table
 
 
 class OrderedBlocks(BlockTables):
@@ -44,6 +45,14 @@ class OrderedBlocks(BlockTables):
                 for key, piece in self.pieces.items()
             )
         )
+
+    def answers(self, table: Table) -> bool:
+        """Whether a table is answered, every part of it."""
+        try:
+            self._rows(table)
+        except InvalidInputError:
+            return False
+        return True
 
     def is_answerable_from(self, other: BlockTables, tol: float = TOLERANCE) -> Answerability:
         """Say whether the other's answers, with more noise, are this mechanism's: ``C ⪯ (1 + tol) C_other``.

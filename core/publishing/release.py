@@ -7,6 +7,7 @@ from functools import singledispatch
 from typing import Any
 
 from dualmech import validate
+from dualmech.adaptive.known_tables import known_tables
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.causal import CausalMechanism
@@ -122,6 +123,7 @@ def plan(mechanism: Any, workload: Workload | None = None) -> tuple[Drawn, Workl
     stated = None
     if isinstance(mechanism, Solution):
         stated, mechanism = getattr(mechanism.problem, "workload", None), mechanism.mechanism
+    mechanism = _named(mechanism) if workload is None else mechanism
     drawn = as_drawn(mechanism)
     own = getattr(mechanism, "workload", None)
     if isinstance(own, UnionWorkload) and isinstance(workload, Workload) and _restates(own, workload):
@@ -153,6 +155,16 @@ def require_answered(drawn: Measured, workload: Workload) -> None:
                 f"tables that it was made for, or some of them"
             )
         mechanism.variance(published.asked)
+
+
+def _named(mechanism: Any) -> Any:
+    """Return a mechanism with the tables that it answers by name; what several have in common lacks some of theirs."""
+    own = getattr(mechanism, "workload", None)
+    if not isinstance(own, UnionWorkload) or not isinstance(mechanism, BlockMechanism):
+        return mechanism
+    if all(map(mechanism.answers, own.tables)):
+        return mechanism
+    return mechanism.answering(known_tables(mechanism) or own)
 
 
 def _known_tables(own: Workload | None) -> dict[Any, Table]:

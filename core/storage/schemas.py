@@ -36,6 +36,7 @@ from dualmech.storage.codec import (
     PROBLEMS,
     Given,
     Kind,
+    known_problems,
     of_fields,
     parts_of,
     required_array,
@@ -73,6 +74,7 @@ def unpack_answer(given: Given) -> Answer:
     Raises `InvalidInputError` or `InputTypeError` for a problem of a kind that is not known, a key that is missing,
     or arrays that do not fit together.
     """
+    known_problems()  # which enters all kinds of parts
     name = str(required_array(given, "problem"))
     if name not in PROBLEMS:
         raise InvalidInputError(f"problem must be one of {', '.join(PROBLEMS)}, got {name!r}")

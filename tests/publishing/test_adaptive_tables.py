@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -125,3 +127,17 @@ def test_circles_are_refused_by_name() -> None:
     pair = [dm.BlockMechanism.of_tables(runs, variance) for variance in (1.0, 2.0)]
     with pytest.raises(dm.InvalidInputError, match="not its waves"):
         dm.release_chain(fast.chain(pair), {(0,): np.ones(8)})
+
+
+def test_what_is_common_is_published_by_the_tables_that_it_answers(records: Path, tmp_path: Path) -> None:
+    pair = [fast.solve(dm.FitnessForUse(each, 25.0)).mechanism for each in ASKED]
+    answer = fast.solve(dm.CommonMechanism(pair))
+    answer.save(tmp_path / "common.npz")
+    released = dm.release(answer, records, rho=answer.mechanism.rho)
+    assert released.tables == ("age",) and "CommonMechanism" in released.statement()
+    # A process that has loaded nothing else knows all kinds of parts that the file may have.
+    script = (
+        f"import dualmech as dm; print(*dm.plan_release(dm.load({str(tmp_path / 'common.npz')!r})).tables)"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["age"]
