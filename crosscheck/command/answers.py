@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from functools import singledispatch
@@ -21,6 +22,7 @@ from dualmech.crosscheck.command.wording import (
     range_text,
 )
 from dualmech.crosscheck.tables import TextTable
+from dualmech.errors import InvalidInputError
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import Product
@@ -43,8 +45,10 @@ LISTED_TABLES = 20  # most tables that are listed one by one
 
 @singledispatch
 def describe(problem: Any, out: Console, solution: Solution, terms: Terms) -> None:
-    """Print what a feasible answer to a problem gives, and what it costs."""
-    raise NotImplementedError(type(problem).__name__)
+    """Print what a feasible answer to a problem gives, and what it costs; of other families its privacy, if it has some."""
+    with contextlib.suppress(InvalidInputError):  # an estimate has no mechanism
+        if isinstance(mechanism := solution.mechanism, GaussianPrivacy):
+            out.print(privacy_text(mechanism, terms.delta))
 
 
 @describe.register(FitnessForUse)

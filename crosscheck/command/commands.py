@@ -191,10 +191,18 @@ def judge(
         ),
     ] = 1e-6,
 ) -> None:
-    """Say how far a given answer is from the optimum."""
+    """Say how far a given answer is from the optimum; of a solution's file, its own answer, judged anew."""
     from dualmech.crosscheck import judging
     from dualmech.crosscheck.command import inputs, report
 
+    given = {"covariance": covariance, "strategy": strategy, "query_weights": query_weights}
+    if mechanism is None and not any(given.values()) and (answer := inputs.read_solution(str(workload))):
+        if output is not None:
+            raise UsageError("--output of judge belongs to --mechanism: it writes the better one")
+        with passing("reading"):
+            request = request_of(context)
+        report.solution_report(report.console(), answer, request.terms)
+        leave((answer.certificate, tol))
     if mechanism is not None:
         from dualmech.crosscheck.command import wasting
 
@@ -207,7 +215,6 @@ def judge(
             f"--rho and --epsilon belong to solve; judge takes an answer to --problem {problem} at "
             f"sensitivity 1, and reports another one scaled to it"
         )
-    given = {"covariance": covariance, "strategy": strategy, "query_weights": query_weights}
     request.refuse_foreign(**given)
     kinds = [kind for kind, path in given.items() if path is not None]
     if len(kinds) != 1:

@@ -1,0 +1,55 @@
+"""``dualmech judge`` of a solution's file: its answer judged anew, whatever the family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.crosscheck.command.main import app
+
+TABLES = dm.workloads.marginals({"age": 4, "sex": 2}, ways=(1, 2))
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"})
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        (lambda: dm.FitnessForUse(TABLES, 2.0), "Tables"),
+        (lambda: dm.TotalVariance(TABLES), "total variance"),
+        (
+            lambda: dm.CommonMechanism([dm.BlockMechanism.of_tables(TABLES, v) for v in (1.0, 2.0)]),
+            "Privacy: rho",
+        ),
+        (lambda: dm.LocalStrategy(dm.workloads.prefix(3), 1.0), "variance of the average user"),
+        (
+            lambda: dm.NonnegativeEstimate(dm.workloads.prefix(3), [3.0, 2.0, 5.0]),
+            "half the squared distance",
+        ),
+    ],
+)
+def test_its_own_answer_is_judged(state: Callable[[], Any], shown: str, tmp_path: Path) -> None:
+    fast.solve(state()).save(tmp_path / "answer.npz")
+    judged = run("judge", tmp_path / "answer.npz")
+    assert judged.exit_code == 0 and judged.output.startswith("CERTIFIED: ") and shown in judged.output
+
+
+def test_a_rough_answer_is_no_proof_and_a_changed_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "answer.npz"
+    fast.solve(dm.FitnessForUse(dm.workloads.prefix(8), 1.0), tol=0.5).save(path)
+    assert run("judge", path).exit_code == 3 and run("judge", path, "--tol", 0.5).exit_code == 0
+    with np.load(path) as held:
+        arrays = dict(held)
+    arrays["primal"] = 0.9 * arrays["primal"]
+    np.savez(path, **arrays)
+    refused = run("judge", path)
+    assert isinstance(refused.exception, dm.FileFormatError) and "changed" in str(refused.exception)
