@@ -45,7 +45,7 @@ LISTED_TABLES = 20  # most tables that are listed one by one
 
 @singledispatch
 def describe(problem: Any, out: Console, solution: Solution, terms: Terms) -> None:
-    """Print what a feasible answer to a problem gives, and what it costs; of other families its privacy, if it has some."""
+    """Print what a feasible answer to a problem gives, and what it costs; of other families its privacy alone."""
     with contextlib.suppress(InvalidInputError):  # an estimate has no mechanism
         if isinstance(mechanism := solution.mechanism, GaussianPrivacy):
             out.print(privacy_text(mechanism, terms.delta))
