@@ -10,14 +10,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dualmech.errors import BackendError, InvalidInputError
-from dualmech.publishing.whole_numbers import Exact
+from dualmech.publishing.whole_numbers import MOST_EXPONENT, Exact
 
 Noise: TypeAlias = Callable[[float, int], Exact]
 """Whole-number noise: a parameter σ and a count give that many independent draws."""
 
-LARGEST_DEVIATION = (
-    2.0**56
-)  # 40 deviations, which no draw exceeds, are then below 2^62: the sampler saturates at 2^63
+LARGEST_DEVIATION = 2.0**MOST_EXPONENT
 
 
 def discrete_gaussian(deviation: float, count: int) -> Exact:

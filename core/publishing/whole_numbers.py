@@ -27,6 +27,9 @@ PIECE_BITS = 20
 LONGEST_SUM = 2**12  # products of two pieces that are added: 2^40 each, together below 2^53
 LARGEST = 2**61  # largest magnitude of an entry that is kept in 64 bits, with room for one addition
 
+MOST_EXPONENT = (
+    56  # of noise: 40 deviations, which no draw exceeds, are then below 2^62; the sampler saturates at 2^63
+)
 LARGEST_DENOMINATOR = 10_000
 SMALL_MULTIPLE = 2**10  # entries of a whole row up to which no other basis is looked for
 LARGEST_MULTIPLE = 2**20  # largest common denominator of a row, and largest entry of a basis
@@ -93,7 +96,8 @@ def _whole_multiples(rows: Array) -> Integers | None:
 def on_grid(factor: Array, bits: int, least: int) -> tuple[Integers, Integers]:
     """Return whole numbers N and exponents b of the rows with ``N ≈ diag(2^b) factor``, entries of about `bits` bits.
 
-    No exponent is below `least`: it is that of the noise's deviation. Zeros stay zeros.
+    No exponent, which is that of the noise's deviation, is below `least`, nor above what draws of 64 bits hold: rows of
+    large noise get fewer bits. Zeros stay zeros.
 
     Examples
     --------
@@ -103,13 +107,14 @@ def on_grid(factor: Array, bits: int, least: int) -> tuple[Integers, Integers]:
            [  1, 200]]), array([4, 1]))
     """
     largest = np.frexp(np.abs(factor).max(axis=1))[1]
-    exponents = np.maximum(bits - largest, least).astype(np.int64)
+    wanted = np.maximum(bits - largest, least).astype(np.int64)
+    exponents = np.minimum(wanted, MOST_EXPONENT)
     scaled = np.ldexp(factor, exponents[:, None])
     if np.abs(scaled).max(initial=0.0) >= LARGEST:
         raise InvalidInputError(
             "mechanism must have noise of a deviation above 1e-9 in the units of its queries"
         )
-    if exponents.max(initial=0) > 2 * bits + PIECE_BITS:
+    if wanted.max(initial=0) > 2 * bits + PIECE_BITS:
         raise InvalidInputError(
             "mechanism must have noise of a deviation below 1e12 in the units of its queries"
         )
