@@ -141,7 +141,7 @@ class SplitMechanism(GaussianPrivacy):
         Raises `InvalidInputError` or `InputTypeError` for a measured set that no table covers, a table of
         another shape.
 
-        - `tables`: marginal tables of the records that cover the measured sets (`dualmech.records.count` on
+        - ``tables``: marginal tables of the records that cover the measured sets (`dualmech.records.count` on
           ``workload.tables``);
         - `rng`: a generator or a seed that the noise comes from, by default the operating system's.
         """
