@@ -143,7 +143,7 @@ class MarginalWorkload(Workload):
 
     @property
     def sensitivity(self) -> float:
-        """The root of the number of tables: a record is in one cell of each."""
+        """The root of the number of tables, since a record is in one cell of each."""
         return math.sqrt(len(self.axes))
 
     def gram_levels(self, table_weights: npt.ArrayLike = 1.0) -> Array:
