@@ -229,15 +229,15 @@ class _Search:
         alone = self.at(FAR)
         least = alone.certificate.interval[0]
         if least > self.cost:
-            raise InvalidInputError(
-                f"cost must be at least {least:.6g} (rho {least / 2:.6g}): the caps alone take that much"
-            )
+            raise _too_little(least)
         low, factor = 0.0, 1.0
         for _ in range(STEPS):
             found = self.root(self.at(factor), factor)
             if found <= 0 and not low:
                 factor /= DOWN
                 continue
+            if found > FAR:
+                raise _too_little(least)
             moved, low = found - low, max(low, found)
             if moved <= self.tol / 4 * low:
                 break
@@ -265,3 +265,11 @@ class _Search:
         if best is None:
             raise InvalidInputError("cost must leave room above the caps: no factor was found that it allows")
         return best
+
+
+def _too_little(least: float) -> InvalidInputError:
+    """Return the error for a cost that caps alone take, or that leaves next to nothing."""
+    return InvalidInputError(
+        f"cost must be more than {least:.6g} (rho {least / 2:.6g}): the caps alone take that much, and a little more "
+        f"leaves the other targets beyond {FAR:.0e} times what they are"
+    )

@@ -143,7 +143,7 @@ class Pairs:
         if np.prod(sizes, dtype=np.float64) > 2 * MAX_ORBITS:
             raise LittleSymmetryError(
                 f"replaced records make {np.prod(sizes, dtype=np.float64):.3g} types of pairs of cells, more than "
-                f"{2 * MAX_ORBITS}; records added or removed make fewer"
+                f"{2 * MAX_ORBITS}; records added or removed make fewer, and add-remove:2 protects a replaced one too"
             )
         index = np.unravel_index(np.arange(int(np.prod(sizes))), sizes)
         turned = np.ravel_multi_index([own.reverse[at] for own, at in zip(types, index, strict=True)], sizes)

@@ -50,7 +50,11 @@ class Relation:
         """
         name, colon, members = validate.text(text=text).partition(":")
         counted = not colon or (members.isdecimal() and int(members) > 0)
-        if name not in ("add-remove", "replace") or not counted:
+        if name in ("add-remove", "replace") and not counted:
+            raise InvalidInputError(
+                f"neighbours must be {name} or {name}:RECORDS, a whole number of at least 1, got {text!r}"
+            )
+        if name not in ("add-remove", "replace"):
             raise InvalidInputError(
                 f"neighbours must be add-remove, replace, add-remove:RECORDS, replace:RECORDS or a matrix, got {text!r}"
                 f"{did_you_mean(name, ('add-remove', 'replace'))}"

@@ -51,6 +51,10 @@ class ExactAdaptiveRelease(AdaptiveRelease):
         super().__init__(chain, data, measure=drawn)
         self.rho, self.domain, self._drawn = drawn.squared_privacy_cost / 2, domain, drawn
 
+    def __repr__(self) -> str:
+        chosen = "" if self.chosen is None else f", mechanism {self.chosen} chosen"
+        return f"ExactAdaptiveRelease({len(self._drawn.ran)} steps run{chosen}, rho={float(self.rho):.6g})"
+
     def publication(self, workload: Workload | None = None) -> Publication:
         """Return what is known as tables, with margins of error, names, CSV files and a statement.
 

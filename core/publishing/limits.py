@@ -60,8 +60,8 @@ def require_within(squared_cost: Fraction, rho: Fraction | None, stacklevel: int
     if rho is not None and squared_cost > 2 * rho:
         larger = float(squared_cost / (2 * rho)) * (1 + GRID)
         raise InvalidInputError(
-            f"mechanism costs rho = {float(squared_cost / 2):.12g}, more than the {float(rho):.12g} allowed; noise "
-            f"that is larger by a factor costs less by as much: scaled({larger:.12g})"
+            f"mechanism costs rho = {float(squared_cost / 2):.12g}, more than the {float(rho):.12g} allowed: solve for "
+            f"that rho; or, since noise that is larger by a factor costs less by as much, take scaled({larger:.12g})"
         )
 
 

@@ -90,10 +90,10 @@ class Specification:
         Raises `InvalidInputError` or `InputTypeError` for keys that are unknown or missing, and what a schema refuses.
         """
         validate.mapping("attributes, tables and what is asked of them", given=given)
-        _known(given, KEYS, "given, a specification,")
+        _known(given, KEYS, "a specification")
         for key in ("attributes", "tables"):
             if key not in given:
-                raise InvalidInputError(f"given, a specification, needs {key}")
+                raise InvalidInputError(f"a specification needs {key}")
         schema = Schema(given["attributes"])
         level = validate.probability(level=given.get("level", LEVEL))
         rho = as_fraction(given.get("rho"))

@@ -15,6 +15,8 @@ from dualmech import validate
 from dualmech.display import counted
 from dualmech.errors import printable
 from dualmech.neighbours import Relation
+from dualmech.progress import Status
+from dualmech.solution import gap_words
 from dualmech.storage import codec
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.schema import Schema
@@ -32,7 +34,10 @@ NOT_COVERED = """\
 - Margins of error are of the noise alone: errors of the records themselves are not in them."""
 
 
-ADAPTIVE = "- The release was adaptive: ρ is the largest over all branches that could have been chosen."
+ADAPTIVE = (
+    "- The release was adaptive: ρ is the largest over all branches that could have been chosen, and once covers all "
+    "that was published of this release, stage by stage."
+)
 
 
 def statement(released: Any, level: float, simultaneous: bool) -> str:
@@ -119,7 +124,7 @@ def _proven(answer: Any) -> list[str]:
     if answer is None:
         return []
     low, high = answer.certificate.interval
-    return [
+    lines = [
         "## How good the noise is",
         "",
         f"The planned noise solves {printable(answer.problem.headline)}: its objective is {high:.9g}, and no noise of "
@@ -127,6 +132,16 @@ def _proven(answer: Any) -> list[str]:
         f"({answer.status.name}).",
         "",
     ]
+    if (words := uncertified(answer)) is not None:
+        lines += [f"**It is not certified:** {words}.", ""]
+    return lines
+
+
+def uncertified(answer: Any) -> str | None:
+    """Say how far a plan may be from the best, None of one that is certified, or of none."""
+    if answer is None or answer.status is Status.CERTIFIED:
+        return None
+    return gap_words(answer.certificate, answer.tol)
 
 
 def _accuracy(released: Any, level: float, simultaneous: bool) -> list[str]:

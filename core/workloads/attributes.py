@@ -89,6 +89,11 @@ class Attribute:
             return f"{self.name} = {', '.join(shown[:-1])} or {shown[-1]}"
         return None
 
+    @property
+    def end(self) -> str:
+        """What a range may begin or end with."""
+        return self.demand
+
     def span(self, first: str, last: str) -> tuple[int, int]:
         """Return the codes of a range of values, the first and the one after the last.
 
@@ -97,7 +102,7 @@ class Attribute:
         start, stop = self._ends(first), self._ends(last)
         if start is None or stop is None or start[0] >= stop[1]:
             raise InvalidInputError(
-                f"a range of {self.name!r} must go from one value to a later one, got {first}..{last}"
+                f"a range of {self.name!r} must go from one value to a later one, each {self.end}, got {first}..{last}"
             )
         return start[0], stop[1]
 
@@ -233,6 +238,11 @@ class Binned(Attribute):
         if number is None or not (self.clamp or self.edges[0] <= number <= self.edges[-1]):
             return None
         return min(max(bisect.bisect_right(self.edges, number) - 1, 0), self.values - 1)
+
+    @property
+    def end(self) -> str:
+        """An edge."""
+        return "an edge of its bins"
 
     def _ends(self, text: str) -> tuple[int, int] | None:
         number = _number(text)

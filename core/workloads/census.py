@@ -7,6 +7,7 @@ of a table the same number.
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Iterable, Mapping
 
@@ -19,6 +20,9 @@ from dualmech.errors import InvalidInputError
 from dualmech.workloads.base import Workload
 from dualmech.workloads.tabulations import ADULT_AGE, RACE_SETS, RACES
 from dualmech.workloads.unions import UnionWorkload, union
+
+NUMBERED = re.compile(r"[A-Z]+[0-9]+[A-Z]*")
+"""What tables of the census are called."""
 
 INSTITUTIONS = (
     "correctional facilities for adults",
@@ -164,13 +168,19 @@ def per_table(workload: UnionWorkload, numbers: Mapping[str, float]) -> dict[str
 def published(name: str) -> tuple[str, str]:
     """Return the published table that a part belongs to, and the one that this is an iteration of, or itself.
 
+    Names that are not those of the census, letters and a number, are their own.
+
     Examples
     --------
     >>> from dualmech.workloads.census import published
     >>> published("PCT12A by age"), published("P1")
     (('PCT12A', 'PCT12'), ('P1', 'P1'))
+    >>> published("ages by sex")
+    ('ages by sex', 'ages by sex')
     """
     table = validate.text(name=name).partition(" ")[0]
+    if not NUMBERED.fullmatch(table):
+        return name, name
     return table, table.rstrip(string.ascii_uppercase)
 
 

@@ -56,8 +56,9 @@ def release(
     from dualmech import files, validate
     from dualmech.crosscheck.command import inputs, report
     from dualmech.display import counted
-    from dualmech.publishing.fitting.released import layouts_of
+    from dualmech.publishing.fitting.released import require_fit
     from dualmech.publishing.release import plan
+    from dualmech.publishing.statement import uncertified
 
     if output is None and not dry_run:
         raise UsageError("give -o DIRECTORY for the tables, or --dry-run to see what they would cost")
@@ -70,7 +71,7 @@ def release(
         if answer is None:
             raise UsageError(_no_solution(source))
         if fitted:
-            layouts_of(plan(answer)[1])  # which refuses what is too large to fit, before anything is drawn
+            require_fit(*plan(answer))
         line.say("drawing")
         if dry_run:
             planned = dm.plan_release(answer, rho=rho)
@@ -88,6 +89,8 @@ def release(
             if fitted:
                 line.say("fitting")
                 shown.append(_write_fitted(released, Path(str(output)) / "fitted"))
+    if (words := uncertified(answer)) is not None:
+        typer.echo(f"dualmech: the plan is not certified: {words}", err=True)
     for each in warned:
         typer.echo(f"dualmech: {each.message}", err=True)
     out = report.console()

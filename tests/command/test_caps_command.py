@@ -149,6 +149,17 @@ class TestCaps:
         found = run("prefix:6", "--rho", 2, "--cap", "cell 0=1", "--geometry", geometry)
         assert found.exit_code == 0 and f"geometry: {geometry}" in found.output
 
+    def test_a_name_is_that_of_one_table_alone(self, tmp_path: Path) -> None:
+        """Only tables of the census have parts that go by their first word."""
+        people = {"age": 4, "sex": 2}
+        asked = dm.workloads.union(
+            people, {"ages": {"age": dm.workloads.prefix(4)}, "ages by sex": ["age", "sex"]}
+        )
+        assert read_caps(["ages=3"], asked) == {"ages": 3.0}
+        assert read_caps(["ages=3", "ages by sex=4"], asked) == {"ages": 3.0, "ages by sex": 4.0}
+        with pytest.raises(dm.FileFormatError, match="must name a table"):
+            read_caps(["hours=3"], dm.workloads.union(people, {"hours by sex": ["sex"], "age": ["age"]}))
+
     @pytest.mark.parametrize(
         ("options", "told"),
         [

@@ -444,7 +444,7 @@ class TestWhatGoesTogether:
 
     def test_nobody_holds_no_records(self) -> None:
         for text in ("replace:0", "replace:", "add-remove:", "replace:one", "replace:1:2", "replace: "):
-            with pytest.raises(dm.InvalidInputError, match=f"neighbours must be add-remove, .*got '{text}'"):
+            with pytest.raises(dm.InvalidInputError, match=f"neighbours must be .*:RECORDS, .*got '{text}'"):
                 dm.FitnessForUse(TABLES, 1.0, neighbours=text)
 
 

@@ -363,3 +363,9 @@ class TestCommand:
         assert ".json" in str(wrong.exception)
         alone = run("verify", str(path), "--targets", "2")
         assert "need a WORKLOAD" in str(alone.exception)
+
+
+def test_a_file_that_is_no_text_is_called_so(tmp_path: Path) -> None:
+    fast.solve(dm.FitnessForUse(dm.workloads.prefix(3), 1.0)).save(tmp_path / "answer.npz")
+    with pytest.raises(Refused, match="it is no text: a proof is a file of JSON"):
+        check.read(str(tmp_path / "answer.npz"))

@@ -59,12 +59,14 @@ def test_tables_by_name_after_every_stage(records: Path, tmp_path: Path) -> None
     release = dm.release_chain(chain_of(), records, rho="1")  # type: ignore[arg-type]
     with pytest.raises(dm.ReleaseOrderError, match="advance before"):
         release.publication()
+    assert repr(release).startswith("ExactAdaptiveRelease(0 steps run, rho=")
     seen = release.advance()
     first = release.publication()
     assert [*seen] == [*first.tables] == ["age"]
     assert first.rows("age")[0][0] == "age" and next(first.rows("age")[1])[0] == "age ≤ 23"
     np.testing.assert_array_equal(first.estimates("age"), seen["age"])
     answer = release.choose(1)
+    assert "2 steps run, mechanism 1 chosen" in repr(release)
     last = release.publication()
     np.testing.assert_array_equal(last.estimates("groups"), answer.values["groups"])
     excess = last.variances("groups") / 25.0 - 1

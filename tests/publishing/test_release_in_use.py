@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck.command.main import app
+from dualmech.publishing.statement import _proven
 
 
 class TestWhatIsAsked:
@@ -146,6 +147,27 @@ class TestCommand:
         found = self.run("no such file.csv", tmp_path / "plan.npz", "-o", tmp_path / "out", "--fitted")
         assert found.exit_code != 0 and "too large to fit" in str(found.exception or found.output)
         assert not (tmp_path / "out").exists()
+
+    def test_tables_without_a_total_are_not_fitted_and_nothing_is_drawn(self, tmp_path: Path) -> None:
+        """Noise that is drawn and then followed by a refusal would be paid for, and the tables be taken for none."""
+        old = dm.Workload(np.array([[0.0, 1.0, 1.0]]))
+        people = dm.Schema({"age": range(3), "sex": 2})
+        for asked in (dm.workloads.union(people, {"old": {"age": old}}), old):
+            fast.solve(dm.FitnessForUse(asked, 4.0)).save(tmp_path / "plan.npz")
+            found = self.run("no such file.csv", tmp_path / "plan.npz", "-o", tmp_path / "out", "--fitted")
+            assert found.exit_code != 0 and "a fit needs the number of records" in str(found.exception)
+            assert not (tmp_path / "out").exists()
+
+    def test_a_plan_that_is_not_certified_says_so(self, plan: Path) -> None:
+        asked = dm.workloads.union(dm.Schema({"age": range(6)}), {"ages": {"age": dm.workloads.prefix(6)}})
+        with pytest.warns(dm.UncertifiedWarning):
+            rough = fast.solve(dm.FitnessForUse(asked, 4.0), tol=1e-15)
+        rough.save(plan / "rough.npz")
+        (plan / "ages.csv").write_text("age\n0\n1\n")
+        found = self.run(plan / "ages.csv", plan / "rough.npz", "--dry-run")
+        assert found.exit_code == 0 and "the plan is not certified: gap" in found.output
+        assert "not certified" not in self.run(plan / "records.csv", plan / "plan.npz", "--dry-run").output
+        assert any(line.startswith("**It is not certified:** gap") for line in _proven(rough))
 
     def test_refusals_say_what_to_do_and_come_before_records_are_read(self, plan: Path) -> None:
         (plan / "people.toml").write_text("")

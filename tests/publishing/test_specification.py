@@ -56,6 +56,9 @@ class TestWhatIsAsked:
             ([AGES], {"rho": 0}, "rho must be positive"),
             ([AGES], {"rho": "1/0"}, "rho must be"),
             ([AGES], {"rh": 1}, "did you mean rho"),
+            ([AGES], {"neighbours": "add-remove:0"}, "RECORDS, a whole number of at least 1"),
+            ([AGES], {"neighbours": "replace:1.5"}, "neighbours must be replace or replace:RECORDS"),
+            ([AGES | {"ask": {"age": ["18..400"]}}], {}, "each a whole number from"),
             ([AGES | {"hrad": True}], {}, "did you mean hard"),
         ],
     )
@@ -90,3 +93,27 @@ def test_what_is_drawn_at_a_privacy_keeps_it(rho: str, tmp_path: Path) -> None:
     assert drawn.rho <= Fraction(rho)
     factor = answer.certificate.interval[1]
     assert drawn.margins("ages").max() <= 12 * factor**0.5 * (1 + 1e-9)
+
+
+def test_what_a_specification_lacks_is_named() -> None:
+    with pytest.raises(dm.InvalidInputError, match="^a specification needs attributes"):
+        dm.Specification.of({})
+
+
+def test_ranges_of_bins_go_from_edge_to_edge() -> None:
+    table = {"ask": {"hours": ["0..30"]}, "margin": 5}
+    with pytest.raises(dm.InvalidInputError, match="each an edge of its bins, got 0..30"):
+        dm.Specification.of({"attributes": {"hours": {"bins": [0, 20, 40]}}, "tables": [table]})
+
+
+def test_two_records_of_a_person_hide_one_that_is_replaced() -> None:
+    """As is said where the tables have too little symmetry for `replace`."""
+    ages = dm.workloads.prefix(300)
+    asked = dm.workloads.union({"age": 300, "sex": 2}, {"ages by sex": {"age": ages, "sex": None}})
+    with pytest.raises(dm.LittleSymmetryError, match="add-remove:2 protects a replaced one too"):
+        dm.FitnessForUse(asked, 9.0, neighbours="replace", geometry="blocks")
+    noise = fast.solve(dm.FitnessForUse(dm.workloads.prefix(5), 9.0, neighbours="add-remove:2")).mechanism
+    replaced = dm.LinearGaussianMechanism(
+        noise.query_matrix, noise.covariance(), neighbours=dm.neighbours.replace_one(5)
+    )
+    assert replaced.squared_privacy_cost <= noise.squared_privacy_cost

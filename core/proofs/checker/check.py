@@ -75,6 +75,8 @@ def read(path: str) -> Any:
     try:
         with open(path, encoding="utf-8") as handle:
             return json.load(handle, object_pairs_hook=_distinct)
+    except UnicodeDecodeError as error:
+        raise Refused("it is no text: a proof is a file of JSON, as solve --prove writes it") from error
     except (ValueError, RecursionError) as error:
         raise Refused(f"it is no JSON: {error}") from error
 

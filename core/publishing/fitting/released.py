@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,18 @@ def layouts_of(workload: Workload) -> tuple[Part, ...]:
     return parts_of(domain, _axes_of(workload))
 
 
+def require_fit(drawn: Any, workload: Workload) -> None:
+    """Refuse tables that cannot be fitted, before anything is drawn: too large ones, and those without a total.
+
+    Raises `InvalidInputError`.
+    """
+    layouts_of(workload)
+    mechanism = drawn.mechanism
+    asked = _of_all_records(drawn, workload)
+    with _total_is_told():
+        mechanism.variance(asked) if drawn.by_table else mechanism.variances(asked)
+
+
 def _domain_of(workload: Workload) -> Domain:
     tabular = workload.tabular()
     if tabular is not None:
@@ -147,9 +160,27 @@ def _noisy_tables(released: Any) -> tuple[NoisyTable, ...]:
 
 def _total(released: Any) -> float:
     """Return the estimate of the number of records."""
-    asked: Any = ()
-    if not released.drawn.by_table:
-        factors = getattr(released.workload, "factors", (released.workload,))
-        ones = [Workload(np.ones((1, each.shape[1]))) for each in factors]
-        asked = kron(*ones) if len(ones) > 1 else ones[0]
-    return float(np.asarray(released.drawn.estimate(released.measured, asked)).item())
+    asked = _of_all_records(released.drawn, released.workload)
+    with _total_is_told():
+        return float(np.asarray(released.drawn.estimate(released.measured, asked)).item())
+
+
+def _of_all_records(drawn: Any, workload: Workload) -> Any:
+    """Return what asks for the number of records: the table of no attributes, or a workload of one row."""
+    if drawn.by_table:
+        return ()
+    factors = getattr(workload, "factors", (workload,))
+    ones = [Workload(np.ones((1, each.shape[1]))) for each in factors]
+    return kron(*ones) if len(ones) > 1 else ones[0]
+
+
+@contextlib.contextmanager
+def _total_is_told() -> Iterator[None]:
+    """Say of tables that do not tell the number of records what a fit lacks."""
+    try:
+        yield
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"a fit needs the number of records, which these tables do not tell: ask for the total too, or for all "
+            f"values of an attribute ({error})"
+        ) from error

@@ -129,6 +129,18 @@ def test_numbers_that_are_even_within_tables_by_chance() -> None:
     assert even.high == pytest.approx(odd.high, rel=1e-4) and even.answer.problem.geometry.name == "dense"
 
 
+def test_next_to_what_the_caps_alone_take_is_refused_as_well() -> None:
+    """There the lines are flat, and the next one may cross anywhere: the factor has no end that numbers hold."""
+    people = {"age": 6, "hours": 3, "sex": 2}
+    asked = dm.workloads.union(people, {"ages": {"age": dm.workloads.prefix(6)}, "by sex": ["hours", "sex"]})
+    alone = dm.fast.solve(dm.FitnessForUse(asked, {"ages": 1e12, "by sex": 2.3})).objective
+    for room in (1 - 1e-3, 1 - 1e-8):
+        with pytest.raises(
+            dm.InvalidInputError, match="cost must be more than 0.43478. .rho 0.217391.: the caps"
+        ):
+            capped(asked, {"ages": 234.0}, {"by sex": 2.3}, alone * room)
+
+
 def test_refusals_name_what_is_wrong() -> None:
     product: Any = dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.prefix(3))
     for asked, targets, caps, cost, told in (
