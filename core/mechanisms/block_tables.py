@@ -86,7 +86,7 @@ class BlockTables(BlockNoise):
         Returns a dict of axes to arrays: by the attributes of blocks, an axis each for those (their values, or waves
         where values turn), then one for the classes of every other attribute that has several.
 
-        - ``tables``: marginal tables of the records; any that cover those of `needed_tables` (`dualmech.records.count`);
+        - ``tables``: those of the records, which cover those of `needed_tables` (`dualmech.records.count`);
         - `rng`: a generator or a seed of Gaussian noise in floating point, by default the operating system's;
         - `sampler`: what draws the noise instead, called once per block with a standard deviation and a shape.
 
