@@ -196,13 +196,13 @@ def judge(
     from dualmech.crosscheck.command import inputs, report
 
     given = {"covariance": covariance, "strategy": strategy, "query_weights": query_weights}
-    if mechanism is None and not any(given.values()) and (answer := inputs.read_solution(str(workload))):
+    if mechanism is None and not any(given.values()) and (own := inputs.read_solution(str(workload))):
         if output is not None:
             raise UsageError("--output of judge belongs to --mechanism: it writes the better one")
         with passing("reading"):
             request = request_of(context)
-        report.solution_report(report.console(), answer, request.terms)
-        leave((answer.certificate, tol))
+        report.solution_report(report.console(), own, request.terms)
+        leave((own.certificate, tol))
     if mechanism is not None:
         from dualmech.crosscheck.command import wasting
 
