@@ -162,8 +162,8 @@ class Persons(Pairs):
         if kinds > MAX_ORBITS or kinds * len(blocks) > MAX_ENTRIES:
             raise LittleSymmetryError(
                 f"neighbours ({rule}) are of {kinds:.3g} kinds, in {len(blocks)} blocks (limits: {MAX_ORBITS} kinds, "
-                f"{MAX_ENTRIES} in all): every attribute that is asked for doubles them; neighbours='{_anywhere(rule)}' "
-                f"bounds them"
+                f"{MAX_ENTRIES} in all): every attribute that is asked for doubles them; "
+                f"neighbours='{_anywhere(rule)}' bounds them"
             )
         chosen = _unordered(types, kept) if most > 1 else tuple(np.zeros(0, dtype=np.intp) for _ in types)
         one, two = _ends(types, chosen, symmetries, wide)
@@ -211,7 +211,7 @@ def _most_cells(
     turned = [domain.names[axis] for axis in seen if symmetries[axis].turning]
     if turned and most > 1:
         raise LittleSymmetryError(
-            f"neighbours ({rule}) are for tables that do not turn an attribute, as {turned[0]!r} is; "
+            f"neighbours ({rule}) are for tables that ask no circle of an attribute, as of {turned[0]!r}; "
             f"neighbours='{_anywhere(rule)}' bounds them"
         )
     if most <= 2:
@@ -225,15 +225,15 @@ def _most_cells(
             else f"{next(domain.names[axis] for axis in sorted(seen) if domain.shape[axis] == few)!r} has {few} values"
         )
         raise LittleSymmetryError(
-            f"neighbours ({rule}) in {most} groups are not of one kind: {why}, so take at most {exact}; "
-            f"neighbours='contributions:{rule.attribute}:{-(-rule.members * most // exact)}:{exact}' bounds them, and "
+            f"neighbours ({rule}) may be in {exact} groups at most, where {why}; neighbours="
+            f"''contributions:{rule.attribute}:{-(-rule.members * most // exact)}:{exact}' bounds them, and "
             f"so does 'add-remove:{rule.members * most}'"
         )
     return most
 
 
 def _unordered(types: Sequence[Types], kept: Sequence[Index]) -> tuple[Index, ...]:
-    """Return, by attribute, the types of all pairs of cells that some types of each make, one of a pair and its reverse."""
+    """Return, by attribute, the types of all pairs of cells of these types, one of a pair and its reverse."""
     several = [axis for axis, each in enumerate(kept) if len(each) != 1]
     sizes = [len(kept[axis]) for axis in several]
     count = math.prod(sizes)

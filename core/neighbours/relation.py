@@ -154,8 +154,8 @@ class Contributions(Relation):
     --------
     >>> import dualmech as dm
     >>> rule = dm.neighbours.Contributions(2, attribute="month", groups=3)
-    >>> str(rule), rule.words
-    ('contributions:month:2:3', "up to 2 records of one person in each of up to 3 values of 'month' are added or removed")
+    >>> print(rule, rule.words, sep=": ")
+    contributions:month:2:3: up to 2 records of one person in each of up to 3 values of 'month' are added or removed
     >>> rule.matrix(4, dm.Domain({"month": 2, "sex": 2})).shape
     (4, 8)
     """

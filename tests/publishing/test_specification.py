@@ -56,6 +56,7 @@ class TestWhatIsAsked:
             ([AGES], {"rho": 0}, "rho must be positive"),
             ([AGES], {"rho": "1/0"}, "rho must be"),
             ([AGES], {"rh": 1}, "did you mean rho"),
+            ([AGES], {"neighbours": "contributions:month:1:2"}, "must name an attribute"),
             ([AGES | {"hrad": True}], {}, "did you mean hard"),
         ],
     )
@@ -68,7 +69,7 @@ class TestWhatIsAsked:
             specified(AGES | {"hard": True}, SEXES, rho=1).problem()
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace", "add-remove:2"])
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace", "add-remove:2", "contributions:sex:2:2"])
 @pytest.mark.parametrize("rho", ["1/2", "3"])
 def test_what_is_drawn_keeps_caps_and_rho(neighbours: str, rho: str) -> None:
     """Which the room for the grid is for: margins of the tables as drawn, and the exact ρ."""
