@@ -163,7 +163,7 @@ class Persons(Pairs):
             raise LittleSymmetryError(
                 f"neighbours ({rule}) are of {kinds:.3g} kinds, in {len(blocks)} blocks (limits: {MAX_ORBITS} kinds, "
                 f"{MAX_ENTRIES} in all): every attribute that is asked for doubles them; "
-                f"neighbours='{_anywhere(rule)}' bounds them"
+                f"neighbours='{_anywhere(rule, most)}' bounds them"
             )
         chosen = _unordered(types, kept) if most > 1 else tuple(np.zeros(0, dtype=np.intp) for _ in types)
         one, two = _ends(types, chosen, symmetries, wide)
@@ -194,8 +194,8 @@ class Persons(Pairs):
         return [max(count, 2) for count in counts], [2 * count * (count - 1) for count in counts]
 
 
-def _anywhere(rule: Contributions) -> str:
-    return f"add-remove:{rule.reach}"
+def _anywhere(rule: Contributions, most: int) -> str:
+    return f"add-remove:{rule.members * most}"
 
 
 def _most_cells(
@@ -212,7 +212,7 @@ def _most_cells(
     if turned and most > 1:
         raise LittleSymmetryError(
             f"neighbours ({rule}) are for tables that ask no circle of an attribute, as of {turned[0]!r}; "
-            f"neighbours='{_anywhere(rule)}' bounds them"
+            f"neighbours='{_anywhere(rule, most)}' bounds them"
         )
     if most <= 2:
         return most
@@ -225,9 +225,9 @@ def _most_cells(
             else f"{next(domain.names[axis] for axis in sorted(seen) if domain.shape[axis] == few)!r} has {few} values"
         )
         raise LittleSymmetryError(
-            f"neighbours ({rule}) may be in {exact} groups at most, where {why}; neighbours="
-            f"''contributions:{rule.attribute}:{-(-rule.members * most // exact)}:{exact}' bounds them, and "
-            f"so does 'add-remove:{rule.members * most}'"
+            f"neighbours ({rule}) may be in {exact} groups at most, where {why}; "
+            f"neighbours='contributions:{rule.attribute}:{-(-rule.members * most // exact)}:{exact}' bounds them, and "
+            f"so does '{_anywhere(rule, most)}'"
         )
     return most
 

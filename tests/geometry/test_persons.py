@@ -144,7 +144,9 @@ def test_large_domains_lose_less_than_with_records_anywhere() -> None:
 @pytest.mark.parametrize("asked", [PAIRS, CLASSES], ids=["marginals", "classes"])
 def test_drawn_costs_are_those_of_the_matrix(asked: Any) -> None:
     rule = "contributions:month:2:3" if asked is PAIRS else "contributions:month:2:2"
-    mechanism = fast.solve(dm.FitnessForUse(asked, neighbours=rule, geometry="blocks"), tol=1e-4).mechanism
+    mechanism: Any = fast.solve(
+        dm.FitnessForUse(asked, neighbours=rule, geometry="blocks"), tol=1e-4
+    ).mechanism
     drawn = DrawnTables(mechanism)
     cost = drawn.squared_privacy_cost
     assert isinstance(cost, Fraction) and cost <= Fraction(mechanism.squared_privacy_cost)
@@ -231,8 +233,8 @@ def test_what_does_not_hold_them_says_so_with_a_bound(
 
 
 def test_small_domains_take_a_matrix_where_blocks_do_not_hold_them() -> None:
-    problem = dm.FitnessForUse(CLASSES, neighbours="contributions:month:1:3")
+    problem: Any = dm.FitnessForUse(CLASSES, neighbours="contributions:month:1:3")
     assert problem.geometry.name == "dense"
     assert problem.neighbours.shape == (32, 32 + 6 * 64 + 4 * 512)
-    weighed = dm.QueryWeighting(PAIRS, PAIRS.dense(), neighbours="contributions:month:1:2")
+    weighed: Any = dm.QueryWeighting(PAIRS, PAIRS.dense(), neighbours="contributions:month:1:2")
     assert weighed.neighbours.shape[1] == 60 + 6 * 15**2
