@@ -41,8 +41,7 @@ def check_relation(relation: Relation, workload: Workload, kind: str) -> None:
 
     Raises `InvalidInputError`, with a bound that holds there.
     """
-    cells = workload.shape[1]
-    _refuse_large(workload, str(relation), relation.pairs(cells, workload.domain), relation.reach, kind)
+    _refuse_large(workload, str(relation), relation.pairs(workload), relation.reach, kind)
 
 
 def _refuse_large(workload: Workload, named: str, pairs: int, reach: float, kind: str) -> None:

@@ -15,7 +15,8 @@ from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.neighbours.persons import contributions, ways_to_contribute
 from dualmech.neighbours.records import MAX_MEMBERS, as_members, check_entries, household
 from dualmech.validate import Matrix
-from dualmech.workloads.domain import Domain
+from dualmech.workloads.base import Workload
+from dualmech.workloads.domain import Domain, count_text
 
 MANY = 2**32  # more differences than are written out
 
@@ -117,9 +118,10 @@ class Relation:
     def check(self, domain: Domain | None) -> None:
         """Refuse a domain without the attribute that the rule is about."""
 
-    def pairs(self, d: int, domain: Domain | None = None) -> int:
-        """Return how many columns `matrix` has."""
-        return d * (d - 1) // 2 if self.replace else d
+    def pairs(self, workload: Workload) -> int:
+        """Return how many columns `matrix` has over the cells of a workload."""
+        cells = validate.instance(Workload, workload=workload).shape[1]
+        return cells * (cells - 1) // 2 if self.replace else cells
 
     def matrix(self, d: int, domain: Domain | None = None) -> sp.csc_array | None:
         """Return U over d cells, None for the identity; `domain` says whose cells they are, where the rule asks."""
@@ -132,7 +134,7 @@ class Relation:
         return f"{'replace' if self.replace else 'add-remove'}:{self.members}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Contributions(Relation):
     """A person joins or leaves who has up to `members` records in each of up to `groups` values of an attribute.
 
@@ -161,7 +163,7 @@ class Contributions(Relation):
     """
 
     replace: bool = field(default=False, init=False, repr=False)
-    members: int = field(default=1, kw_only=False)
+    members: int
     attribute: str
     groups: int
 
@@ -197,6 +199,8 @@ class Contributions(Relation):
 
     def check(self, domain: Domain | None) -> None:
         """Refuse a domain without the attribute that the rule is about."""
+        if domain is not None:
+            validate.instance(Domain, domain=domain)
         if domain is None or self.attribute not in domain:
             known = (
                 f"a domain with the attributes {list(domain.names)}" if domain else "cells without attributes"
@@ -206,11 +210,15 @@ class Contributions(Relation):
                 f"{did_you_mean(self.attribute, domain.names) if domain else ''}"
             )
 
-    def pairs(self, d: int, domain: Domain | None = None) -> int:
-        """Return how many columns `matrix` has; of more than can be counted, some."""
+    def pairs(self, workload: Workload) -> int:
+        """Return how many columns `matrix` has over the cells of a workload; of more than can be counted, some."""
+        domain = validate.instance(Workload, workload=workload).domain
         self.check(domain)
         assert domain is not None
-        values = dict(domain.sizes)[self.attribute]
+        return self._ways(domain)
+
+    def _ways(self, domain: Domain) -> int:
+        d, values = domain.cells, dict(domain.sizes)[self.attribute]
         together = min(self.groups, values)
         if together * d > MANY:
             return MANY * d
@@ -218,12 +226,22 @@ class Contributions(Relation):
 
     def matrix(self, d: int, domain: Domain | None = None) -> sp.csc_array:
         """Return U over the d cells of a domain."""
+        domain = self._known(d, domain)
+        check_entries(self._ways(domain))
+        place = domain.names.index(self.attribute)
+        values, after = domain.shape[place], math.prod(domain.shape[place + 1 :])
+        return contributions(d, np.arange(d) // after % values, self.members, self.groups)
+
+    def _known(self, d: int, domain: Domain | None) -> Domain:
+        """Return the domain, of d cells and with the attribute."""
+        cells = validate.size(d=d)
         self.check(domain)
         assert domain is not None
-        check_entries(self.pairs(d, domain))
-        values = dict(domain.sizes)[self.attribute]
-        after = math.prod(domain.shape[domain.names.index(self.attribute) + 1 :])
-        return contributions(d, np.arange(d) // after % values, self.members, self.groups)
+        if cells != domain.cells:
+            raise InvalidInputError(
+                f"d must be the {count_text(domain.cells)} cells of the domain, got {cells}"
+            )
+        return domain
 
     def __str__(self) -> str:
         return f"contributions:{self.attribute}:{self.members}:{self.groups}"
