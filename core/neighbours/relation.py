@@ -84,7 +84,7 @@ class Relation:
         members = float(abs(differences).max())
         if not (1 <= members <= MAX_MEMBERS and members.is_integer()):
             return None
-        for relation in (cls(False, int(members)), cls(True, int(members))):
+        for relation in (Relation(False, int(members)), Relation(True, int(members))):
             if pairs == (cells * (cells - 1) // 2 if relation.replace else cells) > 0:
                 own = household(cells, relation.members, relation.replace)
                 if abs(own - sp.csc_array(differences)).max() == 0:
