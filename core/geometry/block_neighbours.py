@@ -1,73 +1,31 @@
 """Neighbours that keep the symmetry of blocks: records added, removed or replaced, whatever the number of cells.
 
-A record that is replaced moves ``e_u - e_v``. Along each attribute, the pair (u, v) is of one of a few *types*: the
-classes of both values, and whether the values are the same or, on a circle, how far they are apart. With κ the
-correlation ``P(u, v) / P(u, u)`` of two values in a component, the product of the attributes' κ is that of a block, and
-
-- within one coordinate o of the block the pair costs ``2 (1 - κ) (K⁻¹)_oo``;
-- between two coordinates o and p, ``(K⁻¹)_oo + (K⁻¹)_pp - 2 κ (K⁻¹)_op``;
-- where the block sees one of both alone, what that costs.
-
-The total is the same for both: it costs nothing, and is measured with noise that is next to none.
+A record that is replaced moves ``e_u - e_v``, and a person with records in several groups the sum of several cells:
+`dualmech.geometry.block_pairs` lists what kinds of them there are. Where records are replaced, the total is the same
+for both data sets: it costs nothing, and is measured with noise that is next to none.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech.errors import LittleSymmetryError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.geometry.base import Index
-from dualmech.geometry.block_rows import MAX_ORBITS, Block, BlockRows, Key
-from dualmech.neighbours import Relation
+from dualmech.geometry.block_pairs import Pairs, Persons
+from dualmech.geometry.block_rows import Block, BlockRows, Key
+from dualmech.neighbours import Contributions, Relation
 from dualmech.validate import Array
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Types:
-    """Types of ordered pairs of values of an attribute: the classes of both, what they share, and the type reversed."""
-
-    first: Index  # first, second: (types,) classes of the values
-    second: Index
-    # (components, types) 1 - κ of each component, so that little is not lost in it; 1 where it sees one value or none
-    apart: Array
-    equal: npt.NDArray[np.bool_]  # (types,) whether both values are the same
-    reverse: Index  # (types,) the type of the pair the other way round
-
-    @classmethod
-    def of(cls, symmetry: AttributeSymmetry) -> Types:
-        """List the types of an attribute's pairs."""
-        size, classes = len(symmetry.labels), len(symmetry.sizes)
-        if symmetry.turning:
-            shifts = np.arange(size // 2 + 1)
-            # Turned back by whole turns, so that no angle is large: 1 - cos 2φ = 2 sin² φ.
-            turns = np.outer(np.arange(1, len(symmetry.dimensions) + 1), shifts) % size
-            far = 2 * np.sin(np.pi * np.minimum(turns, size - turns) / size) ** 2
-            nought = np.zeros(len(shifts), dtype=np.intp)
-            return cls(nought, nought, far, shifts == 0, np.arange(len(shifts)))
-        several = np.flatnonzero(symmetry.sizes > 1)
-        one, two = (each.ravel() for each in np.meshgrid(range(classes), range(classes), indexing="ij"))
-        crossed = np.flatnonzero(one != two)
-        own = np.arange(classes)
-        first = np.concatenate([own, several, one[crossed]])
-        second = np.concatenate([own, several, two[crossed]])
-        equal = np.arange(len(first)) < classes
-        inside = (symmetry.classes[:, None] == first) & (symmetry.classes[:, None] == second)
-        values = np.where(equal, 0.0, symmetry.sizes[first] / np.maximum(symmetry.sizes[first] - 1, 1))
-        # A pair that crosses classes is seen by a component at one end alone.
-        seen = np.where(inside, values, 1.0)
-        places = {pair: place for place, pair in enumerate(zip(first, second, equal, strict=True))}
-        reverse = [places[j, i, same] for i, j, same in zip(first, second, equal, strict=True)]
-        return cls(first, second, seen, equal, np.array(reverse, dtype=np.intp))
+from dualmech.workloads.domain import Domain
 
 
 def moved_by(
     relation: Relation,
+    domain: Domain,
     symmetries: tuple[AttributeSymmetry, ...],
     rows: BlockRows,
     keys: tuple[Key, ...],
@@ -76,9 +34,9 @@ def moved_by(
 ) -> tuple[sp.csr_array, tuple[Block, ...]]:
     """Return what a unit of ``1/K`` of each block of one coordinate costs an orbit of neighbours, and others' steps.
 
-    Raises `LittleSymmetryError` for more than `MAX_ORBITS` types of pairs.
+    Raises `LittleSymmetryError` for too many kinds of pairs.
     """
-    moved = Moved.of(relation, symmetries, rows)
+    moved = Moved.of(relation, domain, symmetries, rows, [*keys, *(block.key for block in blocks)])
     if moved.pairs is not None:
         columns = [_single(moved.pairs, rows, key) for key in keys]
         reach = sp.csr_array(np.column_stack([np.zeros((moved.count, 0)), *columns]))
@@ -91,22 +49,30 @@ def moved_by(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moved:
-    """How neighbours move blocks: orbits of cells where records are added or removed, of pairs where replaced."""
+    """How neighbours move blocks: orbits of cells where records are added or removed, else kinds of pairs of cells."""
 
     rows: BlockRows  # which blocks a record in a cell reaches
     scale: float  # the most records of a person
-    pairs: Pairs | None  # where records are replaced, the types of pairs of cells
+    pairs: Pairs | None  # where neighbours differ in several cells, their kinds
     count: int  # number of orbits of neighbours
 
     @classmethod
     def of(
-        cls, relation: Relation | None, symmetries: tuple[AttributeSymmetry, ...], rows: BlockRows
+        cls,
+        relation: Relation | None,
+        domain: Domain,
+        symmetries: tuple[AttributeSymmetry, ...],
+        rows: BlockRows,
+        keys: Iterable[Key],
     ) -> Moved:
-        """Find the orbits of neighbours under a relation, None for one record added or removed."""
+        """Find the orbits of neighbours of blocks under a relation, None for one record added or removed."""
         scale = 1.0 if relation is None else float(relation.members)
-        if relation is None or not relation.replace:
+        if relation is None or not relation.several_cells:
             return cls(rows, scale, None, math.prod(len(symmetries[axis].sizes) for axis in rows.wide))
-        pairs = Pairs.of(symmetries, rows.wide)
+        if isinstance(relation, Contributions):
+            pairs: Pairs = Persons.of_rule(relation, domain, symmetries, rows.wide, keys)
+        else:
+            pairs = Pairs.of(symmetries, rows.wide)
         return cls(rows, scale, pairs, pairs.count)
 
     def steps(self, key: Key, moves: Array) -> tuple[Array, Index]:
@@ -121,56 +87,11 @@ class Moved:
         return _several(self.pairs, key, cells, self.scale * moves)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
-    """Types of pairs of cells, none the same cell, and of two that are each other's reverse one."""
-
-    types: tuple[Types, ...]
-    chosen: tuple[Index, ...]
-    first: Index
-    second: Index
-
-    @property
-    def count(self) -> int:
-        """Number of types."""
-        return len(self.first)
-
-    @classmethod
-    def of(cls, symmetries: tuple[AttributeSymmetry, ...], wide: tuple[int, ...]) -> Pairs:
-        """List the types of pairs; refused where there are more than `MAX_ORBITS`."""
-        types = tuple(Types.of(symmetry) for symmetry in symmetries)
-        sizes = [len(each.first) for each in types]
-        if np.prod(sizes, dtype=np.float64) > 2 * MAX_ORBITS:
-            raise LittleSymmetryError(
-                f"replaced records make {np.prod(sizes, dtype=np.float64):.3g} types of pairs of cells, more than "
-                f"{2 * MAX_ORBITS}; records added or removed make fewer, and add-remove:2 protects a replaced one too"
-            )
-        index = np.unravel_index(np.arange(int(np.prod(sizes))), sizes)
-        turned = np.ravel_multi_index([own.reverse[at] for own, at in zip(types, index, strict=True)], sizes)
-        same = np.all([own.equal[at] for own, at in zip(types, index, strict=True)], axis=0)
-        kept = np.flatnonzero((np.arange(len(same)) <= turned) & ~same)
-        chosen = tuple(at[kept].astype(np.intp) for at in index)
-        first, second = np.zeros(len(kept), dtype=np.intp), np.zeros(len(kept), dtype=np.intp)
-        for axis in wide:
-            count = len(symmetries[axis].sizes)
-            first = first * count + types[axis].first[chosen[axis]]
-            second = second * count + types[axis].second[chosen[axis]]
-        return cls(types, chosen, first, second)
-
-    def apart(self, key: Key) -> Array:
-        """Return 1 - κ of a block for each pair, 1 where it does not see both."""
-        found = np.zeros(self.count)
-        for axis, component in key:
-            own = self.types[axis].apart[component][self.chosen[axis]]
-            found = found + own - found * own
-        return found
-
-
 def _single(pairs: Pairs, rows: BlockRows, key: Key) -> Array:
     """Return what a unit of ``1/K`` of a block of one coordinate costs each pair."""
     (cell,) = rows.cells_of(key)
     one, two = pairs.first == cell, pairs.second == cell
-    return np.where(one & two, 2 * pairs.apart(key), (one | two).astype(np.float64))
+    return np.where(one & two, pairs.inside(key), (one | two).astype(np.float64))
 
 
 def _several(pairs: Pairs, key: Key, cells: Index, moves: Array) -> tuple[Array, Index]:

@@ -106,7 +106,8 @@ class Blocks:
         ones = (np.ones(len(keys)), (columns, np.arange(len(keys))))
         reach, several = sp.csr_array(ones, shape=(cells, len(keys))), found.matrix_blocks()
         if neighbours is not None:
-            reach, several = moved_by(neighbours, symmetries, found, keys, reach, several)
+            assert workload.domain is not None
+            reach, several = moved_by(neighbours, workload.domain, symmetries, found, keys, reach, several)
         return cls(
             workload,
             symmetries,
@@ -174,8 +175,7 @@ class Blocks:
     @property
     def farthest(self) -> float:
         """Largest squared length of a move between neighbours."""
-        relation = self.neighbours
-        return 1.0 if relation is None else (2.0 if relation.replace else 1.0) * relation.members**2
+        return 1.0 if self.neighbours is None else self.neighbours.farthest
 
     @property
     def depth(self) -> int:
@@ -199,7 +199,7 @@ class Blocks:
         return {} if self.neighbours is None else {"neighbours": str(self.neighbours)}
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, Any]:
-        """Return what the tables ask; refused for replaced records."""
+        """Return what the tables ask; refused where neighbours differ in several cells."""
         return tables_in_numbers(self.workload, kind, numbers, self.neighbours)
 
     def stored(self, point: BlockPoint) -> BasedPoint:

@@ -13,7 +13,7 @@ from dualmech.geometry.base import Geometry
 from dualmech.geometry.block_rows import MAX_ORBITS
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
-from dualmech.geometry.differences import LARGEST_DENSE, check_relation, on_matrix
+from dualmech.geometry.differences import LARGEST_DENSE, bound_words, check_relation, on_matrix
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.geometry.range_stream import one_number, stream_of
 from dualmech.geometry.split import Split
@@ -86,6 +86,8 @@ def choose(
         return _again(workload, given, name, geometry)
     kind = validate.choice(KINDS, geometry=geometry)
     relation = relation_of(neighbours)
+    if relation is not None:
+        relation.check(workload.domain)
     if basis is not None or (neighbours is not None and relation is None):
         kind = on_matrix(workload, kind, neighbours if relation is None else None)
     if relation == Relation():
@@ -93,6 +95,7 @@ def choose(
     if relation is not None and kind in ("product", "split", "stream"):
         raise InvalidInputError(
             f"geometry {kind!r} takes neighbours that differ by one record added or removed, got {relation}"
+            f"{bound_words(relation.reach, kind)}"
         )
     if kind in ("auto", "product") and relation is None and basis is None:
         workload, given = _multiplied(workload, given, name, kind)
@@ -112,7 +115,7 @@ def choose(
     assert dense is not None
     if relation is not None:
         check_relation(relation, workload, kind)
-    moves = neighbours if relation is None else relation.matrix(workload.shape[1])
+    moves = neighbours if relation is None else relation.matrix(workload.shape[1], workload.domain)
     return dense(workload, each, moves), each
 
 

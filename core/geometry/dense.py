@@ -75,7 +75,7 @@ class Dense:
         if not np.any(dense):
             raise InvalidInputError("workload must have at least one query that is not all zero")
         chosen, representation, extra = _factor(dense, workload.names, basis, redundant)
-        checked = as_neighbour_matrix(neighbours, workload.shape[1])
+        checked = as_neighbour_matrix(neighbours, workload.shape[1], workload.domain)
         moves, rounding = moves_between(chosen, checked)
         if not np.any(moves):
             raise InvalidInputError(

@@ -29,7 +29,7 @@ def on_matrix(workload: Workload, kind: str, differences: Any) -> str:
     if kind not in ("auto", "dense"):
         raise InvalidInputError(
             f"a basis and a matrix of neighbours are for geometry 'dense', not for {kind!r}"
-            f"{'' if differences is None else _bound(reach, kind)}"
+            f"{'' if differences is None else bound_words(reach, kind)}"
         )
     if differences is not None:
         _refuse_large(workload, f"{pairs} differences", pairs, reach, kind)
@@ -41,9 +41,7 @@ def check_relation(relation: Relation, workload: Workload, kind: str) -> None:
 
     Raises `InvalidInputError`, with a bound that holds there.
     """
-    cells = workload.shape[1]
-    pairs = cells * (cells - 1) // 2 if relation.replace else cells
-    _refuse_large(workload, str(relation), pairs, relation.members * (1 + relation.replace), kind)
+    _refuse_large(workload, str(relation), relation.pairs(workload), relation.reach, kind)
 
 
 def _refuse_large(workload: Workload, named: str, pairs: int, reach: float, kind: str) -> None:
@@ -53,11 +51,11 @@ def _refuse_large(workload: Workload, named: str, pairs: int, reach: float, kind
     structured = "blocks" if workload.tabular() is not None else "stream"
     raise InvalidInputError(
         f"neighbours ({named}) of a workload of rank up to {rank} are too many: they need a matrix of {rank} x {pairs} "
-        f"here (limits: rank {LARGEST_DENSE}, {MAX_DENSE_ENTRIES} entries){_bound(reach, structured)}"
+        f"here (limits: rank {LARGEST_DENSE}, {MAX_DENSE_ENTRIES} entries){bound_words(reach, structured)}"
     )
 
 
-def _bound(reach: float, kind: str) -> str:
+def bound_words(reach: float, kind: str) -> str:
     """Say what bounds differences whose entries add up to `reach`: as many records in one cell cost the most.
 
     For z with ``Σ|z_i| ≤ N``, ``z'Cz ≤ N² max_i C_ii``, since z lies in the hull of ``± N e_i``.

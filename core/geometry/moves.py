@@ -13,15 +13,18 @@ from dualmech.errors import InvalidInputError
 from dualmech.immutable import freeze
 from dualmech.neighbours import NeighboursLike, Relation
 from dualmech.validate import Array, Matrix
+from dualmech.workloads.domain import Domain
 
 CHUNK = 4096  # neighbours whose effect on the queries is written out at a time
 
 
-def as_neighbour_matrix(neighbours: NeighboursLike, cells: int) -> Matrix | None:
+def as_neighbour_matrix(
+    neighbours: NeighboursLike, cells: int, domain: Domain | None = None
+) -> Matrix | None:
     """Return differences of neighbouring data sets, one per column, also from words; None stands for the identity."""
     relation = Relation.of(neighbours) if isinstance(neighbours, str) else neighbours
     if isinstance(relation, Relation):
-        return freeze(relation.matrix(cells))
+        return freeze(relation.matrix(cells, domain))
     if neighbours is None:
         return None
     checked = validate.matrix(neighbours=neighbours)

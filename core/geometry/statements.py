@@ -42,12 +42,12 @@ class Sets:
 def tables_in_numbers(workload: Any, kind: str, numbers: Any, relation: Relation | None) -> dict[str, Any]:
     """Return what tables ask: sizes of attributes, sets of queries by name, what each table asks of which attribute.
 
-    Raises `InvalidInputError` for records that are replaced.
+    Raises `InvalidInputError` for neighbours that differ in several cells.
     """
-    if relation is not None and relation.replace:
+    if relation is not None and relation.several_cells:
         raise InvalidInputError(
-            "a proof in whole numbers of tables is of records added or removed, not of replaced ones; state the "
-            "problem with geometry='dense' where it is small"
+            f"a proof in whole numbers of tables is of records added or removed in one cell, not of {relation}; state "
+            f"the problem with geometry='dense' where it is small"
         )
     sets = Sets()
     tables = [

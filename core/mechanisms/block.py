@@ -127,7 +127,11 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             )
         relation = None if relation == Relation() else relation
         found._hold(
-            domain, symmetries, relation, Moved.of(relation, symmetries, BlockRows(symmetries, ())), {}
+            domain,
+            symmetries,
+            relation,
+            Moved.of(relation, domain, symmetries, BlockRows(symmetries, ()), levels),
+            {},
         )
         one = np.ones((1, 1))
         return found.with_pieces(
@@ -222,7 +226,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         for key, piece in self.pieces.items():
             rows.append(self._released_rows(key, piece))
             covariances += [piece.covariance] * round(piece.copies)
-        moves = None if self.neighbours is None else self.neighbours.matrix(cells)
+        moves = None if self.neighbours is None else self.neighbours.matrix(cells, self.domain)
         return LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*covariances), moves)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -288,7 +292,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         if math.prod(len(symmetries[axis].sizes) for axis in wide) > MAX_ORBITS:
             raise InvalidInputError(f"workload must have at most {MAX_ORBITS} kinds of records")
         rows = BlockRows(symmetries, wide)
-        moved, pieces = Moved.of(relation, symmetries, rows), {}
+        moved, pieces = Moved.of(relation, domain, symmetries, rows, noise), {}
         for key, (moves, covariance) in noise.items():
             check_key(key, symmetries)
             if moves.shape[1] != len(rows.cells_of(key)):

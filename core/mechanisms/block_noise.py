@@ -62,7 +62,11 @@ class BlockNoise:
         workload, checked = blocks.workload, blocks.point(point)
         assert workload.domain is not None
         symmetries = blocks.symmetries or components.marginal_symmetries(workload.domain.shape)
-        moved = Moved.of(blocks.neighbours, symmetries, BlockRows(symmetries, blocks.wide))
+        keys, rows = (
+            [*blocks.keys, *(block.key for block in blocks.matrix_blocks)],
+            BlockRows(symmetries, blocks.wide),
+        )
+        moved = Moved.of(blocks.neighbours, workload.domain, symmetries, rows, keys)
         one = np.ones((1, 1))
         levels = zip(blocks.keys, (checked.levels * blocks.copies).tolist(), strict=True)
         pieces = {key: Piece.of(symmetries, moved, key, one, one * level) for key, level in levels}

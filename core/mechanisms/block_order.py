@@ -127,7 +127,10 @@ class OrderedBlocks(BlockTables):
         for key, piece in self.pieces.items():
             found = combined.setdefault(axes_of(key), np.zeros(self.extents(axes_of(key))))
             where = np.ix_(*self.places(key))
-            told = np.asarray(sum(each._told(key, own) for each, own in given if key in each.pieces))
+            said = [each._told(key, own) for each, own in given if key in each.pieces]
+            if not said:
+                raise InvalidInputError(f"parts must measure {self._named(key)}, none of them does")
+            told = np.asarray(sum(said))
             answers = told @ piece.moves.T @ piece.covariance
             found[where] = (answers @ piece.moves).reshape(found[where].shape)
         return combined

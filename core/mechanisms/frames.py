@@ -107,7 +107,8 @@ class TableBlocks:
                 f"mechanisms must leave at most {MAX_ORBITS} kinds of records together, got {orbits}"
             )
         self._rows = BlockRows(symmetries, wide)
-        moved = Moved.of(first.neighbours, symmetries, self._rows)
+        keys = [key for each in mechanisms for key in each.pieces]
+        moved = Moved.of(first.neighbours, first.domain, symmetries, self._rows, keys)
         self._blank = object.__new__(type(first))
         self._blank._hold(first.domain, symmetries, first.neighbours, moved, {}, self.workload)
         self.keys = (*dict.fromkeys(key for each in mechanisms for key in self.refined(each).pieces),)

@@ -9,9 +9,10 @@ this is what keeps s small below. Every builder returns a scipy sparse CSC matri
 
 from dualmech.neighbours.persons import contributions, participation
 from dualmech.neighbours.records import add_or_remove, compositions, household, replace_one
-from dualmech.neighbours.relation import NeighboursLike, Relation
+from dualmech.neighbours.relation import Contributions, NeighboursLike, Relation
 
 __all__ = [
+    "Contributions",
     "NeighboursLike",
     "Relation",
     "add_or_remove",

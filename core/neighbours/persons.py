@@ -24,7 +24,9 @@ def contributions(d: int, groups: npt.ArrayLike, records: int, most: int) -> sp.
     groups. The cost is convex in what she has in a group, so it is greatest where that is nothing, or all in one cell:
     the columns are `records` in one cell each of up to `most` groups. Where groups do not share noise they cost less,
     by far, than ``N = records · most`` records anywhere, which bound them: ``add-remove:N`` on tables of any size. That
-    bound is at most `most` squared times their cost, since `records` in one cell are a difference, too.
+    bound is at most `most` squared times their cost, since `records` in one cell are a difference, too. Where groups
+    are the values of an attribute, tables of many sizes need no bound: ``contributions:ATTRIBUTE:RECORDS:GROUPS``
+    (`dualmech.neighbours.Contributions`).
     Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, another number of
     groups than cells, more columns than can be written out.
 
@@ -49,7 +51,7 @@ def contributions(d: int, groups: npt.ArrayLike, records: int, most: int) -> sp.
         raise InvalidInputError(f"groups must have {cells} entries, one per cell, got shape {labels.shape}")
     members = [np.flatnonzero(labels == label).tolist() for label in dict.fromkeys(labels.tolist())]
     together = min(validate.size(most=most), len(members))
-    columns = _choices([len(own) for own in members], together)
+    columns = ways_to_contribute([len(own) for own in members], together)
     if columns * together > MAX_ENTRIES:
         raise InvalidInputError(
             f"{columns:.3g} ways to be in up to {together} groups are too many to write out; add-remove:"
@@ -122,7 +124,7 @@ def participation(n: int, times: int, separation: int, signs: npt.ArrayLike | No
     return sp.csc_array((np.concatenate(entries), np.concatenate(rows), ends), shape=(steps, len(ends) - 1))
 
 
-def _choices(sizes: list[int], most: int) -> float:
+def ways_to_contribute(sizes: list[int], most: int) -> float:
     """Return in how many ways one can be chosen from each of up to `most` groups of these sizes."""
     ways = [1.0] + [0.0] * most
     for size in sizes:

@@ -262,7 +262,9 @@ def _moves(problem: OnGeometry) -> Any:
     """Return the neighbours of a problem as a matrix where there is one, else by their rule."""
     given = problem.neighbours
     small = problem.workload.shape[1] <= LARGEST_DENSE
-    return given.matrix(problem.workload.shape[1]) if isinstance(given, Relation) and small else given
+    if not (isinstance(given, Relation) and small):
+        return given
+    return given.matrix(problem.workload.shape[1], problem.workload.domain)
 
 
 def point_on(geometry: Geometry, answer: Any) -> Any:

@@ -57,7 +57,7 @@ class DesignGeometry:
         if not np.any(workload.row_norms()):
             raise InvalidInputError("workload must have at least one query that is not all zero")
         queries = _design(design, workload.shape[1])
-        checked = as_neighbour_matrix(neighbours, workload.shape[1])
+        checked = as_neighbour_matrix(neighbours, workload.shape[1], workload.domain)
         inverse = PseudoInverse.of(queries)
         # Without a column that may be more than rounding the workload could not be answered.
         negligible = inverse.rounding * np.linalg.norm(queries, axis=1) <= linalg.SPAN_TOLERANCE

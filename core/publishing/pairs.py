@@ -1,4 +1,4 @@
-"""What neighbours cost in blocks of whole numbers, exactly: a record added or removed, or replaced."""
+"""What neighbours cost in blocks of whole numbers, exactly: records added or removed, or replaced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
-from dualmech.geometry.block_neighbours import Pairs, Types
+from dualmech.geometry.block_pairs import Pairs, Types
 from dualmech.geometry.block_rows import Key
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.publishing import whole_numbers
@@ -33,7 +33,7 @@ def costs_of_orbits(mechanism: BlockMechanism, blocks: Mapping[Key, DrawnBlock])
             if moved.pairs is None:
                 total[cells] += whole_numbers.column_squares(rows) * (_same(mechanism, key) * unit)
             else:
-                total = total + _replaced(mechanism, moved.pairs, key, rows, cells) * unit
+                total = total + _of_pairs(mechanism, moved.pairs, key, rows, cells) * (unit / 2)
     return total * Fraction(moved.scale) ** 2
 
 
@@ -48,10 +48,10 @@ def class_size(symmetry: AttributeSymmetry, component: int) -> int:
     return int(symmetry.sizes[symmetry.classes[component]])
 
 
-def _replaced(
+def _of_pairs(
     mechanism: BlockMechanism, pairs: Pairs, key: Key, rows: Integers, cells: np.typing.NDArray[np.intp]
 ) -> Exact:
-    """Return what each type of pair costs in some rows of a block: both squares, less twice the inner product."""
+    """Return twice what each kind of pairs costs in some rows of a block: squares and inner products, as they count."""
     places = np.full(1 + max(int(pairs.first.max()), int(pairs.second.max())), len(cells))
     places[cells] = np.arange(len(cells))
     columns = np.hstack(
@@ -66,7 +66,8 @@ def _replaced(
     crossed = np.zeros(pairs.count, dtype=object)
     met = np.flatnonzero((one < len(cells)) & (two < len(cells)) & (shared != 0))
     crossed[met] = whole_numbers.column_products(columns[:, one[met]], columns[:, two[met]])
-    return np.asarray(same * (squares[one] + squares[two]) - 2 * shared * crossed)
+    own, crosswise = (np.array(each, dtype=object) for each in pairs.weights())
+    return np.asarray(own * same * (squares[one] + squares[two]) + crosswise * shared * crossed)
 
 
 def _inner_products(symmetry: AttributeSymmetry, component: int, types: Types) -> Exact:

@@ -112,6 +112,7 @@ class Specification:
                 "name it when the records are released"
             )
         relation = Relation.of(validate.text(neighbours=given.get("neighbours", "add-remove")))
+        relation.check(schema)
         return cls(schema, unions.union(schema, tables), targets, relation, caps, rho, level)
 
     @classmethod

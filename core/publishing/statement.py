@@ -95,10 +95,7 @@ def neighbours_text(released: Any) -> str:
         relation = given if isinstance(given, Relation) else Relation.matching(given)
     if relation is None:
         return f"they differ by one of {given.shape[1]} listed differences"
-    records = "one record" if relation.members == 1 else f"up to {relation.members} records of one person"
-    if relation.replace:
-        return f"{records} {'has' if relation.members == 1 else 'have'} other values"
-    return f"{records} {'is' if relation.members == 1 else 'are'} added or removed"
+    return relation.words
 
 
 def digest(workload: object) -> str:

@@ -131,8 +131,8 @@ def _posed(request: Request, on_matrix: bool, proved: bool) -> Any:
     if proved:
         from dualmech.proofs.prove import provable
 
-        if request.geometry == "auto" and getattr(getattr(posed, "neighbours", None), "replace", False):
-            posed = request.state("dense")  # of replaced records there are proofs on a matrix alone
+        if request.geometry == "auto" and getattr(getattr(posed, "neighbours", None), "several_cells", False):
+            posed = request.state("dense")  # of pairs of cells there are proofs on a matrix alone
         provable(posed)  # refuses what has no such proof, before any work
     return posed
 

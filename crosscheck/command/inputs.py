@@ -63,7 +63,7 @@ def read_specification(text: object) -> Specification | None:
 
 
 def read_neighbours(text: str) -> Relation | Array:
-    """Return the relation ``add-remove`` or ``replace``, either with ``:RECORDS``, or the matrix in a file."""
+    """Return the relation that a text such as ``replace:2`` stands for, or the matrix in a file."""
     if Path(text).suffix.lower() in files.SUFFIXES:
         matrix = files.read_matrix(text, "neighbours")
         return Relation.matching(matrix) or matrix

@@ -198,8 +198,8 @@ Delta = Annotated[
 Neighbours = Annotated[
     str | None,
     typer.Option(
-        help="add-remove, replace, either with :RECORDS a person, or a file of differences. [default: add-remove; "
-        "of an answer in a file, its own]"
+        help="add-remove, replace, either with :RECORDS a person, contributions:ATTRIBUTE:RECORDS:GROUPS, or a file of "
+        "differences. [default: add-remove; of an answer in a file, its own]"
     ),
 ]
 Geometry = Annotated[

@@ -1,4 +1,4 @@
-"""Replaced records, of which there are many kinds and few bind: the ascent on those alone, others joining as they must.
+"""Pairs of cells, of which there are many kinds and few bind: the ascent on those alone, others joining as they must.
 
 Weights on some neighbours prove a bound for all, with 0 for the others; noise is judged under all. So nothing is lost
 but a round where a neighbour that was left out turns out to cost the most.

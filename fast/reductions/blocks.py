@@ -123,8 +123,8 @@ def solve(
     validate.choice(ascent.METHODS, method=method)
     task = _variance_task if isinstance(problem, TotalVariance) else _fitness_task
     blocks = problem.geometry
-    replaced = blocks.neighbours is not None and blocks.neighbours.replace
-    if replaced and method == "auto" and start is None and blocks.reach.shape[0] >= binding.MANY:
+    several = blocks.neighbours is not None and blocks.neighbours.several_cells
+    if several and method == "auto" and start is None and blocks.reach.shape[0] >= binding.MANY:
         return replace(binding.solve(problem, partial(_ascend, task), limits), solver="fast:auto")
     if isinstance(problem, TotalVariance):
         return _ascend(task, problem, limits, method=method, start=start)

@@ -198,6 +198,17 @@ class TestNeighbours:
             assert judged.exit_code == 0 and f"Neighbours: {rule}." in judged.output
             assert f"squared privacy cost {dm.load(path).objective:.6g}"[:-1] in judged.output
 
+    def test_persons_in_several_months(self, tmp_path: Path) -> None:
+        name, rule, path = "marginals:4x3:1,2", "contributions:a0:2:3", str(tmp_path / "answer.npz")
+        solved, explained = run("solve", name, "--neighbours", rule, "-o", path), run("explain", path)
+        assert "geometry: blocks" in solved.output
+        judged = run("judge", name, "--covariance", path)
+        assert all(f"Neighbours: {rule}." in each.output for each in (solved, explained, judged))
+        proved = run("solve", name, "--neighbours", rule, "--prove", str(tmp_path / "proof.json"))
+        assert "Proven in whole numbers" in proved.output
+        unknown = run("solve", name, "--neighbours", "contributions:b:2:3")
+        assert "must name an attribute of the domain" in str(unknown.exception)
+
     @pytest.mark.parametrize("name", WORKLOADS)
     def test_the_default_is_not_said(self, tmp_path: Path, name: str) -> None:
         path = str(tmp_path / "answer.npz")

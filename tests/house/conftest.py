@@ -10,6 +10,7 @@ from dualmech.crosscheck.conformance import ConformanceCase
 
 SMALL = dm.workloads.prefix(4)
 TABLES = dm.workloads.marginals({"age": 4, "sex": 2}, ways=(1, 2))
+MONTHS = dm.workloads.marginals({"month": 4, "age": 3}, ways=(1, 2))
 UNION = dm.workloads.union(
     {"age": 4, "sex": 2}, {"ages": {"age": dm.workloads.prefix(4)}, "cells": ["age", "sex"]}
 )
@@ -23,6 +24,8 @@ STANDING = {
     "marginals": (TABLES, "blocks", None, 1e-4),
     "union": (UNION, "blocks", None, 1e-4),
     "union, replaced": (UNION, "blocks", "replace", 1e-4),
+    "marginals, persons": (MONTHS, "blocks", "contributions:month:2:3", 1e-4),
+    "union, persons": (UNION, "blocks", "contributions:age:2:2", 1e-4),
     "circle": (CIRCLE, "blocks", None, 1e-4),
     "product": (PRODUCT, "product", None, 1e-4),
     "stream": (dm.workloads.decayed_sums(5, 0.9), "stream", None, 1e-4),

@@ -305,6 +305,7 @@ class World:
             },
             "CausalMechanism": {"strategy": self.causal._strategy},
             "StreamMechanism": {"neighbour_weights": np.ones(4), "query_weights": np.ones(4)},
+            "neighbours.Contributions": {"members": 2, "attribute": "age", "groups": 2},
             "neighbours.contributions": {"groups": [0, 0, 1, 1], "records": 2, "most": 2},
             "LocalRandomiser": {"mechanism": self.local, "users": [0, 1, 1], "user": 1, "reports": [0, 2]},
             "neighbours.participation": {"n": 4, "signs": [[1.0, -1.0]]},

@@ -128,7 +128,9 @@ class TestRows:
 
 
 class TestTables:
-    @pytest.mark.parametrize("neighbours", [None, "replace", "add-remove:3", "replace:2"])
+    @pytest.mark.parametrize(
+        "neighbours", [None, "replace", "add-remove:3", "replace:2", "contributions:age:2:2"]
+    )
     @pytest.mark.parametrize(
         "asked", [UNION, dm.workloads.marginals(DOMAIN, ways=(1, 2))], ids=["union", "ways"]
     )

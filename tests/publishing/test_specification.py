@@ -59,6 +59,7 @@ class TestWhatIsAsked:
             ([AGES], {"neighbours": "add-remove:0"}, "RECORDS, a whole number of at least 1"),
             ([AGES], {"neighbours": "replace:1.5"}, "neighbours must be replace or replace:RECORDS"),
             ([AGES | {"ask": {"age": ["18..400"]}}], {}, "each a whole number from"),
+            ([AGES], {"neighbours": "contributions:month:1:2"}, "must name an attribute"),
             ([AGES | {"hrad": True}], {}, "did you mean hard"),
         ],
     )
@@ -71,7 +72,7 @@ class TestWhatIsAsked:
             specified(AGES | {"hard": True}, SEXES, rho=1).problem()
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace", "add-remove:2"])
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace", "add-remove:2", "contributions:sex:2:2"])
 @pytest.mark.parametrize("rho", ["1/2", "3"])
 def test_what_is_drawn_keeps_caps_and_rho(neighbours: str, rho: str) -> None:
     """Which the room for the grid is for: margins of the tables as drawn, and the exact ρ."""
