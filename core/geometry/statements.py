@@ -46,8 +46,8 @@ def tables_in_numbers(workload: Any, kind: str, numbers: Any, relation: Relation
     """
     if relation is not None and relation.several_cells:
         raise InvalidInputError(
-            f"a proof in whole numbers of tables is of records added or removed in one cell, not of {relation}; state "
-            f"the problem with geometry='dense' where it is small"
+            f"a proof in whole numbers of tables is of records added or removed, not of replaced ones or a person's "
+            f"in several groups ({relation}); state the problem with geometry='dense' where it is small"
         )
     sets = Sets()
     tables = [
