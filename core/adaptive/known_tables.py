@@ -37,7 +37,7 @@ def known_tables(mechanism: OrderedBlocks) -> UnionWorkload | None:
                 else " x ".join(names[table.axes.index(axis)] for axis, _ in queries) or "total",
                 queries,
             )
-            if any(_is_part(own, each) for each in found) or not mechanism.answers(own):
+            if any(_is_part(own, each) for each in found) or not mechanism._answers_all_of(own):
                 continue
             found.append(own)
     largest = [

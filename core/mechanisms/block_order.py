@@ -46,7 +46,7 @@ class OrderedBlocks(BlockTables):
             )
         )
 
-    def answers(self, table: Table) -> bool:
+    def _answers_all_of(self, table: Table) -> bool:
         """Whether a table is answered, every part of it."""
         try:
             self._rows(table)

@@ -162,7 +162,7 @@ def _named(mechanism: Any) -> Any:
     own = getattr(mechanism, "workload", None)
     if not isinstance(own, UnionWorkload) or not isinstance(mechanism, BlockMechanism):
         return mechanism
-    if all(map(mechanism.answers, own.tables)):
+    if all(map(mechanism._answers_all_of, own.tables)):
         return mechanism
     return mechanism.answering(known_tables(mechanism) or own)
 
