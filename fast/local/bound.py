@@ -163,6 +163,10 @@ def best_multipliers(
     least[: 2 * size] = -np.inf
     idle = 0
     for _ in range(ROUNDS):
+        if (
+            deadline.passed
+        ):  # a round begins by bringing its bounds into shape, which alone takes seconds where large
+            break
         before = climb.value
         minimize(
             lambda values: climb.negative(values * units, units),
@@ -173,7 +177,7 @@ def best_multipliers(
             options={"maxiter": ROUND, "maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0},
         )
         idle = idle + 1 if climb.value - before < SMALL else 0
-        if idle == PATIENCE or deadline.passed:
+        if idle == PATIENCE:
             break
     return _scaled(program, climb.best, float(np.linalg.norm(root)))
 

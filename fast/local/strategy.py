@@ -35,6 +35,10 @@ LARGEST_EXACT = 24  # user types up to which ``exact`` may be asked for
 MARGIN, ATTEMPTS = 0.5, 4
 """Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""
 
+ENDING = (
+    4.0  # how many times as long as it takes to make strategies of patterns it takes to judge them at the end
+)
+
 SEARCHING = 0.6  # share of the time for the patterns, where the rest is for a bound on all of them
 
 RESUMED = 0.95  # share of the time at which a search that went on after the bound ends
@@ -163,14 +167,16 @@ def _by_search(
     last = outcome.dual if few else outcome.primal
     dual = answers.dual(frame, last.point, last.view)
     said = (_ending(outcome, time.perf_counter() - began), SEARCHED)
+    pointed = time.perf_counter()
     found = answers.strategies(problem, frame, outcome.primal.point, outcome.primal.view)
+    ending = ENDING * (time.perf_counter() - pointed)
     if outcome.primal is not drawn and outcome.iterations <= search.STEPS:
         # So few steps may leave the patterns' weights behind those that they began with.
         found += answers.strategies(problem, frame, drawn.point, drawn.view)
     if not few and (closed_form or outcome.reason is None):
         dual = answers.closed_form_weights(problem, dual)
     elif not few:
-        dual = _improved(problem, found[0], dual, limits.deadline)
+        dual = _improved(problem, found[0], dual, limits.deadline.before(ending))
         outcome = _resumed(problem, frame, outcome, dual, limits, rng)
         found += answers.strategies(problem, frame, outcome.primal.point, outcome.primal.view)
     return answers.best(
