@@ -37,11 +37,11 @@ def known_tables(mechanism: OrderedBlocks) -> UnionWorkload | None:
                 else " x ".join(names[table.axes.index(axis)] for axis, _ in queries) or "total",
                 queries,
             )
-            if any(_is_part(own, each) for each in found) or not mechanism._answers_all_of(own):
+            if any(map(own.is_part_of, found)) or not mechanism._answers_all_of(own):
                 continue
             found.append(own)
     largest = [
-        each for each in found if not any(each is not other and _is_part(each, other) for other in found)
+        each for each in found if not any(each is not other and each.is_part_of(other) for other in found)
     ]
     return UnionWorkload(mechanism.domain, _named_apart(largest)) if largest else None
 
@@ -60,19 +60,6 @@ def own_tables(mechanism: OrderedBlocks, workload: Workload | None) -> UnionWork
 def _parts(table: Table) -> Iterator[tuple[tuple[int, Workload | None], ...]]:
     for count in range(len(table.queries), -1, -1):
         yield from itertools.combinations(table.queries, count)
-
-
-def _is_part(one: Table, other: Table) -> bool:
-    """Whether a table asks the same as another of some of its attributes."""
-    theirs = dict(other.queries)
-    return all(
-        axis in theirs
-        and (
-            asked is theirs[axis]
-            or (asked is not None and theirs[axis] is not None and asked.same_as(theirs[axis]))
-        )
-        for axis, asked in one.queries
-    )
 
 
 def _named_apart(tables: Iterable[Table]) -> list[Table]:

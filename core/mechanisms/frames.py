@@ -169,12 +169,13 @@ class TableBlocks:
 
     def _roots_of(self, key: Key) -> Array:
         """Return the root of how many cells each coordinate of a block adds up, but for those of the key."""
-        sizes = [
-            float(self._blank.symmetries[axis].sizes[self._blank.symmetries[axis].classes[component]])
-            for axis, component in key
-            if axis in self._rows.wide
-        ]
-        return np.asarray(self._roots[self._rows.cells_of(key)] / math.sqrt(math.prod(sizes)))
+        wide = tuple(pair for pair in key if pair[0] in self._rows.wide)
+        return np.asarray(self._roots[self._rows.cells_of(key)] / math.sqrt(self._values_of(wide)))
+
+    def _values_of(self, key: Key) -> float:
+        """Return the product of the sizes of the classes on which the components of a key live."""
+        symmetries = self._blank.symmetries
+        return math.prod(float(symmetries[axis].sizes[symmetries[axis].classes[each]]) for axis, each in key)
 
     def _made(self, noise: dict[Key, tuple[Array, Array]]) -> Any:
         """Return the mechanism that releases rows of the blocks with noise, in units of counts."""
@@ -182,11 +183,7 @@ class TableBlocks:
         for key, (rows, covariance) in noise.items():
             moves, triangle = _orthonormal(rows)
             inverse = np.linalg.solve(triangle, np.eye(len(triangle)))
-            sizes = (
-                self._blank.symmetries[axis].sizes[self._blank.symmetries[axis].classes[component]]
-                for axis, component in key
-            )
-            own = inverse @ covariance @ inverse.T * math.prod(map(float, sizes))
+            own = inverse @ covariance @ inverse.T * self._values_of(key)
             pieces[key] = Piece.of(self._blank.symmetries, self._blank.moved, key, moves, (own + own.T) / 2)
         return self._blank.with_pieces(pieces)
 

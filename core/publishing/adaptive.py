@@ -112,15 +112,12 @@ class Gathered:
 
     @classmethod
     def of(cls, drawn: DrawnChain, by_table: bool, workload: Workload) -> Gathered:
-        """Put together what was drawn, by its accuracy."""
-        (first, *rest), answers = [each for each, _ in drawn.ran], [own for _, own in drawn.ran]
-        if not by_table:
-            return cls(first.stack(*rest), np.concatenate(answers), drawn.squared_privacy_cost, False)
-        together = first.compose(*rest)
-        tabular = workload.tabular()
+        """Return what was drawn as it answers a workload."""
+        together, measured = drawn.together()
+        tabular = workload.tabular() if by_table else None
         if isinstance(tabular, UnionWorkload):
             together = together.answering(tabular)
-        return cls(together, together.recreate(drawn.ran), drawn.squared_privacy_cost, True)
+        return cls(together, measured, drawn.squared_privacy_cost, by_table)
 
     def estimate(self, measured: Any, asked: Any) -> Array:
         """Return unbiased estimates of a table or a workload."""
@@ -202,13 +199,14 @@ class DrawnChain:
         Mechanisms with the noise that was drawn, and what they measured, in the order in which they ran.
     """
 
-    __slots__ = ("_chain", "_drawn", "ran", "squared_privacy_cost")
+    __slots__ = ("_chain", "_drawn", "_together", "ran", "squared_privacy_cost")
 
     squared_privacy_cost: Fraction
     ran: list[tuple[Any, Any]]
+    _together: tuple[Any, Any] | None
 
     def __init__(self, chain: Chain) -> None:
-        self._chain, self.ran = chain, []
+        self._chain, self.ran, self._together = chain, [], None
         self._drawn: dict[int, Drawn] = {}  # by the identity of the planned mechanism, which the chain keeps
         most, known, cost = Fraction(0), chain.no_release, Fraction(0)
         for left, stage in zip(range(len(chain.stages), 0, -1), chain.stages, strict=True):
@@ -247,11 +245,23 @@ class DrawnChain:
         every = maximal_sets({axes for each in needed for axes in each})
         return count(records, MarginalWorkload(own, every), allow_empty=allow_empty)
 
+    def together(self) -> tuple[Any, Any]:
+        """Return what has run as one mechanism, and its answers, put together by their accuracy."""
+        if self._together is None:
+            (first, *rest), answers = [each for each, _ in self.ran], [own for _, own in self.ran]
+            if self._chain.of_tables:
+                known = first.compose(*rest)
+                self._together = known, known.recreate(self.ran)
+            else:
+                self._together = first.stack(*rest), np.concatenate(answers)
+        return self._together
+
     def __call__(self, mechanism: Any, data: Any, rng: np.random.Generator) -> Any:
         """Return noisy answers to a mechanism's own rows, or what it measures of tables; the generator is not used."""
         drawn = self._drawn[id(mechanism)]
         measured = drawn.draw(data, discrete_gaussian)
         self.ran.append((drawn.mechanism, measured))
+        self._together = None
         if self._chain.of_tables:
             return measured
         return drawn.estimate(measured, Workload(mechanism.query_matrix))

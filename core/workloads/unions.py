@@ -15,7 +15,7 @@ from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.domain import Domain, are_positions, count_text
 
 MAX_COMBINATIONS = 2**20  # largest number of combinations of values among which the worst is looked for
@@ -35,12 +35,14 @@ class Table:
         """The attributes."""
         return tuple(axis for axis, _ in self.queries)
 
+    def is_part_of(self, other: Table) -> bool:
+        """Whether another table asks the same of all its attributes, and perhaps of more."""
+        theirs = dict(other.queries)
+        return all(axis in theirs and same_content(own, theirs[axis]) for axis, own in self.queries)
+
     def asks_the_same(self, other: Table) -> bool:
         """Whether another table has the same queries of the same attributes, by whatever name."""
-        return self.axes == other.axes and all(
-            mine is theirs if mine is None or theirs is None else mine.same_as(theirs)
-            for (_, mine), (_, theirs) in zip(self.queries, other.queries, strict=True)
-        )
+        return self.axes == other.axes and self.is_part_of(other)
 
     def times(self, other: Table, start: int) -> Table:
         """Return the product with a table of other attributes, which begin at position `start`."""
@@ -79,8 +81,7 @@ class UnionWorkload(Workload):
         object.__setattr__(self, "tables", _as_tables(domain, tables))
         object.__setattr__(self, "pieces", _as_pieces(pieces))
         object.__setattr__(self, "_written", None)
-        rows = sum(math.prod(self.table_shape(table)) for table in self.tables)
-        object.__setattr__(self, "shape", (rows, domain.cells))
+        object.__setattr__(self, "shape", (sum(self.table_counts), domain.cells))
 
     def tabular(self) -> UnionWorkload:
         """Return these tables."""
@@ -322,9 +323,8 @@ def _as_table(domain: Domain, name: str, asked: Mapping[str, Queries] | Iterable
 
 def _maximal_rows(rows: Array) -> Array:
     """Return the distinct rows that no other row exceeds in every entry."""
-    distinct = np.unique(rows, axis=0)[::-1]
     kept: list[Array] = []
-    for row in distinct:  # in falling order, a row is exceeded by an earlier one or by none
+    for row in np.unique(rows, axis=0)[::-1]:  # falling, so exceeded by an earlier one or by none
         if not any(np.all(other >= row) for other in kept):
             kept.append(row)
     return np.array(kept)
