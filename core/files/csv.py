@@ -9,9 +9,10 @@ import contextlib
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from typing import TextIO
 
 import numpy as np
 
@@ -141,15 +142,32 @@ def check_separator(row: Sequence[str]) -> None:
             )
 
 
+def write_lines(text: TextIO, rows: Iterable[Iterable[object]]) -> None:
+    """Write rows as lines of CSV that end in a line feed; fields with any mark that ends a line are quoted."""
+    csv.writer(_LineFeeds(text), lineterminator="\r\n").writerows(rows)
+
+
+class _LineFeeds:
+    """What `csv` writes its lines to: before Python 3.13 it quotes of "\\r" and "\\n" only what ends its own lines."""
+
+    def __init__(self, text: TextIO) -> None:
+        self._text = text
+
+    def write(self, line: str) -> int:
+        return self._text.write(line.removesuffix("\r\n") + "\n")
+
+
 def format_table(
     values: Array, names: Sequence[str], groups: Sequence[str], cells: Sequence[str] | None = None
 ) -> bytes:
     """Return the CSV text, in UTF-8, of a matrix with its names and groups; numbers keep every bit."""
     buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["query", "group", *(cells or _counted(values.shape[1]))])
-    for name, group, row in zip(names, groups, values, strict=True):
-        writer.writerow([name, group, *(repr(number).removesuffix(".0") for number in row.tolist())])
+    head = ["query", "group", *(cells or _counted(values.shape[1]))]
+    rows = (
+        [name, group, *(repr(number).removesuffix(".0") for number in row.tolist())]
+        for name, group, row in zip(names, groups, values, strict=True)
+    )
+    write_lines(buffer, [head, *rows])
     try:
         return buffer.getvalue().encode("utf-8")
     except UnicodeEncodeError as error:

@@ -99,8 +99,10 @@ def participation(n: int, times: int, separation: int, signs: npt.ArrayLike | No
     steps, most = validate.size(n=n), validate.size(times=times)
     apart = validate.size(separation=separation)
     most = min(most, -(-steps // apart))
+    whole = steps - (most - 1) * apart  # starts after which there are steps for all parts; later ones have one part less
+    starts = max(whole, min(apart, steps))
     if signs is None:
-        check_entries(min(steps, apart) * most * 2 ** (min(most, MOST_SIGNS) - 1))
+        check_entries(starts * most * 2 ** (min(most, MOST_SIGNS) - 1))
         patterns = np.array([*itertools.product((1.0, -1.0), repeat=most - 1)]).reshape(
             2 ** (most - 1), most - 1
         )
@@ -110,18 +112,23 @@ def participation(n: int, times: int, separation: int, signs: npt.ArrayLike | No
         if patterns.shape[1] != times or np.any(np.abs(patterns) != 1):
             raise InvalidInputError(f"signs must be rows of {times} numbers -1 or 1, got {patterns.shape}")
         patterns = patterns[:, :most]
-    starts = [start for start in range(steps) if start < apart or start + (most - 1) * apart < steps]
-    entries: list[Array] = []
-    rows: list[npt.NDArray[np.intp]] = []
-    ends = [0]
-    for start in starts:
-        taken = np.arange(start, min(start + most * apart, steps), apart)
-        # Where fewer steps are left, signs come several times.
-        kept = patterns if len(taken) == most else -np.unique(-patterns[:, : len(taken)], axis=0)
-        entries.append(kept.ravel())
-        rows.append(np.tile(taken, len(kept)))
-        ends.extend(ends[-1] + len(taken) * np.arange(1, len(kept) + 1))
-    return sp.csc_array((np.concatenate(entries), np.concatenate(rows), ends), shape=(steps, len(ends) - 1))
+        check_entries(starts * patterns.size)
+    groups = [(np.arange(whole), patterns)]
+    if starts > whole:  # where signs come several times
+        groups.append((np.arange(whole, starts), -np.unique(-patterns[:, :-1], axis=0)))
+    parts = [_columns(own, kept, apart) for own, kept in groups]
+    rows, entries, lengths = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return sp.csc_array((entries, rows, np.r_[0, np.cumsum(lengths)]), shape=(steps, len(lengths)))
+
+
+def _columns(
+    starts: npt.NDArray[np.intp], patterns: Array, apart: int
+) -> tuple[npt.NDArray[np.intp], Array, npt.NDArray[np.intp]]:
+    """Return rows, entries and numbers of entries of the columns that begin at these starts, with every pattern."""
+    count, parts = patterns.shape
+    taken = starts[:, None, None] + apart * np.arange(parts)
+    rows = np.broadcast_to(taken, (len(starts), count, parts)).ravel()
+    return rows, np.tile(patterns.ravel(), len(starts)), np.full(len(starts) * count, parts)
 
 
 def ways_to_contribute(sizes: list[int], most: int) -> float:

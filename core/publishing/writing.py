@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
 import io
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,6 +12,9 @@ from typing import Any
 
 from dualmech import files
 from dualmech.errors import BackendError
+from dualmech.files.csv import write_lines
+
+FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # First characters by which a spreadsheet tells a formula, wide ones too
 
 LONGEST = 60  # most letters of a table's name that the name of its file holds
 
@@ -26,9 +29,7 @@ def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object
     """Write a CSV file, whole or not at all; no text of it is one of which a spreadsheet makes a formula."""
     with files.atomic_write(path) as handle:
         text = io.TextIOWrapper(handle, encoding="utf-8", newline="", write_through=True)
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(map(_shown, header))
-        writer.writerows(map(_shown, row) for row in rows)
+        write_lines(text, (map(_shown, row) for row in itertools.chain([header], rows)))
         text.flush()
         text.detach()
 
@@ -47,4 +48,5 @@ def as_frame(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
 
 def _shown(cell: object) -> object:
     """Return a cell of which a spreadsheet makes no formula: a text that would begin one gets an apostrophe."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in tuple("=+-@\t\r") else cell
+    begins = cell.lstrip("\ufeff")[:1] if isinstance(cell, str) else ""  # A byte order mark is read over.
+    return f"'{cell}" if begins in FORMULA else cell

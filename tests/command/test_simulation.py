@@ -120,7 +120,6 @@ class TestTables:
         assert (once / "tables.csv").read_bytes() == (again / "tables.csv").read_bytes()
         assert (once / "2_age_x_place.csv").read_bytes() != (again / "2_age_x_place.csv").read_bytes()
 
-    @pytest.mark.skipif(not ADULT.exists(), reason="the Adult table is not beside the project")
     def test_no_name_becomes_a_formula_of_a_spreadsheet(self, tmp_path: Path) -> None:
         tables = dm.workloads.marginals({"=1+1": 2, "-2": 2, "b=": 2}, ways=(1,))
         (tmp_path / "records.csv").write_text("=1+1,-2,b=\n0,1,1\n")
@@ -132,6 +131,7 @@ class TestTables:
         _, rows = read(tmp_path / "out" / listed[0][0])
         assert all(float(estimate) for *_, estimate in rows), "numbers stay numbers, whatever their sign"
 
+    @pytest.mark.skipif(not ADULT.exists(), reason="the Adult table is not beside the project")
     def test_adult(self, tmp_path: Path) -> None:
         people = dm.workloads.marginals({"race": 5, "sex": 2, "income>50K": 2}, ways=(1, 2))
         dm.save(fast.solve(dm.FitnessForUse(people, 25.0)), tmp_path / "answer.npz")

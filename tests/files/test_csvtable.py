@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv as standard
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from dualmech import files
 from dualmech.errors import FileFormatError
@@ -142,3 +146,23 @@ class TestNumbersByName:
         path.write_text(content)
         with pytest.raises(FileFormatError, match=match):
             files.read_by_name(path, "targets")
+
+
+@given(st.lists(st.lists(st.text(max_size=6), min_size=1, max_size=3), max_size=4))
+@example([["a\r=1+1", "b"], [""], ["\r"], ["\n", '"', ","]])
+def test_any_text_is_read_back_as_it_was_written(rows: list[list[str]]) -> None:
+    text = io.StringIO(newline="")
+    csv.write_lines(text, rows)
+    # Whoever splits lines first finds no field torn open, which would begin a line of the file.
+    assert [*standard.reader(io.StringIO(text.getvalue(), newline=""), strict=True)] == rows
+    assert text.getvalue().endswith("\n") or not rows
+
+
+@pytest.mark.parametrize("letter", [chr(code) for code in range(0x20)] + ["\x7f", "\x85", "\u2028", '"', ","])
+def test_names_with_any_mark_survive(tmp_path: Path, letter: str) -> None:
+    path = tmp_path / "table.csv"
+    names = [f"a{letter}=1+1", f"{letter}b"]
+    path.write_bytes(csv.format_table(np.eye(2), names, [f"g{letter}", letter], [f"x{letter}y", "z"]))
+    table = csv.read_table(path)
+    assert (table.names, table.groups) == ((*names,), (f"g{letter}", letter))
+    assert table.cell_names == (f"x{letter}y", "z")

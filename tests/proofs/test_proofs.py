@@ -260,7 +260,9 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("place", "value", "words"),
         [
-            (("schema",), "dualmech.proof/9", "it is no"),
+            (("schema",), "dualmech.proof/9", "it is no .*; it was written by a newer dualmech"),
+            (("schema",), "dualmech.proof/1", "it is no 'dualmech.proof/2' file$"),
+            (("schema",), "dualmech.proof/9x", "it is no 'dualmech.proof/2' file$"),
             (("problem", "kind"), [], "kind must be"),
             (("problem", "kind"), "weighting", "privacy must be"),
             (("problem", "kind"), "table targets", "sizes must be a list"),

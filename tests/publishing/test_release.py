@@ -219,6 +219,19 @@ class TestPublication:
             found.write(tmp_path / "other", level=95)
         assert not (tmp_path / "other").exists()
 
+    @pytest.mark.parametrize("letter", ["\r", "\n", '"', ",", "\t", "\u2028"])
+    def test_no_label_begins_a_line_or_a_formula(self, tmp_path: Path, letter: str) -> None:
+        labels = [f"a{letter}=1+1", "=2", "\ufeff=3", "\uff1d4"]
+        records = tmp_path / "records.csv"
+        with records.open("w", encoding="utf-8", newline="") as handle:
+            csv.writer(handle, quoting=csv.QUOTE_ALL).writerows([["kind"], *([each] for each in labels)])
+        asked = dm.workloads.marginals(dm.Schema({"kind": labels}), ways=1)
+        published(dm.FitnessForUse(asked, 1.0), records).write(tmp_path / "out")
+        with (tmp_path / "out" / "1_kind.csv").open(encoding="utf-8", newline="") as handle:
+            _, *lines = csv.reader(handle)
+        assert [line[0] for line in lines] == [labels[0], *(f"'{each}" for each in labels[1:])]
+        assert all(float(line[1]) == pytest.approx(1) for line in lines)
+
     def test_the_statement_says_what_is_protected(self, path: Path) -> None:
         found = published(dm.FitnessForUse(ASKED, 1.0, neighbours="replace:2"), path)
         text = found.statement()

@@ -60,7 +60,9 @@ def check(proof: Any) -> tuple[Fraction, Fraction]:
 
 def shown(proof: Any) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that a file shows, whatever it claims."""
-    expect(isinstance(proof, dict) and proof.get("schema") == SCHEMA, f"it is no {SCHEMA!r} file")
+    schema = proof.get("schema") if isinstance(proof, dict) else None
+    newer = "; it was written by a newer dualmech" if _newer(schema) else ""
+    expect(schema == SCHEMA, f"it is no {SCHEMA!r} file{newer}")
     problem = part(proof, "problem")
     kind = str(problem.get("kind"))
     expect(kind in KINDS, f"kind must be one of {', '.join(KINDS)}")
@@ -68,6 +70,12 @@ def shown(proof: Any) -> tuple[Fraction, Fraction]:
         return KINDS[kind](problem, part(proof, "upper"), part(proof, "lower"))
     except (TypeError, ValueError, LookupError, ArithmeticError, MemoryError, RecursionError) as error:
         raise Refused(f"its parts do not fit together: {type(error).__name__}: {error}") from error
+
+
+def _newer(schema: Any) -> bool:
+    name, _, version = SCHEMA.partition("/")
+    found = str(schema).removeprefix(f"{name}/")
+    return found != str(schema) and found.isascii() and found.isdecimal() and len(found) < 9 and int(found) > int(version)
 
 
 def read(path: str) -> Any:

@@ -117,17 +117,16 @@ def test_a_workload_that_leaves_most_types_out_is_no_worse_than_by_descent() -> 
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0])
-def test_a_climb_begins_near_the_closed_form_and_ends_above(
-    epsilon: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem = dm.LocalStrategy(dm.workloads.prefix(48), epsilon)
-    program = bound.BoundProgram.of(problem.root, np.ones(48), epsilon)
+def test_a_climb_begins_near_the_closed_form_and_ends_above(epsilon: float) -> None:
+    size = 16
+    problem = dm.LocalStrategy(dm.workloads.prefix(size), epsilon)
+    program = bound.BoundProgram.of(problem.root, np.ones(size), epsilon)
     value = program.evaluate(bound._start(program))[0]
     assert np.log(bound.CLOSE * program.trace_bound) <= value <= np.log(program.trace_bound)
-    monkeypatch.setattr(bound, "ROUNDS", 1)
-    matrix, costs, relaxation = bound.best_multipliers(problem.root, np.ones(48), epsilon)
+    # All rounds: how far a single one comes depends on the processor.
+    matrix, costs, relaxation = bound.best_multipliers(problem.root, np.ones(size), epsilon)
     judged = problem.certify(
-        problem.feasible(np.full((1, 48), 1.0) + np.eye(48)),
+        problem.feasible(1 + np.eye(size)),
         dm.LocalDual(matrix, costs, relaxation=relaxation),
     )
     assert judged.lower_bound > strategies.trace_bound(problem.root, epsilon) * 1.01
