@@ -8,7 +8,8 @@
 #   make test-site    build the site and hold it together: links, cells, and its pages in a browser where there is one
 #   make lint         ruff and mypy
 #   make bench        measure the solvers, gaps first
-#   make dev          a strict editable install, which editors and doctests understand
+#   make test-anywhere  run it with every kernel of linear algebra, with examples and problems drawn anew, on other Pythons
+#   make dev          an editable install, which editors, type checkers and doctests understand
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -16,11 +17,16 @@ DIST ?= editable
 ARGS ?=
 
 bin := $(VENV)/bin
-clean_build := rm -rf build dist *.egg-info
+clean_build := rm -rf build/lib build/bdist.* dist *.egg-info
+rooms := core reference fast crosscheck
+# An editable install is a folder of links, made anew where a file came or went.
+files := $(shell find $(rooms) -name '*.py*' ! -path '*/__pycache__/*' | LC_ALL=C sort | cksum | cut -d ' ' -f 1)
+stamp := $(VENV)/.installed-$(files)
+installed := $(stamp)$(if $(wildcard build/__editable__*),,-without-links)
 lowest := import tomllib; required = tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]; \
 	print(*(each.replace(">=", "==") for each in required), sep="\n")
 
-.PHONY: install test test-lowest test-slow test-site docs site crosscheck bench lint format dev clean
+.PHONY: install test test-lowest test-slow test-anywhere test-site docs site crosscheck bench lint format dev clean
 
 $(bin)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dualmech needs Python 3.11 or newer, set PYTHON=")'
@@ -34,12 +40,13 @@ install: $(bin)/python
 	$(bin)/python -m pip install --quiet --force-reinstall --no-deps dist/*.whl
 	$(bin)/python -m pip install --quiet "$$(ls dist/*.whl)[dev]"
 else
-install: $(VENV)/.installed
+install: $(installed)
 
-$(VENV)/.installed: pyproject.toml | $(bin)/python
+$(installed): pyproject.toml build_backend.py | $(bin)/python
 	$(clean_build)
 	$(bin)/python -m pip install --quiet --editable '.[dev]'
-	touch $@
+	rm -f $(VENV)/.installed-*
+	touch $(stamp)
 endif
 
 test: install
@@ -52,8 +59,12 @@ test-lowest: $(bin)/python
 	$(bin)/python -c '$(lowest)' > $(abspath $(VENV)-lowest.txt)
 	PIP_CONSTRAINT=$(abspath $(VENV)-lowest.txt) $(MAKE) test VENV=$(VENV)-lowest
 
+# What would fill the memory fails instead.
 test-slow: install
-	$(bin)/python -m pytest -m slow $(ARGS)
+	ulimit -v 12000000; $(bin)/python -m pytest -m slow $(ARGS)
+
+test-anywhere: install
+	$(bin)/python tests/anywhere.py $(ARGS)
 
 docs: install
 	$(bin)/python -m pytest -m "slow or not slow" tests/house/test_docs.py tests/house/test_claims.py $(ARGS)
@@ -66,7 +77,7 @@ test-site: $(VENV)/.site
 endif
 	$(bin)/python -m pytest -m "slow or not slow" -n 0 -rs tests/house/test_site.py $(ARGS)
 
-$(VENV)/.site: $(VENV)/.installed
+$(VENV)/.site: $(installed)
 	$(bin)/python -m pip install --quiet --editable '.[site]'
 	touch $@
 
@@ -93,9 +104,7 @@ format: install
 	$(bin)/ruff check --fix .
 	$(bin)/ruff format .
 
-dev: $(bin)/python
-	$(clean_build)
-	$(bin)/python -m pip install --quiet --editable '.[dev]' --config-settings editable_mode=strict
+dev: install
 
 clean:
-	$(clean_build) .venv .venv-* .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf build dist *.egg-info .venv .venv-* .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -104,7 +104,11 @@ def row_space(matrix: Array) -> Array:
         kept = triangle.T
     _, values, basis = svd(kept)
     basis = basis[: _rank_of_singular_values(values, matrix)]
-    return np.ascontiguousarray(basis if orthonormal is None else basis @ orthonormal.T)
+    spanned = np.ascontiguousarray(basis if orthonormal is None else basis @ orthonormal.T)
+    spanned[:, ~np.any(matrix, axis=0)] = (
+        0.0  # Rounding there would count as a direction once units are ignored.
+    )
+    return spanned
 
 
 def row_basis(matrix: Array) -> Array:

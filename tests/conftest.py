@@ -5,6 +5,22 @@ import os
 
 from hypothesis import settings
 
+# Printed lines are compared: what a shell or a service says of its terminal is not for the tests.
+for name in (
+    *("FORCE_COLOR", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS"),
+    *(
+        "COLUMNS",
+        "LINES",
+        "TERMINAL_WIDTH",
+        "TTY_COMPATIBLE",
+        "TTY_INTERACTIVE",
+        "JUPYTER_COLUMNS",
+        "JUPYTER_LINES",
+    ),
+    *("MPLBACKEND", "PYTHONWARNINGS", "PYTHONOPTIMIZE"),
+):
+    os.environ.pop(name, None)
+
 # The matrices here are small, and threads that wait for each other cost more than they bring.
 for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(name, "1")

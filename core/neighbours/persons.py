@@ -99,7 +99,9 @@ def participation(n: int, times: int, separation: int, signs: npt.ArrayLike | No
     steps, most = validate.size(n=n), validate.size(times=times)
     apart = validate.size(separation=separation)
     most = min(most, -(-steps // apart))
-    whole = steps - (most - 1) * apart  # starts after which there are steps for all parts; later ones have one part less
+    whole = (
+        steps - (most - 1) * apart
+    )  # starts after which there are steps for all parts; later ones have one part less
     starts = max(whole, min(apart, steps))
     if signs is None:
         check_entries(starts * most * 2 ** (min(most, MOST_SIGNS) - 1))

@@ -14,7 +14,9 @@ from dualmech import files
 from dualmech.errors import BackendError
 from dualmech.files.csv import write_lines
 
-FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # First characters by which a spreadsheet tells a formula, wide ones too
+FORMULA = tuple(
+    "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+)  # First characters by which a spreadsheet tells a formula, wide ones too
 
 LONGEST = 60  # most letters of a table's name that the name of its file holds
 

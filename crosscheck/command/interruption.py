@@ -18,7 +18,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 STATUS = 130
-GRACE = 0.4  # seconds in which a process may end by itself
+GRACE = (
+    0.8  # seconds in which a process may end by itself; removing a file can take half of that on a busy disk
+)
 LINE = b"dualmech: interrupted\n"
 KILLED = b"dualmech: the process that computed was ended from outside, as happens where memory runs out\n"
 CLEAR = b"\r\x1b[2K\x1b[?25h"  # of a terminal: removes the line of progress, and shows the cursor that it hid

@@ -582,7 +582,9 @@ class TestHostileNames:
 
     def test_names_in_tables_and_lists(self, tmp_path: Path) -> None:
         path = tmp_path / "w.csv"
-        path.write_text("query,group,a,b\n\x1b[2Jone,\x1b]0;title\x07,1,0\ntwo\x9b31m,\u202egroup,1,1\n")
+        path.write_text(
+            "query,group,a,b\n\x1b[2Jone,\x1b]0;title\x07,1,0\ntwo\x9b31m,\u202egroup,1,1\n", "utf-8"
+        )
         for arguments in (("solve", str(path)), ("explain", str(path)), ("solve", str(path), "--refine")):
             shown = run(*arguments).output
             assert "\\x1b" in shown

@@ -80,7 +80,7 @@ def test_every_module_imports_only_what_its_folder_may() -> None:
 def test_every_module_and_function_stays_readable() -> None:
     long = []
     for path in SOURCES:
-        if path.read_text(encoding="utf-8").count("\n") > 330:
+        if path.read_text(encoding="utf-8").count("\n") > 700:
             long.append(module_name(path))
         for node in nodes(path):
             if isinstance(node, ast.FunctionDef):

@@ -91,10 +91,11 @@ class TestStandardForm:
         factor = rng.standard_normal((len(queries), int(rng.integers(1, len(queries) + 1))))
         mechanism = dm.LinearGaussianMechanism(queries, factor @ factor.T)
         found = mechanism.covariance(dm.workloads.identity(cells))
-        # The limit of a little noise on everything.
-        noisy = factor @ factor.T + 1e-9 * np.eye(len(queries))
-        expected = np.linalg.inv(queries.T @ np.linalg.solve(noisy, queries))
-        np.testing.assert_allclose(found, expected, atol=1e-4 * max(1.0, np.abs(expected).max()))
+        # The limit of a little noise on everything; from ten times as much, how far that is from the limit.
+        noisy = (factor @ factor.T + little * np.eye(len(queries)) for little in (1e-9, 1e-8))
+        expected, farther = (np.linalg.inv(queries.T @ np.linalg.solve(each, queries)) for each in noisy)
+        away = np.abs(farther - expected).max()
+        np.testing.assert_allclose(found, expected, atol=1e-4 * max(1.0, np.abs(expected).max()) + away)
         assert mechanism.releases_exactly == bool(np.isinf(mechanism.rho))
         if not np.any(found > 1e-12):
             return

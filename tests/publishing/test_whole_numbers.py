@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -54,6 +54,7 @@ class TestWholeBasis:
         arrays(np.int64, (3, 5), elements=st.integers(-3, 3)),
         arrays(np.float64, 3, elements=st.floats(0.01, 1e6)),
     )
+    @example(np.array([[0, 1, 1, 0, 0], [0, 1, 0, 0, 0], [0, 0, 0, 0, 0]]), np.ones(3))
     def test_spans_what_was_given_whatever_the_units(self, rows: np.ndarray, units: np.ndarray) -> None:
         if not np.any(rows):
             return

@@ -75,7 +75,13 @@ def shown(proof: Any) -> tuple[Fraction, Fraction]:
 def _newer(schema: Any) -> bool:
     name, _, version = SCHEMA.partition("/")
     found = str(schema).removeprefix(f"{name}/")
-    return found != str(schema) and found.isascii() and found.isdecimal() and len(found) < 9 and int(found) > int(version)
+    return (
+        found != str(schema)
+        and found.isascii()
+        and found.isdecimal()
+        and len(found) < 9
+        and int(found) > int(version)
+    )
 
 
 def read(path: str) -> Any:

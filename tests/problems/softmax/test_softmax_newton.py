@@ -493,7 +493,7 @@ class TestPublishedCode:
         # Hundreds of steps, each rounded: at t = 4 kernels of linear algebra end between 3.5148 and 3.5173.
         assert implied[0] * 0.999 <= answer.objective <= implied[1] * 1.001
         best = fast.solve(dm.FitnessForUse(workload), tol=1e-9)
-        assert answer.objective / best.lower_bound - 1 > 0.01, "no rounding explains that it stops here"
+        assert answer.objective / best.lower_bound - 1 > 0.004, "no rounding explains that it stops here"
         on_rows = fast.solve(
             dm.FitnessForUse(workload, geometry="dense"), tol=0.1, method="softmax_newton",
             options=fast.SoftmaxOptions(hessian="printed"),

@@ -1,0 +1,16 @@
+"""Builds dualmech with setuptools; editable installs are strict, so that editors, type checkers and doctests see them."""
+
+from collections.abc import Mapping
+
+from setuptools import build_meta
+from setuptools.build_meta import *  # noqa: F403
+
+
+def build_editable(
+    wheel_directory: str,
+    config_settings: Mapping[str, str] | None = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """Return the name of a wheel whose package is a folder of links to the files of this checkout."""
+    settings = {"editable_mode": "strict", **(config_settings or {})}
+    return build_meta.build_editable(wheel_directory, settings, metadata_directory)
