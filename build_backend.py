@@ -1,4 +1,4 @@
-"""Builds dualmech with setuptools; editable installs are strict, so that editors, type checkers and doctests see them."""
+"""Build dualmech with setuptools, editable installs as links, which editors, type checkers and doctests understand."""
 
 from collections.abc import Mapping
 

@@ -148,7 +148,7 @@ def write_lines(text: TextIO, rows: Iterable[Iterable[object]]) -> None:
 
 
 class _LineFeeds:
-    """What `csv` writes its lines to: before Python 3.13 it quotes of "\\r" and "\\n" only what ends its own lines."""
+    r"""What `csv` writes its lines to: before Python 3.13 it quotes of "\r" and "\n" only what its own lines end in."""
 
     def __init__(self, text: TextIO) -> None:
         self._text = text
