@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from dualmech import validate
@@ -48,7 +48,8 @@ def compare(answers: Sequence[Solution]) -> Comparison:
     """Compare the certified intervals of several answers to the same problem.
 
     All of them contain the optimum, so they must meet; that alone proves nothing, so each must also be no
-    wider than its own tolerance. The comparison's own interval is their intersection.
+    wider than its own tolerance. The comparison's own interval is their intersection. Every answer is judged anew by its
+    problem, and what its certificate says must fit that as well.
     Raises `InvalidInputError` for no answers, or answers to problems that differ.
 
     Examples
@@ -68,7 +69,8 @@ def compare(answers: Sequence[Solution]) -> Comparison:
         validate.instance(Solution, **{f"answers[{index}]": answer})
     if not all(given[0].problem.same_as(answer.problem) for answer in given):
         raise InvalidInputError("answers must be to the same problem, got different arguments")
-    return meet(given)
+    anew = [replace(each, certificate=each.problem.certify(each.primal, each.dual)) for each in given]
+    return meet([*given, *anew])
 
 
 def meet(answers: Sequence[Solution]) -> Comparison:

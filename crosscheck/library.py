@@ -22,6 +22,7 @@ from dualmech.crosscheck.papers.solving import without_warnings
 from dualmech.errors import CertificateError, FileFormatError, InvalidInputError, did_you_mean
 from dualmech.files import archives, reading
 from dualmech.proofs.prove import Proof, prove, verify
+from dualmech.solution import Solution
 from dualmech.validate import Array
 
 INDEX = "index.json"
@@ -197,11 +198,6 @@ def achieved(problem: Any, answer: Array) -> float:
     return _objective(problem, given, rough.dual)
 
 
-def achieved_by_noise(problem: Any, covariance: Array) -> float:
-    """Return the objective of noise on B x, B the problem's basis, scaled to meet what is asked."""
-    return _objective(problem, covariance, _roughly(problem).dual)
-
-
 def is_noise(problem: Any) -> bool:
     """Whether noise on a matrix answers a problem; refused by name where the noise is on tables."""
     return hasattr(problem, "workload") and hasattr(problem, "basis")
@@ -234,10 +230,16 @@ def _objective(problem: Any, given: Array, dual: Any) -> float:
     return objective
 
 
-def _roughly(problem: Any) -> Any:
-    """Return some answer: the judge holds others beside its bound, which need not be a good one here."""
+@cache
+def some_answer(name: str) -> Solution:
+    """Return some answer to a problem: the judge compares others with its bound, which need not be a good one."""
+    return _roughly(problems()[name]())
+
+
+def _roughly(problem: Any) -> Solution:
     with without_warnings():
-        return fast.solve(problem, tol=ROUGH)
+        answer: Solution = fast.solve(problem, tol=ROUGH)
+        return answer
 
 
 def _made(path: Path, problem: Any) -> Proof:

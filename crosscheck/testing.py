@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy.typing as npt
+import numpy as np
 
 from dualmech import validate
+from dualmech.certificate import Certificate
 from dualmech.crosscheck import collection, library
 from dualmech.crosscheck.collection import arrays
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array
 from dualmech.workloads.domain import count_text
 
@@ -54,9 +55,14 @@ class KnownProblem:
         return self._array("workload")
 
     @property
-    def numbers(self) -> Array:
-        """Largest variances (m,) of fitness for use, weights of total variance; of tables one for each."""
-        return self._array("targets", "weights")
+    def targets(self) -> Array:
+        """Largest variances (m,) of fitness for use; of tables one for each."""
+        return self._array("targets")
+
+    @property
+    def weights(self) -> Array:
+        """Weights (m,) of the queries in the total variance; of tables one for each."""
+        return self._array("weights")
 
     @property
     def neighbours(self) -> Array | None:
@@ -78,12 +84,13 @@ class KnownProblem:
         """What some noise achieves, in exact arithmetic."""
         return library.interval(self.name)[1]
 
-    def _array(self, *names: str) -> Array:
+    def _array(self, name: str) -> Array:
         held = self.arrays
-        for name in names:
-            if name in held:
-                return held[name]
-        raise InvalidInputError(f"{self.name} is stated by {', '.join(held)}; it has no {' or '.join(names)}")
+        if name in held:
+            return held[name]
+        raise InvalidInputError(
+            f"{self.name}, a {self.family}, is stated by {', '.join(held)}; it has no {name}"
+        )
 
     def __str__(self) -> str:
         return self.name
@@ -93,144 +100,179 @@ class KnownProblem:
         return f"KnownProblem({self.name}, {queries} x {count_text(cells, 6)})"
 
 
-def problems(names: Sequence[str] | None = None, *, most_cells: int = MOST_CELLS) -> list[KnownProblem]:
+def problems(
+    names: Sequence[str] | None = None, *, most_cells: int = MOST_CELLS, matrix: bool = False
+) -> list[KnownProblem]:
     """Return problems of the library: those named, and of families, or of all, those of at most so many cells.
 
-    A family is named by its class or by the first word of its problems' names.
+    A family is named by its class or by the first word of its problems' names. With `matrix` only those whose workload
+    is a matrix, and not tables.
     Raises `InvalidInputError` for a name that is unknown.
 
     Examples
     --------
     >>> from dualmech.crosscheck import testing
     >>> (known,) = testing.problems(["fitness-prefix-2"])
-    >>> known.workload, known.numbers, round(known.lower, 9), round(known.upper, 9)
+    >>> known.workload, known.targets, round(known.lower, 9), round(known.upper, 9)
     (array([[1., 0.],
            [1., 1.]]), array([1., 1.]), 1.333333333, 1.333333333)
     >>> len(testing.problems(["FitnessForUse"])), len(testing.problems(["local"], most_cells=4))
     (37, 10)
     """
     stated = library.problems()
-    limit = validate.size(most_cells=most_cells)
+    limit, written = validate.size(most_cells=most_cells), validate.boolean(matrix=matrix)
     chosen = library.named([*collection.FAMILIES] if names is None else names)
     explicit = frozenset(() if names is None else names)
     found = (KnownProblem(name, stated[name]()) for name in chosen)
-    return [known for known in found if known.name in explicit or library.shape(known.problem)[1] <= limit]
+    return [
+        known
+        for known in found
+        if (known.name in explicit or library.shape(known.problem)[1] <= limit)
+        and (not written or "workload" in known.arrays)
+    ]
 
 
-def check_strategy(known: KnownProblem, strategy: npt.ArrayLike, *, within: float = WITHIN) -> float:
-    """Assert that unit noise on a strategy (p, d), whose scale does not matter, is optimal within a tolerance.
+def check(
+    known: KnownProblem,
+    primal: Any = None,
+    dual: Any = None,
+    value: float | None = None,
+    *,
+    tol: float = WITHIN,
+    scaled: bool = False,
+) -> Certificate | None:
+    """Assert that an answer is optimal within a tolerance, taken as it is: nothing is rescaled or mended.
 
-    Returns what it achieves. Raises `AssertionError`, which says what it achieves and where the optimum is;
-    `InvalidInputError` for what is no strategy of the problem.
+    Returns the judge's certificate of the point; None where no point was given. Raises `AssertionError`, which says how
+    far from the optimum, in what and why; `InvalidInputError` or `InputTypeError` for what is no answer to the problem.
+
+    Parameters
+    ----------
+    known : KnownProblem
+        What was asked.
+    primal : array, point or mechanism, optional
+        What the problem's own `certify` takes: for noise its covariance on the basis (k, k), here also on the cells
+        (d, d), or a mechanism; weights of the design queries (k,); a covariance on the common basis (r, r); a local
+        strategy Q (m, n), with whose best reconstruction for the average user it is judged; a projection (m, n); an
+        estimate (d,). It must meet every constraint to 1e-9, and be at most `tol` above the optimum.
+    dual : dual weights, or a tuple of their arrays, optional
+        Multipliers, such as ``(λ, μ)`` for fitness for use: the bound that they prove must be at most `tol` below.
+    value : float, optional
+        What the solver says the optimum is: at most `tol` from it, above or below.
+    tol : float
+        Relative tolerance.
+    scaled : bool
+        Whether the point is scaled, or mended, to be feasible first: for a solver that publishes answers up to scale,
+        such as strategies (`covariance_of_strategy` makes a covariance of one).
 
     Examples
     --------
     >>> import numpy as np
     >>> from dualmech.crosscheck import testing
-    >>> (known,) = testing.problems(["fitness-prefix-4"])
-    >>> testing.check_strategy(known, np.eye(4), within=1e-3)  # doctest: +ELLIPSIS
+    >>> (known,) = testing.problems(["fitness-prefix-2"])
+    >>> noise = np.array([[2.0, -1.0], [-1.0, 2.0]])
+    >>> testing.check(known, noise / 2, value=4 / 3).feasible
+    True
+    >>> testing.check(known, noise)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    AssertionError: fitness-prefix-4: the strategy achieves 4, at least 127 % above the optimum, which is ...
+    AssertionError: fitness-prefix-2: the answer is infeasible: ... 2 ...; scaled it would be optimal
+    >>> testing.check(known, noise, scaled=True).feasible
+    True
     """
     __tracebackhide__ = True
-    chosen = validate.instance(KnownProblem, known=known)
-    rows = validate.finite(2, strategy=strategy)
-    if not library.is_noise(chosen.problem):
-        raise InvalidInputError(
-            f"known must be answered by noise on a matrix, got a {chosen.family}, which check_answer takes"
-        )
-    return _near(chosen, library.achieved(chosen.problem, rows), within, "the strategy achieves")
+    chosen, allowed = validate.instance(KnownProblem, known=known), validate.nonnegative_number(tol=tol)
+    if primal is None and dual is None and value is None:
+        raise InvalidInputError("primal, dual or value must be given, got none of them")
+    if value is not None:
+        _check_value(chosen, validate.real(value=value), allowed)
+    if dual is not None:
+        _check_dual(chosen, dual, allowed)
+    if primal is None:
+        return None
+    return _check_point(chosen, _point(chosen, primal), validate.boolean(scaled=scaled), allowed)
 
 
-def check_answer(known: KnownProblem, answer: npt.ArrayLike, *, within: float = WITHIN) -> float:
-    """Assert that an answer of any family that is one array is optimal within a tolerance, mended to be feasible.
-
-    Weights of the design queries (k,), a covariance on the basis that mechanisms have in common (r, r), a local
-    strategy Q (m, n) with any number of outputs, a projection (m, n), an estimate (d,); for noise a strategy. Q is
-    judged with the reconstruction that is best for the average user; that of the worst user may be better with another.
-    Returns what it achieves; raises as `check_strategy`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dualmech.crosscheck import testing
-    >>> (known,) = testing.problems(["local-histogram-4-1-average"])
-    >>> response = (np.e - 1) * np.eye(4) + 1
-    >>> round(testing.check_answer(known, response / response.sum(axis=0)) / known.upper, 6)
-    1.0
-    """
-    __tracebackhide__ = True
-    chosen = validate.instance(KnownProblem, known=known)
-    given = validate.finite(None, answer=answer)
+def _point(known: KnownProblem, primal: Any) -> Any:
+    """Return an answer as a point of the problem: of noise on the cells that on the basis."""
+    arrays = known.arrays
+    given, basis = primal, arrays.get("basis")
+    if basis is not None and len(basis) < basis.shape[1] and isinstance(primal, np.ndarray | list):
+        noise = validate.symmetric(primal=primal)
+        given = basis @ noise @ basis.T if len(noise) == basis.shape[1] else noise
     try:
-        found = library.achieved(chosen.problem, given)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"answer is none to {chosen.name}: {error}") from error
-    return _near(chosen, found, within, "the answer achieves")
+        return known.problem.as_primal(given)
+    except (InvalidInputError, InputTypeError) as error:
+        raise type(error)(f"primal is no answer to {known.name}: {error}") from error
 
 
-def check_covariance(known: KnownProblem, covariance: npt.ArrayLike, *, within: float = WITHIN) -> float:
-    """Assert the same of the covariance of noise, on the cells (d, d) or on B x (k, k), whatever its scale.
-
-    Where W has full column rank the two are one. Returns what it achieves; raises as `check_strategy`.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck import testing
-    >>> (known,) = testing.problems(["fitness-prefix-2"])
-    >>> round(testing.check_covariance(known, [[2, -1], [-1, 2]]), 9)
-    1.333333333
-    """
+def _check_point(known: KnownProblem, point: Any, scaled: bool, allowed: float) -> Certificate:
     __tracebackhide__ = True
-    chosen = validate.instance(KnownProblem, known=known)
-    noise, basis = validate.symmetric(covariance=covariance), chosen.basis
-    if noise.shape != (len(basis), len(basis)):
-        if len(noise) != basis.shape[1]:
-            raise InvalidInputError(
-                f"covariance must have {basis.shape[1]} rows, on the cells, or {len(basis)}, on the basis, "
-                f"got {len(noise)}"
-            )
-        noise = basis @ noise @ basis.T
-    achieved = library.achieved_by_noise(chosen.problem, noise)
-    return _near(chosen, achieved, within, "the covariance achieves")
-
-
-def check_value(known: KnownProblem, value: float, *, within: float = WITHIN) -> float:
-    """Assert that a number that a solver calls the optimum is, within a tolerance: not below what is possible either.
-
-    Returns the number; raises as `check_strategy`.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck import testing
-    >>> (known,) = testing.problems(["fitness-prefix-2"])
-    >>> testing.check_value(known, 1.3333)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    AssertionError: fitness-prefix-2: the value 1.3333 is 0.0025 % below what is possible: the optimum is ...
-    """
-    __tracebackhide__ = True
-    chosen, number = validate.instance(KnownProblem, known=known), validate.real(value=value)
-    allowed = validate.nonnegative_number(within=within)
-    if number < chosen.lower * (1 - allowed):
-        below = 1 - number / chosen.lower
+    problem, dual = known.problem, library.some_answer(known.name).dual
+    with np.errstate(all="ignore"):
+        found: Certificate = problem.certify(problem.feasible(point) if scaled else point, dual)
+        if found.feasible:
+            _check_objective(known, found.objective, allowed)
+            return found
+        mended: Certificate = problem.certify(problem.feasible(point), dual)
+    if not np.isfinite(found.objective) and not mended.feasible:
         raise AssertionError(
-            f"{chosen.name}: the value {number:.12g} is {_percent(below)} below what is possible: the optimum is "
-            f"proven to be {_between(chosen)}; at most {_percent(allowed)} is allowed"
+            f"{known.name}: the answer is no point of the problem: it is not finite, not positive definite, or leaves "
+            "something without noise that neighbours change"
         )
-    return _near(chosen, number, within, "the value is")
+    excess = mended.objective / known.upper - 1
+    near = "optimal" if excess <= allowed else f"at least {_percent(excess)} above the optimum"
+    most = (
+        "; ".join(problem.exceeded(point))
+        or f"it exceeds a constraint by {found.violation:.3g} of what is allowed"
+    )
+    raise AssertionError(f"{known.name}: the answer is infeasible: {most}; scaled it would be {near}")
 
 
-def _near(known: KnownProblem, achieved: float, within: float, words: str) -> float:
-    """Return a number that is at most so much above the upper end, or fail."""
+def _check_dual(known: KnownProblem, dual: Any, allowed: float) -> None:
+    """Fail where multipliers prove too little, and say why if they prove nothing."""
     __tracebackhide__ = True
-    allowed = validate.nonnegative_number(within=within)
+    point = library.some_answer(known.name).primal
+    with np.errstate(all="ignore"):
+        bound = known.problem.certify(point, dual).lower_bound
+    if bound >= known.lower * (1 - allowed):
+        return
+    parts = [
+        part for part in (dual if isinstance(dual, tuple) else [dual]) if isinstance(part, np.ndarray | list)
+    ]
+    least = min((float(np.min(part)) for part in parts if np.size(part)), default=0.0)
+    why = f": one is negative, {least:.3g}" if least < 0 else ""
+    raise AssertionError(
+        f"{known.name}: the multipliers prove {f'a bound of {bound:.12g}' if bound > 0 else 'nothing'}{why}, "
+        f"{_percent(1 - bound / known.lower)} below the optimum, which is proven to be {_between(known)}; at most "
+        f"{_percent(allowed)} is allowed"
+    )
+
+
+def _check_value(known: KnownProblem, number: float, allowed: float) -> None:
+    __tracebackhide__ = True
+    low, high = known.lower * (1 - allowed), known.upper * (1 + allowed)
+    if low <= number <= high:
+        return
+    hint = "; its square is the optimum" if low <= number * abs(number) <= high else ""
+    below, above = 1 - number / known.lower, number / known.upper - 1
+    where = (
+        f"{_percent(below)} below what is possible"
+        if number < low
+        else f"{_percent(above)} above the optimum"
+    )
+    raise AssertionError(
+        f"{known.name}: the value {number:.12g} is {where}: the optimum is proven to be {_between(known)}; at most "
+        f"{_percent(allowed)} is allowed{hint}"
+    )
+
+
+def _check_objective(known: KnownProblem, achieved: float, allowed: float) -> None:
+    __tracebackhide__ = True
     if not achieved <= known.upper * (1 + allowed):
-        excess = achieved / known.upper - 1
         raise AssertionError(
-            f"{known.name}: {words} {achieved:.12g}, at least {_percent(excess)} above the optimum, which is proven "
-            f"to be {_between(known)}; at most {_percent(allowed)} is allowed"
+            f"{known.name}: the answer achieves {achieved:.12g}, at least {_percent(achieved / known.upper - 1)} above "
+            f"the optimum, which is proven to be {_between(known)}; at most {_percent(allowed)} is allowed"
         )
-    return achieved
 
 
 def _between(known: KnownProblem) -> str:

@@ -53,7 +53,9 @@ def float_above(value: Fraction) -> float:
 
 def root_below(weight: float | Fraction) -> float:
     """Return a number whose square is at most what is given, exactly."""
-    root = float(weight) ** 0.5
+    root = (
+        float_below(Fraction(weight)) ** 0.5
+    )  # A fraction below the smallest doubles would be rounded up by far.
     while Fraction(root) ** 2 > weight:
         root = nextafter(root, 0.0)
     return root

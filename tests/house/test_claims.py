@@ -3,8 +3,9 @@
 A line ``<!-- printed by: COMMAND; COMMAND -->`` in a page says which commands of ``dualmech`` print the numbers of what
 follows, up to the next such line or heading. A number is found if it is a rounding of one that is printed there, or by
 a Python example of the same page. ``<!-- printed by, within 0.5: COMMAND -->`` has numbers that the processor's last
-bits decide, where noise is drawn or a descent ends somewhere, and how far they move. ``<!-- measured by: COMMAND -->`` says how seconds, memory and gaps were measured,
-which no other run repeats to the digit; ``<!-- stated: WHY -->`` has what no command prints, with the reason.
+bits decide, where noise is drawn or a descent ends somewhere, and how far they move. ``<!-- measured by: COMMAND -->``
+says how seconds, memory and gaps were measured, which no other run repeats to the digit; ``<!-- stated: WHY -->`` has
+what no command prints, with the reason.
 """
 
 from __future__ import annotations

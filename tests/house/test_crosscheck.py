@@ -37,6 +37,12 @@ class TestAgreement:
         liar = dataclasses.replace(answer, certificate=certificate)
         assert crosscheck.compare([answer, liar]).outcome is Agreement.DISAGREE
 
+    def test_a_certificate_of_another_point_proves_nothing(self) -> None:
+        answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)))
+        forged = dataclasses.replace(answer, primal=3 * answer.primal)
+        assert forged.status is dm.Status.CERTIFIED
+        assert crosscheck.compare([answer, forged]).outcome is Agreement.WIDE
+
     def test_different_problems_are_refused(self) -> None:
         with pytest.raises(dm.InvalidInputError, match="same problem"):
             crosscheck.compare([fast.solve(prefix(4)), fast.solve(prefix(5))])

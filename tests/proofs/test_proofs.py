@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from dualmech.crosscheck.command.main import app
 from dualmech.proofs.checker import check
 from dualmech.proofs.checker.exact import Refused
 from dualmech.proofs.prove import provable
-from dualmech.proofs.texts import written
+from dualmech.proofs.texts import root_below, written
 from dualmech.proofs.witnesses import noise
 
 RNG = np.random.default_rng(0)
@@ -365,6 +366,16 @@ class TestCommand:
         assert ".json" in str(wrong.exception)
         alone = run("verify", str(path), "--targets", "2")
         assert "need a WORKLOAD" in str(alone.exception)
+
+
+@pytest.mark.parametrize(
+    "weight", [Fraction(1, 10**400), Fraction(3, 10**323), Fraction(2), 2.0, 5e-324, 0.0]
+)
+def test_roots_are_below_and_near(weight: Fraction | float) -> None:
+    """Of fractions below the smallest doubles too, whose nearest double is far above."""
+    root = root_below(weight)
+    beyond = Fraction(math.nextafter(root, math.inf) if root else 1e-150)
+    assert Fraction(root) ** 2 <= weight < beyond**2 * (1 + Fraction(1, 10**9))
 
 
 def test_a_file_that_is_no_text_is_called_so(tmp_path: Path) -> None:

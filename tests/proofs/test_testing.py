@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,54 @@ from dualmech.crosscheck import collection, hostile, library, sdpa, testing
 
 NAMES = ["fitness-prefix-4", "variance-prefix-4", "fitness-rank-deficient", "variance-prefix-8-household"]
 
-A_SOLVERS_TESTS = """
-    import numpy as np
-    import pytest
-    from dualmech.crosscheck import testing
+MY_SOLVER = """
+import numpy as np
 
-    def my_solver(workload, numbers):
-        return np.eye(workload.shape[1])
+STEPS, SCALE, VALUE, SIGN = {steps}, {scale}, {value}, {sign}
 
-    @pytest.mark.parametrize("known", testing.problems(["fitness-prefix-2", "variance-identity-total-4"]), ids=str)
-    def test_my_solver(known):
-        testing.check_strategy(known, my_solver(known.workload, known.numbers), within=0.2)
+def my_solver(workload, targets):
+    '''Problem 1 of full column rank by its fixed point: a covariance of the cells, weights, the squared cost.'''
+    queries, cells = workload.shape
+    users, shares = np.full(cells, 1 / cells), np.full(queries, 1 / queries)
+    for _ in range(STEPS):
+        left, values, right = np.linalg.svd(
+            np.sqrt(shares / targets)[:, None] * workload * np.sqrt(users), full_matrices=False
+        )
+        users, shares = users * (np.einsum("ki,k,ki->i", right, values, right) / users) ** 2, shares * (
+            np.einsum("jk,k,jk->j", left, values, left) / shares
+        ) ** 2
+        users, shares = users / users.sum(), shares / shares.sum()
+    root = np.sqrt(np.maximum(users, 1e-300))
+    left, values, right = np.linalg.svd(np.sqrt(shares / targets)[:, None] * workload * root, full_matrices=False)
+    noise = root[:, None] * (right.T / values @ right) * root
+    noise /= np.max(np.einsum("jk,kl,jl->j", workload, noise, workload) / targets)
+    noise = (noise + noise.T) / 2
+    cost = np.linalg.inv(noise).diagonal().max()
+    return SCALE * noise, (users, SIGN * shares / targets), cost**VALUE
 """
+
+ITS_TESTS = """
+import pytest
+from dualmech.crosscheck import testing
+from my_solver import my_solver
+
+NAMES = ["fitness-prefix-2", "fitness-prefix-8", "fitness-prefix-16"]
+
+@pytest.mark.parametrize("known", testing.problems(NAMES), ids=str)
+def test_my_solver(known):
+    covariance, weights, value = my_solver(known.workload, known.targets)
+    testing.check(known, covariance, weights, value, tol=1e-6)
+"""
+
+RIGHT = {"steps": 400, "scale": 1.0, "value": 1.0, "sign": 1.0}
+
+WRONG: dict[str, tuple[dict[str, float], str]] = {
+    "stops early": ({"steps": 3}, "above the optimum"),
+    "infeasible by 1e-4": ({"scale": 1.0001}, "has 0.01 % more than its target"),
+    "of the wrong scale": ({"scale": 2.0}, "has 2 times its target"),
+    "with negative multipliers": ({"sign": -1.0}, "prove nothing: one is negative"),
+    "without the square of the cost": ({"value": 0.5}, "its square is the optimum"),
+}
 
 
 def found(known: testing.KnownProblem) -> dm.Solution:
@@ -36,29 +71,48 @@ def found(known: testing.KnownProblem) -> dm.Solution:
 
 
 @pytest.mark.parametrize("known", testing.problems(NAMES), ids=str)
-def test_what_is_optimal_passes(known: testing.KnownProblem) -> None:
+def test_what_is_optimal_passes_as_it_is(known: testing.KnownProblem) -> None:
     answer = found(known)
-    assert testing.check_covariance(known, 7 * answer.covariance) == pytest.approx(known.upper)
-    assert testing.check_value(known, answer.objective) == answer.objective
+    certificate = testing.check(known, answer.covariance, answer.dual, answer.objective)
+    assert certificate is not None and certificate.feasible
+    assert testing.check(known, value=answer.objective) is None
     assert known.lower <= known.upper <= known.lower * (1 + 2e-9)
+    with pytest.raises(AssertionError, match="infeasible: .*; scaled it would be optimal"):
+        testing.check(known, (7 if "targets" in known.arrays else 1 / 7) * answer.covariance)
+    assert testing.check(known, 7 * answer.covariance, scaled=True)
+
+
+@pytest.mark.parametrize("known", testing.problems(most_cells=4), ids=str)
+def test_every_family_is_checked_as_it_is(known: testing.KnownProblem) -> None:
+    answer = found(known)
+    testing.check(known, answer.primal, answer.dual, answer.objective)
+    for wrong in (1.01 * known.upper, 0.99 * known.lower):
+        with pytest.raises(AssertionError, match=r"fewer|the value .* 1 % (above|below)"):
+            testing.check(known, value=wrong)
 
 
 @pytest.mark.parametrize("known", testing.problems(NAMES), ids=str)
 def test_what_is_not_fails_with_both_bounds(known: testing.KnownProblem) -> None:
-    cells = known.workload.shape[1]
-    checks: list[tuple[Any, Any, str]] = [
-        (testing.check_strategy, np.eye(cells), "the strategy achieves"),
-        (testing.check_covariance, np.eye(cells), "the covariance achieves"),
-        (testing.check_value, 1.01 * known.upper, "at least 1 % above the optimum"),
-        (testing.check_value, 0.99 * known.lower, "1 % below what is possible"),
+    rows = np.eye(len(known.basis))
+    checks: list[tuple[dict[str, Any], str]] = [
+        ({"primal": rows, "scaled": True}, "the answer achieves"),
+        ({"value": 1.01 * known.upper}, "1 % above the optimum"),
+        ({"value": 0.99 * known.lower}, "1 % below what is possible"),
     ]
-    for check, given, words in checks:
+    for given, words in checks:
         with pytest.raises(AssertionError) as raised:
-            check(known, given)
+            testing.check(known, **given)
         said = str(raised.value)
         assert words in said and said.startswith(f"{known.name}: ")
         assert f"{known.lower:.15g}" in said and f"{known.upper:.15g}" in said
         assert "at most 0.0001 % is allowed" in said
+
+
+@pytest.mark.parametrize("point", [np.zeros((4, 4)), -np.eye(4)])
+def test_what_is_no_noise_says_so(point: np.ndarray) -> None:
+    (known,) = testing.problems(["fitness-prefix-4"])
+    with pytest.raises((AssertionError, dm.InvalidInputError), match="fitness-prefix-4"):
+        testing.check(known, point)
 
 
 def test_arrays_pose_the_problem() -> None:
@@ -66,13 +120,17 @@ def test_arrays_pose_the_problem() -> None:
     for known in testing.problems(NAMES):
         family: Any = {"FitnessForUse": dm.FitnessForUse, "TotalVariance": dm.TotalVariance}[known.family]
         again = family(
-            dm.Workload(known.workload), known.numbers, neighbours=known.neighbours, geometry="dense"
+            dm.Workload(known.workload),
+            known.targets if known.family == "FitnessForUse" else known.weights,
+            neighbours=known.neighbours,
+            geometry="dense",
         )
         assert again.same_as(known.problem) and str(known) == known.name in repr(known)
     (known,) = testing.problems(["fitness-rank-deficient"])
     noise, basis = found(known).covariance, known.basis
     on_cells = np.linalg.pinv(basis) @ noise @ np.linalg.pinv(basis).T
-    assert testing.check_covariance(known, on_cells) == pytest.approx(testing.check_covariance(known, noise))
+    one, other = (testing.check(known, each, scaled=True) for each in (on_cells, noise))
+    assert one is not None and other is not None and one.objective == pytest.approx(other.objective)
 
 
 def test_bad_arguments_are_refused_by_name() -> None:
@@ -81,42 +139,41 @@ def test_bad_arguments_are_refused_by_name() -> None:
         testing.problems(["fitness-prefix4"])
     with pytest.raises(dm.InvalidInputError, match="most_cells"):
         testing.problems(most_cells=0)
-    with pytest.raises(dm.InvalidInputError, match="covariance must have 4 rows"):
-        testing.check_covariance(known, np.eye(3))
-    with pytest.raises(dm.InvalidInputError, match="strategy"):
-        testing.check_strategy(known, np.ones((1, 4)))
-    with pytest.raises(dm.InvalidInputError, match="within"):
-        testing.check_value(known, 2.0, within=-1.0)
+    with pytest.raises(dm.InvalidInputError, match="primal is no answer to fitness-prefix-4"):
+        testing.check(known, np.eye(3))
+    with pytest.raises(dm.InvalidInputError, match="primal, dual or value must be given"):
+        testing.check(known)
+    with pytest.raises(dm.InvalidInputError, match="tol"):
+        testing.check(known, value=2.0, tol=-1.0)
     with pytest.raises(dm.DualmechError, match="known"):
-        testing.check_value("fitness-prefix-4", 2.0)  # type: ignore[arg-type]
+        testing.check("fitness-prefix-4", value=2.0)  # type: ignore[arg-type]
 
 
 def test_what_a_family_has_not_is_refused_by_name() -> None:
     known = {name: testing.problems([name])[0] for name in ("estimate-prefix-16", "fitness-tables-sixty")}
-    with pytest.raises(dm.InvalidInputError, match="NonnegativeEstimate, which check_answer takes"):
-        testing.check_strategy(known["estimate-prefix-16"], np.eye(16))
-    with pytest.raises(dm.InvalidInputError, match="geometry 'dense', got 'blocks'"):
-        testing.check_strategy(known["fitness-tables-sixty"], np.eye(16))
     with pytest.raises(dm.InvalidInputError, match="it has no workload"):
         _ = known["fitness-tables-sixty"].workload
+    with pytest.raises(
+        dm.InvalidInputError, match="fitness-tables-sixty, a FitnessForUse, .* it has no weights"
+    ):
+        _ = known["fitness-tables-sixty"].weights
+    assert [each.name for each in testing.problems([*known], matrix=True)] == ["estimate-prefix-16"]
     with pytest.raises(dm.InvalidInputError, match="it has no basis"):
         _ = known["estimate-prefix-16"].basis
     with pytest.raises(AssertionError, match="the answer achieves"):
-        testing.check_answer(known["estimate-prefix-16"], np.ones(16))
-    assert testing.check_value(known["fitness-tables-sixty"], 1234.8186524) == 1234.8186524
+        testing.check(known["estimate-prefix-16"], np.ones(16), scaled=True)
+    testing.check(known["fitness-tables-sixty"], value=1234.8186524)
 
 
 def test_hostile_arguments_are_refused_by_name() -> None:
     (known,) = testing.problems(["fitness-prefix-4"])
     program = sdpa.sparse_program(known.problem)
-    allowed = {"known": known, "within": 9.0}
+    allowed = {"known": known, "tol": 9.0}
     for function, arguments in (
         (testing.problems, {"names": NAMES}),
-        (testing.problems, {"most_cells": 2}),
-        (testing.check_value, allowed | {"value": 2.0}),
-        (testing.check_strategy, allowed | {"strategy": np.eye(4)}),
-        (testing.check_answer, allowed | {"answer": np.eye(4)}),
-        (testing.check_covariance, allowed | {"covariance": np.eye(4)}),
+        (testing.problems, {"most_cells": 2, "matrix": True}),
+        (testing.check, allowed | {"value": 2.0}),
+        (testing.check, allowed | {"primal": np.eye(4) / 4, "scaled": True}),
         (sdpa.sparse_program, {"problem": known.problem}),
         (sdpa.covariance, {"problem": known.problem, "x": np.zeros(len(program.objective))}),
     ):
@@ -141,15 +198,21 @@ def test_all_small_problems_are_there_and_none_is_proven_before_it_is_asked() ->
 
 
 def test_a_solvers_own_tests_fail_where_it_does(tmp_path: Path) -> None:
-    path = tmp_path / "test_my_solver.py"
-    path.write_text(textwrap.dedent(A_SOLVERS_TESTS))
+    """The right solver passes, and each wrong one fails for its own reason, in one run."""
+    variants = {"right": ({}, ""), **WRONG}
+    for number, (changed, _) in enumerate(variants.values()):
+        (tmp_path / f"solver_{number}.py").write_text(MY_SOLVER.format(**RIGHT | changed))
+        (tmp_path / f"test_{number}.py").write_text(
+            ITS_TESTS.replace("from my_solver", f"from solver_{number}")
+        )
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line"],
         capture_output=True,
         text=True,
         check=False,
         cwd=tmp_path,
     )
-    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout
-    assert "test_my_solver[fitness-prefix-2]" in done.stdout
-    assert "the strategy achieves 2, at least 50 % above the optimum" in done.stdout
+    assert done.returncode == 1 and "15 failed, 3 passed" in done.stdout, done.stdout
+    for number, (_, words) in enumerate(variants.values()):
+        lines = [line for line in done.stdout.splitlines() if f"/test_{number}.py:" in line]
+        assert len(lines) == (3 if words else 0) and all(words in line for line in lines), done.stdout
