@@ -48,8 +48,8 @@ def compare(answers: Sequence[Solution]) -> Comparison:
     """Compare the certified intervals of several answers to the same problem.
 
     All of them contain the optimum, so they must meet; that alone proves nothing, so each must also be no
-    wider than its own tolerance. The comparison's own interval is their intersection. Every answer is judged anew by its
-    problem, and what its certificate says must fit that as well.
+    wider than its own tolerance. The comparison's own interval is their intersection. Every answer is judged anew by
+    its problem, and what its certificate says must fit that as well.
     Raises `InvalidInputError` for no answers, or answers to problems that differ.
 
     Examples
