@@ -336,12 +336,8 @@ class TestMatrixMechanism:
         queries = workload.dense() - workload.dense().mean(axis=1, keepdims=True)
         expected = rival.deviation**2 * np.linalg.norm(queries @ np.linalg.pinv(centred)) ** 2
         # Of queries that are constant, rounding is all there is: it has the size of theirs before they are centred.
-        rounding = (
-            1e-12
-            * rival.deviation
-            * np.linalg.norm(workload.dense())
-            * np.linalg.norm(np.linalg.pinv(centred))
-        ) ** 2
+        reach = np.linalg.norm(workload.dense()) * np.linalg.norm(np.linalg.pinv(centred))
+        rounding = float(1e-12 * rival.deviation * reach) ** 2
         np.testing.assert_allclose(rival.user_variances(workload), expected, rtol=1e-8, atol=rounding)
 
     def test_laplace_reports_are_private(self) -> None:
