@@ -56,8 +56,9 @@ def _read(
 
     def weights() -> CommonDual:
         known = [program.var_dict[f"Y_{i}"].value for i in range(len(scaled.bounds))]
-        # Before there is an answer: equal weights, which prove a bound as good as any.
-        return CommonDual(np.stack([np.eye(scaled.sizes[1]) if each is None else each for each in known]))
+        # Before there is an answer: equal weights, which prove some bound.
+        even = np.eye(scaled.sizes[1]) / len(known)
+        return CommonDual(np.stack([even if each is None else each for each in known]))
 
     return attempts.Readout(program, scaled, lambda: program.constraints[-1].dual_value, weights)
 
