@@ -113,7 +113,7 @@ class Proof(Displayed):
         if not isinstance(problem, Problem):
             raise InputTypeError(f"problem must be a problem, got {type(problem).__name__}")
         stated = self.document["problem"]
-        if stated.get("family") != type(problem).__name__:
+        if stated.get("family") != _family(problem):
             return False
         return bool(stated == _stated(problem, str(stated["kind"])))
 
@@ -218,7 +218,13 @@ def verify(path: str | PathLike[str]) -> Proof:
 
 def statement(problem: Problem[Any, Any], stated: dict[str, Any]) -> dict[str, Any]:
     """Return what is asked, in numbers already, as a proof file has it."""
-    return {"family": type(problem).__name__, **written(stated)}
+    return {"family": _family(problem), **written(stated)}
+
+
+def _family(problem: Any) -> str:
+    """Return the name of the library's own class that a problem is of, which one of a user's may extend."""
+    names = [each.__name__ for each in type(problem).__mro__]
+    return next((name for name in names if name in check.FAMILIES), names[0])
 
 
 def _stated(problem: Any, kind: str) -> dict[str, Any] | None:

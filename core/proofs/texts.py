@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dualmech.proofs.checker.exact import Matrix
+from dualmech.proofs.checker.given import Given
 from dualmech.validate import Array
 
 
@@ -29,6 +30,11 @@ def written(given: Any) -> Any:
     if bottom & (bottom - 1):
         raise ValueError(f"{given} is no whole number times a power of two")
     return _whole(top, 1 - bottom.bit_length())
+
+
+def as_read(given: Mapping[str, Any]) -> Given:
+    """Return parts as the checker reads them from a file."""
+    return Given(written(given))
 
 
 def exactly(array: Array) -> Matrix:

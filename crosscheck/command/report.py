@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,9 @@ from dualmech.geometry.product import Product
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Status
+from dualmech.proofs.checker import check
 from dualmech.proofs.checker.exact import above, below
+from dualmech.proofs.checker.given import Given
 from dualmech.proofs.prove import Proof
 from dualmech.solution import Solution, gap_words
 
@@ -102,16 +105,20 @@ def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> N
 
 DEAREST = 3  # prices that a report says in words
 
-AT_ONE = ("TotalVariance", "QueryWeighting")
-"""Families whose optimum is proven with unit noise on a strategy of sensitivity 1; what is spent divides it."""
-
 
 def proof_line(out: Console, proof: Proof) -> None:
-    """Print what a proof in whole numbers shows, and of a problem of targets how private its noise is."""
-    unit = " at a sensitivity of 1" if proof.document["problem"]["family"] in AT_ONE else ""
+    """Print what a proof in whole numbers shows, and of a problem of targets how private its noise is.
+
+    All of it follows from the kind of the problem and from its numbers: of the family a file could say anything.
+    """
+    problem = Given(proof.document["problem"])
+    kind = problem.get("kind")
+    allowed = problem.number("allowed") if kind in check.NOISE + check.SPREAD else Fraction(1)
+    at_one = kind == "weighting" or (kind in check.SPREAD and allowed == 1)
+    unit = " at a sensitivity of 1" if at_one else ""
     out.print(f"Proven in whole numbers: {below(proof.lower)} <= optimum{unit} <= {above(proof.upper)}.")
-    if proof.document["problem"]["family"] == "FitnessForUse":
-        least, enough = below(proof.lower / 2), above(proof.upper / 2)
+    if kind in check.NOISE:
+        least, enough = below(proof.lower * allowed / 2), above(proof.upper * allowed / 2)
         out.print(
             f"Gaussian noise of rho = {enough} (zCDP) meets the targets, and none of less than {least} does."
         )

@@ -16,7 +16,7 @@ import dualmech as dm
 from dualmech import fast
 from dualmech.proofs.checker import check, exact
 from dualmech.proofs.checker.exact import Refused
-from dualmech.proofs.texts import written
+from dualmech.proofs.texts import as_read, written
 
 whole = st.integers(-4, 4)
 natural = st.integers(0, 4)
@@ -301,7 +301,7 @@ class TestExactNumbers:
     def test_what_lies_beside_e_to_the_epsilon(self, epsilon: float) -> None:
         from dualmech.proofs.checker.strategies import growth
 
-        low, high = growth(written({"epsilon": epsilon}))
+        low, high = growth(as_read({"epsilon": epsilon}))
         with mpmath.workdps(120):
             true = mpmath.exp(mpmath.mpf(epsilon))
             assert mpmath.mpf(low.numerator) / low.denominator < true

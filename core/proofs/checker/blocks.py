@@ -35,19 +35,9 @@ from fractions import Fraction
 from math import lcm, prod
 
 from .classes import Classes, Part
-from .domain import Asked, Given, Key, by_key, level
-from .exact import (
-    Matrix,
-    departed,
-    expect,
-    matrix,
-    nonnegative,
-    optional_matrix,
-    power,
-    root_above,
-    root_below,
-    vector,
-)
+from .domain import Asked, Key, by_key, level
+from .exact import Matrix, departed, expect, power, root_above, root_below
+from .given import Given
 
 Rows = dict[Part, Fraction]  # s, and φ
 
@@ -88,7 +78,7 @@ class _Noise:
             lengths = [1 / self.level]
         else:
             shape = (len(cells), len(cells))
-            strategy, self.inverse = (matrix(given, name, shape) for name in ("strategy", "inverse"))
+            strategy, self.inverse = (given.matrix(name, shape) for name in ("strategy", "inverse"))
             self.level = 1 / (1 - departed(strategy, self.inverse)) ** 2
             squares = strategy.transposed().squares()
             lengths = [square / count**2 for square, count in zip(squares, cells, strict=True)]
@@ -109,7 +99,7 @@ def lower(asked: Asked, given: Given) -> Fraction:
     classes = Classes(asked, given)
     classes.require_symmetry()
     weights = shared_weights(classes, given)
-    roots = dict(zip(classes.orbits(), vector(given, "roots", len(classes.orbits())), strict=True))
+    roots = dict(zip(classes.orbits(), given.vector("roots", len(classes.orbits())), strict=True))
     expect(any(roots.values()), "roots must not all be 0")
     stated = by_key(given, [len(own) for own in classes.sizes])
     total = Fraction(0)
@@ -137,7 +127,7 @@ def shared_weights(classes: Classes, given: Given) -> list[list[Fraction]]:
             [weight * prod(len(group.members) for group in case) for case in own]
             for own, weight in zip(cases, classes.asked.numbers, strict=True)
         ]
-    flat = iter(nonnegative(given, "weights", sum(map(len, cases))))
+    flat = iter(given.nonnegative("weights", sum(map(len, cases))))
     return [[next(flat) for _ in own] for own in cases]
 
 
@@ -157,7 +147,7 @@ def by_block(classes: Classes, weights: list[list[Fraction]]) -> dict[Key, Rows]
 def trace_norm(rows: Rows, scales: list[Fraction], given: Given) -> Fraction:
     """Return what ``‖M‖_*`` is at least, by the F and the G of a block."""
     width = len(scales)
-    isometry = matrix(given, "isometry", (len(rows), width))
+    isometry = given.matrix("isometry", (len(rows), width))
     common = lcm(*(share.denominator for share in rows.values()))
     shares = [int(share * common) for share in rows.values()]
     weighed = Matrix(
@@ -169,7 +159,7 @@ def trace_norm(rows: Rows, scales: list[Fraction], given: Given) -> Fraction:
         own = sum(scale * (a * b) for scale, a, b in zip(scales, row, matching, strict=True) if a and b)
         product += own * power(1, exponent + isometry.exponent)
     gram = isometry.transposed().times(weighed)
-    rest = optional_matrix(given, "rest", (None, width))
+    rest = given.optional_matrix("rest", (None, width))
     if rest is not None:
         more = rest.transposed().times(rest)
         gram = gram.plus(Matrix([[common * entry for entry in row] for row in more.rows], more.exponent))

@@ -2,7 +2,10 @@
 
 A file has a ``problem``, with the ``kind`` of it and all its numbers; what shows an ``upper`` and a ``lower`` bound
 on its optimum; and a ``claim``, two numbers that the bounds are held against. Numbers are texts such as
-``-0x1a3p-52``: a whole number in hexadecimal, times a power of two.
+``-0x1a3p-52``: a whole number in hexadecimal, times a power of two. A name that nothing reads is refused.
+
+The ``family``, where a file has one, is what the library calls the problem. No bound rests on it; it must be one that
+has problems of this kind, with this number ``allowed``.
 """
 
 from __future__ import annotations
@@ -24,11 +27,28 @@ from . import (
     tables,
     weighting,
 )
-from .exact import Refused, above, below, expect, number, part
+from .exact import Refused, above, below, expect
+from .given import Given
 
 SCHEMA = "dualmech.proof/2"
 
-Given = dict[str, Any]
+NOISE = ("targets", "table targets", "product targets")
+SPREAD = ("weights", "table weights", "product weights")
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "FitnessForUse": NOISE,
+    "PrivacyFirst": NOISE,
+    "TotalVariance": SPREAD,
+    "SoftmaxFitness": ("soft maxima",),
+    "QueryWeighting": ("weighting",),
+    "CommonMechanism": ("common",),
+    "ReuseFitness": ("reuse",),
+    "LocalStrategy": ("local",),
+    "LocalProjection": ("projection",),
+    "NonnegativeEstimate": ("estimate",),
+}
+"""The kinds of problem that a family has."""
+WITHOUT_COST = ("FitnessForUse", "TotalVariance")
+"""Families that ask nothing at a privacy cost of their own: the number allowed is 1."""
 
 KINDS: dict[str, Callable[[Given, Given, Given], tuple[Fraction, Fraction]]] = {
     "targets": noise.bounds,
@@ -51,8 +71,9 @@ KINDS: dict[str, Callable[[Given, Given, Given], tuple[Fraction, Fraction]]] = {
 def check(proof: Any) -> tuple[Fraction, Fraction]:
     """Return the bounds on the optimum that a proof claims; `Refused` where it shows less."""
     lower, upper = shown(proof)
-    claim = part(proof, "claim")
-    least, most = number(claim, "lower"), number(claim, "upper")
+    claim = Given(proof).part("claim")
+    least, most = claim.number("lower"), claim.number("upper")
+    claim.refuse_unread()
     expect(least <= lower, f"the lower bound claimed, {below(least)}, is above what is shown, {below(lower)}")
     expect(upper <= most, f"the upper bound claimed, {above(most)}, is below what is shown, {above(upper)}")
     return least, most
@@ -63,13 +84,26 @@ def shown(proof: Any) -> tuple[Fraction, Fraction]:
     schema = proof.get("schema") if isinstance(proof, dict) else None
     newer = "; it was written by a newer dualmech" if _newer(schema) else ""
     expect(schema == SCHEMA, f"it is no {SCHEMA!r} file{newer}")
-    problem = part(proof, "problem")
-    kind = str(problem.get("kind"))
-    expect(kind in KINDS, f"kind must be one of {', '.join(KINDS)}")
+    given = Given(proof)
+    given.get("schema"), given.get("claim")  # of which one was read, and the other is not asked here
+    problem = given.part("problem")
+    kind = problem.word("kind", KINDS)
     try:
-        return KINDS[kind](problem, part(proof, "upper"), part(proof, "lower"))
+        bounds = KINDS[kind](problem, given.part("upper"), given.part("lower"))
+        _require_family(problem, kind)
+        given.refuse_unread()
+        return bounds
     except (TypeError, ValueError, LookupError, ArithmeticError, MemoryError, RecursionError) as error:
         raise Refused(f"its parts do not fit together: {type(error).__name__}: {error}") from error
+
+
+def _require_family(problem: Given, kind: str) -> None:
+    """Refuse a family that has no such problem: what is said of a file must not depend on a name alone."""
+    if problem.get("family") is None:
+        return
+    family = problem.word("family", [name for name, kinds in FAMILIES.items() if kind in kinds])
+    if family in WITHOUT_COST:
+        expect(problem.number("allowed") == 1, f"allowed must be 1 where the family is {family}")
 
 
 def _newer(schema: Any) -> bool:

@@ -7,8 +7,9 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 
-from .domain import Asked, Given, Key, by_attribute
-from .exact import expect, power, vector
+from .domain import Asked, Key, by_attribute
+from .exact import expect, power
+from .given import Given
 
 Table = dict[int, str]
 Row = tuple[int, ...]
@@ -151,7 +152,7 @@ def _rest(sums: Row, squares: Row, sizes: list[int], exponent: int) -> list[Frac
 
 
 def _labels(given: Given, size: int) -> list[int]:
-    labels = vector(given, "classes", size)
+    labels = given.vector("classes", size)
     expect(
         all(label.denominator == 1 and 0 <= label < size for label in labels), "classes must be whole numbers"
     )

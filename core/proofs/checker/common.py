@@ -14,29 +14,27 @@ is ``Σ tr(S G_i G_iᵀ) + tr(S (t I - T))``, at least ``Σ tr(P_i G_i G_iᵀ) +
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
-from .exact import Matrix, expect, matrix, parts
-
-Given = dict[str, Any]
+from .exact import Matrix, expect
+from .given import Given
 
 
 def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that a covariance and a measurement of a file show."""
-    mechanisms = [matrix(each, "covariance") for each in parts(problem, "mechanisms")]
+    mechanisms = [each.matrix("covariance") for each in problem.parts("mechanisms")]
     size = mechanisms[0].shape[0]
     for each in mechanisms:
         expect(
             each.shape == (size, size) and symmetric(each), "covariances must be symmetric and of one size"
         )
-    found, off = matrix(upper, "covariance", (size, size)), Fraction(0)
+    found, off = upper.matrix("covariance", (size, size)), Fraction(0)
     expect(symmetric(found), "the covariance must be symmetric")
-    for own, given in zip(mechanisms, parts(upper, "roots", len(mechanisms)), strict=True):
-        left = found.plus(own, -1).plus(squared(matrix(given, "root", (size, None))), -1)
+    for own, given in zip(mechanisms, upper.parts("roots", len(mechanisms)), strict=True):
+        left = found.plus(own, -1).plus(squared(given.matrix("root", (size, None))), -1)
         off = max(off, left.largest_sum())
     total, proven = Matrix([[0] * size for _ in range(size)], 0), Fraction(0)
-    for own, given in zip(mechanisms, parts(lower, "roots", len(mechanisms)), strict=True):
-        weights = squared(matrix(given, "root", (size, None)))
+    for own, given in zip(mechanisms, lower.parts("roots", len(mechanisms)), strict=True):
+        weights = squared(given.matrix("root", (size, None)))
         total, proven = total.plus(weights), proven + own.paired(weights)
     largest = total.largest_sum()
     expect(largest > 0, "roots must not all be 0")

@@ -13,34 +13,33 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from .exact import Matrix, expect, matrix, nonnegative, number, part, parts, vector
+from .exact import Matrix, expect
+from .given import Given
 
-Given = dict[str, Any]
 Key = tuple[tuple[int, int], ...]
 """Some attributes, each with one class of its values."""
 
 MOST = 2**22  # values of an attribute, and subsets of the attributes of all tables: what is listed one by one
-POSITION = re.compile(r"[0-9]{1,9}", re.ASCII)
+POSITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)  # so that no two texts are the same number
 
 
 class Asked:
     """The tables of a problem, with their numbers."""
 
     def __init__(self, problem: Given) -> None:
-        self.sizes = [int(size) for size in vector(problem, "sizes")]
+        self.sizes = [int(size) for size in problem.vector("sizes")]
         expect(
-            min(self.sizes) > 0 and self.sizes == vector(problem, "sizes"), "sizes must be positive and whole"
+            min(self.sizes) > 0 and self.sizes == problem.vector("sizes"), "sizes must be positive and whole"
         )
         expect(max(self.sizes) <= MOST, f"an attribute may have {MOST} values at most")
-        named = part(problem, "queries")
-        self.sets: dict[str, Matrix] = {name: matrix(named, name) for name in named}
-        self.tables = [self._table(each) for each in parts(problem, "tables")]
+        self.named, self.sets = problem.part("queries"), dict[str, Matrix]()
+        self.tables = [self._table(each) for each in problem.parts("tables")]
         subsets = sum(1 << min(len(table), 64) for table in self.tables)
         expect(subsets <= MOST, f"tables may have {MOST} subsets of their attributes at most, got {subsets}")
-        self.numbers = nonnegative(problem, "numbers", len(self.tables))
+        self.numbers = problem.nonnegative("numbers", len(self.tables))
         self.weighs = problem.get("kind") == "table weights"
         expect(self.weighs or min(self.numbers) > 0, "targets must be positive")
-        records = number(problem, "records")
+        records = problem.number("records")
         expect(records > 0, "records must be positive")
         self.moved = records**2
 
@@ -62,11 +61,13 @@ class Asked:
         return max(variance / target for own, target in pairs for variance, _ in own)
 
     def _table(self, given: Given) -> dict[int, str]:
-        found = {position(axis, len(self.sizes)): name for axis, name in given.items()}
+        found = {position(axis, len(self.sizes)): given.get(axis) for axis in given.names()}
         for axis, name in found.items():
-            known = isinstance(name, str) and (name == "values" or name in self.sets)
+            known = isinstance(name, str) and name in ("values", *self.named.names())
             expect(known, f"tables must ask 'values' or queries of the file, got {str(name)[:40]!r}")
             if name != "values":
+                if name not in self.sets:
+                    self.sets[name] = self.named.matrix(name)
                 columns = self.sets[name].shape[1]
                 expect(
                     columns == self.sizes[axis],
@@ -86,27 +87,26 @@ def position(text: Any, count: int) -> int:
 
 def by_attribute(given: Given, count: int) -> dict[int, Given]:
     """Return what a file says of attributes, where it says anything."""
-    named = given.get("attributes", {})
-    expect(isinstance(named, dict), "attributes must be named by their numbers")
-    return {position(name, count): part(named, name) for name in named}
+    found = given.get("attributes")
+    if found is None:
+        return {}
+    expect(isinstance(found, dict), "attributes must be named by their numbers")
+    named = given.part("attributes")
+    return {position(name, count): named.part(name) for name in named.names()}
 
 
 def by_key(given: Given, classes: list[int]) -> dict[Key, Given]:
     """Return the blocks of a file, each where it lives: some attributes, with a class of the values of each."""
     found: dict[Key, Given] = {}
-    for each in listed(given, "blocks"):
-        own = {position(axis, len(classes)): index for axis, index in part(each, "on").items()}
+    for each in given.listed("blocks"):
+        on = each.part("on")
+        own = {position(axis, len(classes)): on.get(axis) for axis in on.names()}
         found[tuple((axis, position(own[axis], classes[axis])) for axis in sorted(own))] = each
     return found
 
 
-def listed(given: Given, name: str) -> list[Given]:
-    """Return a list of parts of a file, which may have none."""
-    return parts(given, name) if given.get(name) else []
-
-
 def level(block: Given) -> Fraction:
     """Return the variance of noise in a block of one coordinate."""
-    found = number(block, "level")
+    found = block.number("level")
     expect(found > 0, "level must be positive")
     return found

@@ -13,27 +13,25 @@ right side is positive, its square over ``2 |v|²`` is the bound.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
-from .exact import expect, matrix, number, vector
-
-Given = dict[str, Any]
+from .exact import expect
+from .given import Given
 
 
 def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that an estimate and a residual of a file show."""
-    workload = matrix(problem, "workload").numbers()
+    workload = problem.matrix("workload").numbers()
     queries, cells = len(workload), len(workload[0])
-    answers = vector(problem, "answers", queries)
-    total = None if problem.get("total") is None else number(problem, "total")
+    answers = problem.vector("answers", queries)
+    total = None if problem.get("total") is None else problem.number("total")
     expect(total is None or total >= 0, "the total must not be negative")
-    x = vector(upper, "estimate", cells)
+    x = upper.vector("estimate", cells)
     expect(min(x) >= 0, "the estimate must not be negative")
     if total is not None:
         expect(sum(x) > 0, "the estimate must not be all 0")
         x = [each * total / sum(x) for each in x]
     left = [product(row, x) - own for row, own in zip(workload, answers, strict=True)]
-    v = vector(lower, "residual", queries)
+    v = lower.vector("residual", queries)
     slopes = [product(v, list(column)) for column in zip(*workload, strict=True)]
     expect(total is not None or min(slopes) >= 0, "no slope of the residual may be negative")
     least = (total or 0) * min(slopes) - product(v, answers)

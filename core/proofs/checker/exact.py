@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from math import isqrt
-from typing import Any
 
-NUMBER = re.compile(r"(-?)0x([0-9a-f]{1,1000})p([+-]?[0-9]{1,4})", re.ASCII)
 WIDE = Context(60, Emin=-999999, Emax=999999)  # sixty digits, where there is no fraction
 LEAST = -1000  # what e is raised to at least: with less it is no larger, and at least 0
 MOST = 2**36  # multiplications of words that a product of matrices may take, some minutes
@@ -200,72 +197,6 @@ def below(value: Fraction) -> Decimal:
 def above(value: Fraction) -> Decimal:
     """Return a number in decimals, rounded up."""
     return Context(15, ROUND_CEILING).divide(Decimal(value.numerator), Decimal(value.denominator))
-
-
-def part(given: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a part of a file."""
-    found = given.get(name)
-    expect(isinstance(found, dict), f"it has no {name!r}")
-    return dict(found)  # type: ignore[arg-type]
-
-
-def parts(given: dict[str, Any], name: str, count: int | None = None) -> list[dict[str, Any]]:
-    """Return a list of parts of a file, of which there must be some, or as many as is said."""
-    found = given.get(name)
-    listed = isinstance(found, list) and len(found) > 0 and all(isinstance(each, dict) for each in found)
-    expect(listed and count in (None, len(found or ())), f"{name} must be a list of {count or 'some'} parts")
-    return list(found)  # type: ignore[arg-type]
-
-
-def number(given: dict[str, Any], name: str) -> Fraction:
-    """Return a number of a file."""
-    return power(*_parsed(given.get(name)))
-
-
-def vector(given: dict[str, Any], name: str, count: int | None = None) -> list[Fraction]:
-    """Return a list of numbers of a file, as many as is said."""
-    texts = given.get(name)
-    expect(isinstance(texts, list) and len(texts) > 0, f"{name} must be a list of numbers")
-    expect(count in (None, len(texts or ())), f"{name} must be {count} numbers, got {len(texts or ())}")
-    return [power(*_parsed(text)) for text in texts]  # type: ignore[union-attr]
-
-
-def nonnegative(given: dict[str, Any], name: str, count: int) -> list[Fraction]:
-    """Return a list of numbers of a file, none negative and some positive."""
-    found = vector(given, name, count)
-    expect(min(found) >= 0 and any(found), f"{name} must not be negative, and not all be 0")
-    return found
-
-
-def matrix(given: dict[str, Any], name: str, shape: tuple[int | None, int | None] = (None, None)) -> Matrix:
-    """Return a matrix of a file with all entries times one power of two."""
-    rows = given.get(name)
-    words = f"{name} must be rows of equally many numbers"
-    if not (isinstance(rows, list) and rows and all(isinstance(row, list) and row for row in rows)):
-        raise Refused(words)
-    expect(len({len(row) for row in rows}) == 1, words)
-    for said, count, what in zip(shape, (len(rows), len(rows[0])), ("rows", "columns"), strict=True):
-        expect(said in (None, count), f"{name} must have {said} {what}, got {count}")
-    parsed = [[_parsed(text) for text in row] for row in rows]
-    least = min((exponent for row in parsed for whole, exponent in row if whole), default=0)
-    return Matrix(
-        [[whole << (exponent - least) if whole else 0 for whole, exponent in row] for row in parsed], least
-    )
-
-
-def optional_matrix(
-    given: dict[str, Any], name: str, shape: tuple[int | None, int | None] = (None, None)
-) -> Matrix | None:
-    """Return a matrix of a file, None where it has none."""
-    return None if given.get(name) is None else matrix(given, name, shape)
-
-
-def _parsed(text: Any) -> tuple[int, int]:
-    """Return a whole number and the power of two that it is multiplied by."""
-    found = NUMBER.fullmatch(text) if isinstance(text, str) else None
-    expect(found is not None, f"{str(text)[:40]!r} is no number such as '-0x1a3p-52'")
-    sign, digits, exponent = found.groups()  # type: ignore[union-attr]
-    return int(sign + digits, 16), int(exponent)
 
 
 def expect(holds: bool, words: str) -> None:

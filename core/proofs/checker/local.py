@@ -21,33 +21,31 @@ types, and ``max_u T_u ≥ Σ h_u T_u``; subtracting a number from all entries o
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
-from .exact import Matrix, departure, expect, matrix, nonnegative, root_above, vector
+from .exact import Matrix, departure, expect, root_above
+from .given import Given
 from .strategies import growth, strategy
-
-Given = dict[str, Any]
 
 MOST = 20  # user types: of more there are too many sets
 
 
 def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that a strategy and dual weights of a file show."""
-    workload = matrix(problem, "workload")
+    workload = problem.matrix("workload")
     types = workload.shape[1]
     expect(2 <= types <= MOST, f"user types must be 2 to {MOST}, got {types}")
     least, most = growth(problem)
     worst = problem.get("prior") is None
     moments = moments_above(workload, strategy(upper, least, types), upper)
     if not worst:
-        prior = nonnegative(problem, "prior", types)
+        prior = problem.nonnegative("prior", types)
         achieved = sum((own * each for own, each in zip(prior, moments, strict=True)), Fraction(0))
         return moment_below(workload, prior, lower, most), achieved
     achieved = max(
         moment - length for moment, length in zip(moments, workload.transposed().squares(), strict=True)
     )
-    prior = nonnegative(lower, "prior", types)
-    centres = matrix(lower, "centres", (workload.shape[0], 1))
+    prior = lower.nonnegative("prior", types)
+    centres = lower.matrix("centres", (workload.shape[0], 1))
     moved = workload.plus(Matrix([row * types for row in centres.rows], centres.exponent), -1)
     lengths = moved.transposed().squares()
     shift = sum((own * length for own, length in zip(prior, lengths, strict=True)), Fraction(0))
@@ -57,7 +55,7 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
 
 def moments_above(workload: Matrix, chosen: Matrix, given: Given) -> list[Fraction]:
     """Return what ``T_u + |W_u|²`` is at most, for each user type."""
-    inverse = matrix(given, "reconstruction", (chosen.shape[1], chosen.shape[0]))
+    inverse = given.matrix("reconstruction", (chosen.shape[1], chosen.shape[0]))
     missed = root_above(sum(departure(inverse, chosen).squares()))
     expect(missed < 1, "|B Q - I| must be below 1")
     off = root_above(sum(workload.squares())) * missed / (1 - missed)
@@ -72,7 +70,7 @@ def moments_above(workload: Matrix, chosen: Matrix, given: Given) -> list[Fracti
 def moment_below(workload: Matrix, prior: list[Fraction], given: Given, most: Fraction) -> Fraction:
     """Return what ``Σ_u h_u (T_u + |W_u|²)`` is at least."""
     queries, types = workload.shape
-    z, y = matrix(given, "matrix", (types, queries)), vector(given, "costs", types)
+    z, y = given.matrix("matrix", (types, queries)), given.vector("costs", types)
     value = workload.transposed().paired(z)
     total = sum(y) + types * lacking(z, y, prior, most - 1)
     return value**2 / total if value > 0 and total > 0 else Fraction(0)

@@ -19,11 +19,9 @@ c_j``; with weights ``p_j² ≤ c_j`` is required.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
-from .exact import Matrix, departed, expect, matrix, number, optional_matrix, power, vector
-
-Given = dict[str, Any]
+from .exact import Matrix, departed, expect, power
+from .given import Given
 
 
 def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
@@ -31,8 +29,8 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
     workload, neighbours = stated(problem)
     kind, numbers, allowed = (
         problem.get("kind"),
-        vector(problem, "numbers", workload.shape[0]),
-        number(problem, "allowed"),
+        problem.vector("numbers", workload.shape[0]),
+        problem.number("allowed"),
     )
     positive = min(numbers) > 0 if kind == "targets" else min(numbers) >= 0
     expect(positive and allowed > 0, "numbers must be positive (weights may be 0)")
@@ -52,8 +50,8 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
 
 def stated(problem: Given) -> tuple[Matrix, Matrix | None]:
     """Return the workload and the neighbours of a problem."""
-    workload = matrix(problem, "workload")
-    return workload, optional_matrix(problem, "neighbours", (workload.shape[1], None))
+    workload = problem.matrix("workload")
+    return workload, problem.optional_matrix("neighbours", (workload.shape[1], None))
 
 
 def moved(rows: Matrix, neighbours: Matrix | None) -> Matrix:
@@ -64,7 +62,7 @@ def moved(rows: Matrix, neighbours: Matrix | None) -> Matrix:
 def sides(given: Given, workload: Matrix, neighbours: Matrix | None) -> tuple[list[Fraction], list[Fraction]]:
     """Return the cost of each pair of neighbours, and what the variance of each query is at most."""
     cells = workload.shape[1]
-    strategy, inverse = (matrix(given, name, (cells, cells)) for name in ("strategy", "inverse"))
+    strategy, inverse = (given.matrix(name, (cells, cells)) for name in ("strategy", "inverse"))
     missed = departed(strategy, inverse)
     costs = moved(strategy, neighbours).transposed().squares()
     return costs, [each / (1 - missed) ** 2 for each in workload.times(inverse).squares()]
@@ -73,8 +71,8 @@ def sides(given: Given, workload: Matrix, neighbours: Matrix | None) -> tuple[li
 def trace_norm(given: Given, changed: Matrix) -> tuple[list[Fraction], Fraction]:
     """Return p, and what the squared trace norm of ``diag(p) N diag(q) / |q|`` is at least."""
     rows, columns = changed.shape
-    p, q = vector(given, "query_roots", rows), vector(given, "neighbour_roots", columns)
-    other = matrix(given, "isometry", changed.shape)
+    p, q = given.vector("query_roots", rows), given.vector("neighbour_roots", columns)
+    other = given.matrix("isometry", changed.shape)
     product = Fraction(0)
     for root, row, matching in zip(p, changed.rows, other.rows, strict=True):
         if root:

@@ -16,29 +16,26 @@ own, whose trace norm is the product of theirs; ``Σ p² c`` and ``Σ q²`` mult
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 from . import noise, tables
-from .exact import expect, number, parts
-
-Given = dict[str, Any]
+from .exact import expect
+from .given import Given
 
 FACTORS = {
-    "targets": {"targets": noise.bounds, "table targets": tables.bounds},
-    "weights": {"weights": noise.bounds, "table weights": tables.bounds},
+    "product targets": {"targets": noise.bounds, "table targets": tables.bounds},
+    "product weights": {"weights": noise.bounds, "table weights": tables.bounds},
 }
 
 
 def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that the factors of a file show."""
-    known = FACTORS[str(problem.get("kind")).removeprefix("product ")]
-    factors = parts(problem, "factors")
-    noises, weights = (parts(each, "factors", len(factors)) for each in (upper, lower))
-    allowed = number(problem, "allowed")
+    known = FACTORS[problem.word("kind", FACTORS)]
+    factors = problem.parts("factors")
+    noises, weights = (each.parts("factors", len(factors)) for each in (upper, lower))
+    allowed = problem.number("allowed")
     expect(allowed > 0, "allowed must be positive")
     least = most = 1 / allowed
     for factor, noisy, weighed in zip(factors, noises, weights, strict=True):
-        expect(str(factor.get("kind")) in known, f"kind of a factor must be one of {', '.join(known)}")
-        shown = known[str(factor["kind"])](factor, noisy, weighed)
+        shown = known[factor.word("kind", known, "kind of a factor")](factor, noisy, weighed)
         least, most = least * shown[0], most * shown[1]
     return least, most

@@ -16,26 +16,24 @@ least over all q within the limits is at ``r_o + l``, brought within them.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
-from .exact import Matrix, expect, matrix, vector
+from .exact import Matrix, expect
+from .given import Given
 from .strategies import growth, strategy
-
-Given = dict[str, Any]
 
 
 def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that a strategy and multipliers of a file show."""
-    nearest_to = matrix(problem, "matrix")
+    nearest_to = problem.matrix("matrix")
     outputs, types = nearest_to.shape
     least, most = growth(problem)
     found = strategy(upper, least, types)
     expect(found.shape[0] == outputs, f"the strategy must have {outputs} rows")
-    sums = vector(lower, "sums", types)
+    sums = lower.vector("sums", types)
     if problem.get("floor") is None:
-        proven = joint(nearest_to, matrix(lower, "ratios", nearest_to.shape), sums, most)
+        proven = joint(nearest_to, lower.matrix("ratios", nearest_to.shape), sums, most)
     else:
-        floor = vector(problem, "floor", outputs)
+        floor = problem.vector("floor", outputs)
         for low, row in zip(floor, found.numbers(), strict=True):
             expect(low <= min(row) and max(row) <= least * low, "the strategy must keep to the floor")
         proven = by_column(nearest_to, floor, sums, most)

@@ -16,26 +16,24 @@ Lower bound. That of targets, for the queries W and ``a_k F``, a_k being rows th
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
-from .exact import Matrix, departed, expect, identity, matrix, optional_matrix, vector
+from .exact import Matrix, departed, expect, identity
+from .given import Given
 from .noise import moved, sides, stated, trace_norm
-
-Given = dict[str, Any]
 
 
 def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that noise and weights of a file show."""
     workload, neighbours = stated(problem)
-    targets = vector(problem, "targets", workload.shape[0])
+    targets = problem.vector("targets", workload.shape[0])
     expect(min(targets) > 0, "targets must be positive")
-    release = optional_matrix(problem, "release", (None, workload.shape[1]))
+    release = problem.optional_matrix("release", (None, workload.shape[1]))
     costs, variances = sides(upper, workload, neighbours)
     excess = max(v / c for v, c in zip(variances, targets, strict=True))
     queries, limits = workload, targets
     if release is not None:
         excess = max(excess, largest_variance(release, upper))
-        rows = matrix(lower, "release_rows", (None, release.shape[0]))
+        rows = lower.matrix("release_rows", (None, release.shape[0]))
         queries, limits = workload.over(rows.times(release)), targets + rows.squares()
     p, norm = trace_norm(lower, moved(queries, neighbours))
     asked = sum((root * root * limit for root, limit in zip(p, limits, strict=True)), Fraction(0))
@@ -45,9 +43,9 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
 
 def largest_variance(release: Matrix, given: Given) -> Fraction:
     """Return what the variance of ``a F`` over ``|a|²`` is at most."""
-    strategy, inverse = matrix(given, "strategy"), matrix(given, "inverse")
+    strategy, inverse = given.matrix("strategy"), given.matrix("inverse")
     known = release.times(inverse)
-    frame = matrix(given, "frame", (release.shape[0], release.shape[0]))
+    frame = given.matrix("frame", (release.shape[0], release.shape[0]))
     off = frame.transposed().times(frame).plus(identity(release.shape[0]), -1).largest_sum()
     expect(off < 1, "the columns of the frame must be next to orthonormal")
     turned = frame.transposed().times(known)

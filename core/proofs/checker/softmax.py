@@ -16,19 +16,17 @@ proportion to q², at least twice the trace norm of ``diag(p) W U diag(q) / |q|`
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
-from .exact import exp_above, expect, log_above, log_below, nonnegative, number, root_below, vector
+from .exact import exp_above, expect, log_above, log_below, root_below
+from .given import Given
 from .noise import at_most, moved, sides, stated, trace_norm
-
-Given = dict[str, Any]
 
 
 def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that noise and weights of a file show."""
     workload, neighbours = stated(problem)
-    targets = vector(problem, "targets", workload.shape[0])
-    t1, t2, weight = (number(problem, name) for name in ("t1", "t2", "total_weight"))
+    targets = problem.vector("targets", workload.shape[0])
+    t1, t2, weight = (problem.number(name) for name in ("t1", "t2", "total_weight"))
     expect(
         min(*targets, t1, t2) > 0 and weight >= 0,
         "targets and t1, t2 must be positive, and total_weight not negative",
@@ -38,8 +36,8 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
     most = soft_max_above(costs, t1) + soft_max_above(ratios, t2) + weight * sum(variances)
     changed = moved(workload, neighbours)
     p, norm = trace_norm(lower, changed)
-    q = vector(lower, "neighbour_roots", changed.shape[1])
-    mu = nonnegative(lower, "query_weights", len(p))
+    q = lower.vector("neighbour_roots", changed.shape[1])
+    mu = lower.nonnegative("query_weights", len(p))
     total = sum(mu)
     at_most([root * root for root in p], [m / (total * c) + weight for m, c in zip(mu, targets, strict=True)])
     least = 2 * root_below(norm) + entropy_below([root * root for root in q]) / t1 + entropy_below(mu) / t2

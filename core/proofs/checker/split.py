@@ -26,20 +26,9 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 
-from .domain import Asked, Given, Key, by_attribute, by_key, level
-from .exact import (
-    Matrix,
-    departed,
-    expect,
-    identity,
-    matrix,
-    nonnegative,
-    part,
-    power,
-    root_above,
-    root_below,
-    vector,
-)
+from .domain import Asked, Key, by_attribute, by_key, level
+from .exact import Matrix, departed, expect, identity, power, root_above, root_below
+from .given import Given
 
 Pair = tuple[Fraction, Fraction]  # of what lies along the total, and across it, squared
 
@@ -67,7 +56,7 @@ class _Strategy:
     """A strategy of an attribute: what a record costs at most, and how queries are made up of its rows."""
 
     def __init__(self, given: Given, size: int) -> None:
-        strategy, self.inverse = (matrix(given, name, (size, size)) for name in ("strategy", "inverse"))
+        strategy, self.inverse = (given.matrix(name, (size, size)) for name in ("strategy", "inverse"))
         ones = [power(entry, strategy.exponent) == 1 for entry in strategy.rows[0]]
         expect(all(ones), "the first row of a strategy must be all ones")
         missed = departed(strategy, self.inverse)
@@ -128,7 +117,7 @@ def lower(asked: Asked, given: Given) -> Fraction:
     """Return what products of weights prove."""
     named, sums = by_attribute(given, len(asked.sizes)), dict[Key, Fraction]()
     looks = {pair: _trace(asked, *pair, named.get(pair[0])) for pair in asked.used()}
-    weights = asked.numbers if asked.weighs else nonnegative(given, "weights", len(asked.tables))
+    weights = asked.numbers if asked.weighs else given.nonnegative("weights", len(asked.tables))
     for table, weight in zip(asked.tables, weights, strict=True):
         for key, square in _products(table, tuple(looks[pair] for pair in table.items())):
             sums[key] = sums.get(key, Fraction(0)) + weight * square
@@ -146,10 +135,10 @@ def _trace(asked: Asked, axis: int, name: str, given: Given | None) -> Pair:
         share = Fraction(size) if asked.weighs else Fraction(1)
         return share / size**2, share * (1 - Fraction(1, size)) ** 2
     queries = queries or identity(size)
-    own, count = part(given, name), queries.shape[0]
-    q = vector(given, "roots", size)
-    p = [Fraction(1)] * count if asked.weighs else vector(own, "roots", count)
-    isometry = matrix(own, "isometry", queries.shape)
+    own, count = given.part(name), queries.shape[0]
+    q = given.vector("roots", size)
+    p = [Fraction(1)] * count if asked.weighs else own.vector("roots", count)
+    isometry = own.matrix("isometry", queries.shape)
     weighed = [
         [root * entry * each for entry, each in zip(row, q, strict=True)]
         for root, row in zip(p, queries.numbers(), strict=True)

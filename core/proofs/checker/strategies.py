@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import ceil, floor
-from typing import Any
 
-from .exact import Matrix, exp_above, exp_below, expect, matrix, number
-
-Given = dict[str, Any]
+from .exact import Matrix, exp_above, exp_below, expect
+from .given import Given
 
 
 def growth(problem: Given) -> tuple[Fraction, Fraction]:
     """Return two numbers with few digits, next to each other, between which e^ε lies."""
-    epsilon = number(problem, "epsilon")
+    epsilon = problem.number("epsilon")
     expect(0 < epsilon <= 100, "epsilon must be positive and at most 100")
     # Beyond 1 what counts is e^ε - 1, which is at least ε.
     unit = Fraction(1, 1 << max(70 - floor(epsilon) + epsilon.denominator.bit_length(), 70))
@@ -27,7 +25,7 @@ def growth(problem: Given) -> tuple[Fraction, Fraction]:
 
 def strategy(given: Given, largest: Fraction, columns: int) -> Matrix:
     """Return a strategy of a file; `Refused` where it is none, or a ratio exceeds the largest."""
-    found = matrix(given, "strategy", (None, columns))
+    found = given.matrix("strategy", (None, columns))
     one = 1 << max(-found.exponent, 0)
     for column in zip(*found.rows, strict=True):
         expect(

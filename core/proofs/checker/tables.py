@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 from . import blocks, split
 from .domain import Asked
-from .exact import expect, number
-
-Given = dict[str, Any]
+from .exact import expect
+from .given import Given
 
 FORMS = {"blocks": blocks, "split": split}
 
@@ -19,10 +17,8 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
 
     Noise on r records costs r² times what it does on one; of what is asked at a cost, that is a share.
     """
-    asked, allowed = Asked(problem), number(problem, "allowed")
+    asked, allowed = Asked(problem), problem.number("allowed")
     expect(allowed > 0, "allowed must be positive")
-    known = all(str(each.get("form")) in FORMS for each in (upper, lower))
-    expect(known, f"form must be one of {', '.join(FORMS)}")
-    proven = FORMS[str(lower["form"])].lower(asked, lower)
-    achieved = FORMS[str(upper["form"])].upper(asked, upper)
+    above, below = (FORMS[each.word("form", FORMS)] for each in (upper, lower))
+    proven, achieved = below.lower(asked, lower), above.upper(asked, upper)
     return proven * asked.moved / allowed, achieved * asked.moved / allowed

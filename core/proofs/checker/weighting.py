@@ -23,12 +23,11 @@ power; its power r + 1 is the bound.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
-from .exact import Matrix, departed, expect, matrix, nonnegative, optional_matrix, root_above, root_below
+from .exact import Matrix, departed, expect, root_above, root_below
+from .given import Given
 from .noise import moved
 
-Given = dict[str, Any]
 Costs = list[tuple[Fraction, Fraction]]
 
 POWERS = {"approximate": 1, "pure": 2}
@@ -36,12 +35,11 @@ POWERS = {"approximate": 1, "pure": 2}
 
 def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that weights of a file show."""
-    expect(str(problem.get("privacy")) in POWERS, "privacy must be 'approximate' or 'pure'")
-    power = POWERS[str(problem["privacy"])]
-    workload = matrix(problem, "workload")
+    power = POWERS[problem.word("privacy", POWERS)]
+    workload = problem.matrix("workload")
     cells = workload.shape[1]
-    design = matrix(problem, "design", (None, cells))
-    neighbours = optional_matrix(problem, "neighbours", (cells, None))
+    design = problem.matrix("design", (None, cells))
+    neighbours = problem.optional_matrix("neighbours", (cells, None))
     rows = [row for row in design.rows if any(row)]
     expect(bool(rows), "the design must have a row that is not all 0")
     design = Matrix(rows, design.exponent)
@@ -51,8 +49,8 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
         for row in moved(design, neighbours).numbers()
     ]
     given, y = (
-        nonnegative(upper, "weights", len(rows)),
-        nonnegative(lower, "neighbour_weights", len(reach[0])),
+        upper.nonnegative("weights", len(rows)),
+        lower.nonnegative("neighbour_weights", len(reach[0])),
     )
     return least(costs, reach, y, power), achieved(costs, reach, given, power)
 
@@ -81,7 +79,7 @@ def costs_of(workload: Matrix, design: Matrix, given: Given) -> Costs:
     """Return numbers between which the cost of each design query lies."""
     (rows, cells), across = design.shape, design.transposed()
     gram = design.times(across) if rows <= cells else across.times(design)
-    inverse = matrix(given, "inverse", gram.shape)
+    inverse = given.matrix("inverse", gram.shape)
     missed = departed(gram, inverse)
     shares = workload.times(across).times(inverse) if rows <= cells else workload.times(inverse)
     size = root_above(sum(shares.squares())) * missed / (1 - missed)

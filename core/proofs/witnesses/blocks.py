@@ -22,7 +22,7 @@ from dualmech.geometry.block_rows import Key
 from dualmech.proofs.checker.blocks import by_block, shared_weights
 from dualmech.proofs.checker.classes import Classes, Part
 from dualmech.proofs.checker.domain import Asked
-from dualmech.proofs.texts import written
+from dualmech.proofs.texts import as_read
 from dualmech.proofs.witnesses.noise import inverse, limited, polar_factor, square_strategy
 from dualmech.validate import Array
 
@@ -80,8 +80,8 @@ class Form:
             labels = np.arange(len(symmetry.labels)) if symmetry.turning else symmetry.labels
             if labels.max() > 0:
                 attributes[str(axis)] = {"classes": labels}
-        asked = Asked(written(stated))
-        return cls(blocks, Classes(asked, written({"attributes": attributes})), tuple(turning), attributes)
+        asked = Asked(as_read(stated))
+        return cls(blocks, Classes(asked, as_read({"attributes": attributes})), tuple(turning), attributes)
 
     def add(self, pieces: dict[Key, list[tuple[Array, Array]]], key: Key, basis: Array, noise: Array) -> None:
         """Add the noise on a block to what it is a part of, as a basis of sums over orbits and a covariance there."""
@@ -200,7 +200,7 @@ def _weights(form: Form, dual: Any) -> Given:
         given["weights"] = np.concatenate(
             [form.grouped(table, queries) for table in range(len(form.classes.asked.tables))]
         )
-    shared = shared_weights(form.classes, written(given))
+    shared = shared_weights(form.classes, as_read(given))
     blocks = []
     for key, rows in by_block(form.classes, shared).items():
         cells = form.classes.cells(key)

@@ -1,0 +1,198 @@
+"""Names in proof files: each is known and used, or the file is refused; what is said rests on checked parts alone."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.crosscheck import library
+from dualmech.crosscheck.command.main import app
+from dualmech.proofs.checker import check
+from dualmech.proofs.checker.exact import Refused
+from dualmech.proofs.prove import provable, statement
+
+W = dm.workloads
+Document = dict[str, Any]
+
+TABLES = W.union({"hour": 4, "a": 3}, {"1": {"hour": W.prefix(4), "a": None}, "2": ["hour"]})
+QUERY_TABLES = W.query_tables({"a": 4, "b": 3}, {"a": W.prefix(4)}, ways=(1, 2))
+PRODUCT = W.kron(W.prefix(2), W.prefix(3))
+
+OF_LIBRARY = [
+    "softmax-prefix-8-10-replaced",
+    "weighting-prefix-8-eigen-queries-replaced",
+    "weighting-prefix-8-wavelet-pure",
+    "common-example-38",
+    "reuse-prefix-8-after-halves",
+    "local-prefix-4-1-average",
+    "local-prefix-8-1-prior",
+    "local-prefix-4-1-worst",
+    "projection-6x4-0.5",
+    "projection-6x4-0.5-floors",
+    "estimate-histogram-16",
+    "estimate-histogram-16-total",
+]
+
+PROBLEMS: dict[str, Callable[[], Any]] = {
+    "fitness": lambda: dm.FitnessForUse(W.prefix(3), 2.0),
+    "fitness, neighbours": lambda: dm.FitnessForUse(W.prefix(3), 2.0, neighbours="replace"),
+    "privacy first": lambda: dm.PrivacyFirst(W.prefix(3), 2.0, 10.0),
+    "variance": lambda: dm.TotalVariance(W.prefix(3)),
+    "fitness on tables": lambda: dm.FitnessForUse(TABLES, 2.0),
+    "privacy first on tables": lambda: dm.PrivacyFirst(TABLES, 2.0, 10.0),
+    "variance on tables": lambda: dm.TotalVariance(TABLES),
+    "fitness, split": lambda: dm.FitnessForUse(QUERY_TABLES, 2.0, geometry="split"),
+    "variance, split": lambda: dm.TotalVariance(QUERY_TABLES, geometry="split"),
+    "fitness, product": lambda: dm.FitnessForUse(PRODUCT, 2.0),
+    "variance, product": lambda: dm.TotalVariance(W.kron(W.prefix(2), W.marginals([3, 2], ways=1))),
+    **{name: library.problems()[name] for name in OF_LIBRARY},
+}
+
+KNOWN: dict[str, Document] = {}
+
+
+def document_of(name: str) -> Document:
+    """Return a proof of a problem, made once, as its file has it."""
+    if name not in KNOWN:
+        made = dm.prove(fast.solve(PROBLEMS[name](), tol=0.1)).document
+        KNOWN[name] = json.loads(json.dumps(made))
+    return copy.deepcopy(KNOWN[name])
+
+
+def parts_of(given: Any) -> Iterator[Document]:
+    """Yield all parts of a document, itself first."""
+    if isinstance(given, dict):
+        yield given
+    if isinstance(given, dict | list):
+        for each in given.values() if isinstance(given, dict) else given:
+            yield from parts_of(each)
+
+
+def spoken(document: Document, tmp_path: Path) -> tuple[int, str]:
+    """Return the exit status of the command, and what it says."""
+    path = tmp_path / "proof.json"
+    path.write_text(json.dumps(document))
+    result = CliRunner().invoke(app, ["verify", str(path)])
+    return result.exit_code, result.stdout
+
+
+def test_all_kinds_of_proof_are_here() -> None:
+    assert {document_of(name)["problem"]["kind"] for name in PROBLEMS} == set(check.KINDS)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+class TestEveryKind:
+    def test_a_name_too_many_is_refused_at_every_level(self, name: str) -> None:
+        check.check(document_of(name))
+        count = sum(1 for _ in parts_of(document_of(name)))
+        assert count >= 4
+        for index in range(count):
+            for added in ("remark", "neighbour", "99", "00", "", "claims", "values", "kind ", "schéma"):
+                document = document_of(name)
+                part = [*parts_of(document)][index]
+                assert added not in part
+                part[added] = "0x1p0"
+                with pytest.raises(Refused, match=r"means nothing there|is no number below"):
+                    check.check(document)
+
+    def test_the_name_and_its_place_are_in_the_message(self, name: str) -> None:
+        document = document_of(name)
+        document["problem"]["remark"] = {"author": "nobody"}
+        with pytest.raises(Refused, match="'problem', 'remark' means nothing there"):
+            check.check(document)
+
+    def test_a_renamed_name_is_refused(self, name: str) -> None:
+        """An optional part that went by another name would be a part that is not there."""
+        draw = random.Random(20261123)
+        parts = len([*parts_of(document_of(name))])
+        for _ in range(150):
+            document = document_of(name)
+            part = [*parts_of(document)][draw.randrange(parts)]
+            if not part:
+                continue
+            old = draw.choice([*part])
+            others = [
+                old.upper() + " ",
+                f"0{old}",
+                f"+{old}",
+                f" {old}",
+                f"{old}_",
+                old[::-1] + "x",
+                "values",
+            ]
+            new = draw.choice(others)
+            if new in part:
+                continue
+            part[new] = part.pop(old)
+            with pytest.raises(Refused):
+                check.check(document)
+
+    @pytest.mark.parametrize(
+        "family", [*check.FAMILIES, "Fitness", "", "fitnessforuse", None, ["FitnessForUse"], {}]
+    )
+    def test_another_family_is_refused_or_changes_no_word(
+        self, name: str, family: Any, tmp_path: Path
+    ) -> None:
+        said = spoken(document_of(name), tmp_path)
+        document = document_of(name)
+        document["problem"]["family"] = family
+        status, words = spoken(document, tmp_path)
+        assert said[0] == 0 and (status == 3 or (status, words) == said)
+        if family is not None and family not in ("FitnessForUse", "PrivacyFirst"):
+            assert status == (0 if family == document_of(name)["problem"]["family"] else 3)
+
+
+def test_a_proof_at_a_cost_is_not_relabelled_as_one_of_targets(tmp_path: Path) -> None:
+    document = document_of("privacy first")
+    document["problem"]["family"] = "FitnessForUse"
+    with pytest.raises(Refused, match="allowed must be 1 where the family is FitnessForUse"):
+        check.check(document)
+    _, words = spoken(document_of("privacy first"), tmp_path)
+    _, alone = spoken(document_of("fitness"), tmp_path)
+    assert "rho = " in words and words.splitlines()[1][:28] == alone.splitlines()[1][:28]
+
+
+def test_neighbours_of_tables_are_no_name_of_theirs() -> None:
+    document = document_of("fitness on tables")
+    document["problem"]["neighbours"] = "replace"
+    with pytest.raises(Refused, match="'problem', 'neighbours' means nothing there"):
+        check.check(document)
+
+
+def test_an_attribute_has_one_number() -> None:
+    document = document_of("fitness on tables")
+    table = document["problem"]["tables"][0]
+    table["00"] = table["0"]
+    with pytest.raises(Refused, match="'00' is no number below 2"):
+        check.check(document)
+
+
+def test_no_set_of_queries_goes_by_the_word_for_values() -> None:
+    document = document_of("fitness on tables")
+    document["problem"]["queries"]["values"] = document["problem"]["queries"]["set 1"]
+    with pytest.raises(Refused, match="'problem', 'queries', 'values' means nothing there"):
+        check.check(document)
+
+
+def test_a_block_that_comes_twice_is_refused() -> None:
+    document = document_of("fitness on tables")
+    document["upper"]["blocks"].append(copy.deepcopy(document["upper"]["blocks"][0]))
+    with pytest.raises(Refused, match="means nothing there"):
+        check.check(document)
+
+
+def test_an_extended_family_is_stated_as_the_family_that_it_extends() -> None:
+    class Mine(dm.FitnessForUse):
+        """A family of a user's."""
+
+    problem = Mine(W.prefix(2), 1.0)
+    assert statement(problem, provable(problem))["family"] == "FitnessForUse"
