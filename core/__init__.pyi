@@ -30,7 +30,6 @@ from .errors import LittleSymmetryError as LittleSymmetryError
 from .errors import ReleaseOrderError as ReleaseOrderError
 from .errors import SamplingWarning as SamplingWarning
 from .errors import UncertifiedWarning as UncertifiedWarning
-from .errors import WeakPrivacyWarning as WeakPrivacyWarning
 from .geometry.base import FitnessDual as FitnessDual
 from .geometry.base import VarianceDual as VarianceDual
 from .geometry.block_forms import BlockPoint as BlockPoint

@@ -51,10 +51,6 @@ class SamplingWarning(UserWarning):
     """A random walk gave too few effectively independent points for a reliable estimate."""
 
 
-class WeakPrivacyWarning(UserWarning):
-    """A release costs so much that it protects next to nothing, and nobody said how much it may cost."""
-
-
 class UncertifiedWarning(UserWarning):
     """A solver returned an answer whose proven gap is wider than the tolerance that was asked."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from dualmech import validate
 from dualmech.adaptive.branching import GO_ON, STOP, Guarantee, Measure, Rule, apply_rule, simulate_answers
 from dualmech.adaptive.chain import Chain
 from dualmech.adaptive.known_tables import known_tables
-from dualmech.errors import InvalidInputError, ReleaseOrderError
+from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
 from dualmech.mechanisms.records import check_tables
 from dualmech.workloads.unions import UnionWorkload
 
@@ -36,7 +36,20 @@ class ReleasedAnswer:
     values: Any
 
 
-class AdaptiveRelease:
+class Uncopied:
+    """What keeps account of a release under way: it cannot be copied, since each copy could go on by itself."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Refuse copies, deep or not, and pickling: all of them ask here how an object is made again."""
+        raise InputTypeError(
+            f"{type(self).__name__} must not be copied or pickled: two of one release could both go on, and together "
+            f"cost more than it promises; begin another release, whose cost adds up"
+        )
+
+
+class AdaptiveRelease(Uncopied):
     """One release along a chain: advance stage by stage, look at the answers, then choose a branch or stop.
 
     Nothing runs until `advance` is called. What is promised is `guarantee`, the largest cost over all branches,
@@ -47,7 +60,7 @@ class AdaptiveRelease:
     zero-concentrated privacy) with a total that was fixed beforehand; this class does not do so by itself.
     Raises `InvalidInputError` or `InputTypeError` for no chain, data of other cells, NaN or infinity;
     `ReleaseOrderError` from its methods for a branch before its stage or after it, a stage that does not exist,
-    anything at all after a branch was chosen or the release was stopped.
+    anything at all after a branch was chosen or the release was stopped; `InputTypeError` for a copy.
     Source: sections 3.4 and 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Parameters

@@ -27,6 +27,8 @@ BATCH = 256  # records that are read at a time: so few that hardly any lives to 
 CHUNK = 65536  # records that are counted at a time, and distinct texts that are remembered
 LARGEST_TABLE = 2**27  # largest number of cells of a table that is counted (1 GiB)
 
+WEIGHTS = ("weight", "weights")  # columns that would say how often a record counts, which none does
+
 Codes = npt.NDArray[np.int64]
 
 Tables = Mapping[Axes, Array]
@@ -47,7 +49,8 @@ def count(
     ----------
     source : path of a CSV file, DataFrame, or (records, attributes) array of integers
         Codes 0 … n - 1 of every attribute. The header of a file, which is read once, and the columns of a frame name
-        all attributes of the domain, in any order and among others; an array has them in the domain's order.
+        all attributes of the domain, in any order and among others, but for weights; an array has them in the domain's
+        order.
     workload : MarginalWorkload
         Whose tables are wanted.
     allow_empty : bool
@@ -117,6 +120,13 @@ def check_tables(**named: object) -> Any:
     found = validate.mapping("tuples of attribute positions, such as (0, 2), to arrays", **named)
     if not all(isinstance(key, tuple) for key in found):
         raise InputTypeError(f"{name} must map tuples of attribute positions, such as (0, 2), to arrays")
+    for key in found:
+        whole = all(isinstance(axis, int | np.integer) and axis >= 0 for axis in key)
+        if not whole or any(one >= two for one, two in itertools.pairwise(key)):
+            raise InvalidInputError(
+                f"{name} must name the attributes of a table by their positions in rising order, such as (0, 2), got "
+                f"{key!r}"
+            )
     return given
 
 
@@ -268,7 +278,14 @@ def _parse(rows: Sequence[Sequence[str]], codes: list[_Codes], columns: list[int
 
 
 def _positions(labels: list[str], domain: Domain) -> list[int]:
-    """Return where the attributes stand among the labels of columns."""
+    """Return where the attributes stand among the labels of columns; weights that are no attribute are refused."""
+    unknown = {*labels} - {each.source for each in _attributes(domain)}
+    for label in sorted(unknown):
+        if label.strip().casefold() in WEIGHTS:
+            raise InvalidInputError(
+                f"columns of records must not name a {label!r} that is no attribute: every record counts once, "
+                f"whatever its weight; take the column out, or make it an attribute"
+            )
     for attribute in _attributes(domain):
         name = attribute.source
         if name not in labels:

@@ -12,7 +12,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.adaptive.chain import Chain
 from dualmech.adaptive.known_tables import known_tables
-from dualmech.adaptive.release import AdaptiveRelease
+from dualmech.adaptive.release import AdaptiveRelease, Uncopied
 from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
 from dualmech.mechanisms.decomposition import residual
 from dualmech.mechanisms.records import count, maximal_sets
@@ -154,7 +154,7 @@ def release_chain(
         What the cells of mechanisms on matrices are, such as a `dualmech.Schema`; needed to count records. Mechanisms
         of tables know theirs.
     rho : number or text such as "1/2", optional
-        The most that the release may cost on any branch.
+        The most that the release may cost on any branch; 100 unless it says more.
     allow_empty : bool
         Whether there may be no records.
 
@@ -188,7 +188,7 @@ def release_chain(
     return ExactAdaptiveRelease(chain, data, measure, domain)
 
 
-class DrawnChain:
+class DrawnChain(Uncopied):
     """All stages and residuals of a chain as they are drawn: what an adaptive release measures with.
 
     Attributes
@@ -240,7 +240,7 @@ class DrawnChain:
         if domain is not None and domain != own:
             raise InvalidInputError("domain must be that of the chain's tables, which know it: leave it out")
         if isinstance(records, Mapping):
-            return given_tables(records)
+            return given_tables(records, own)
         needed = [parts.target.needed_tables.axes for parts in self._chain.stages[0].decompositions]
         every = maximal_sets({axes for each in needed for axes in each})
         return count(records, MarginalWorkload(own, every), allow_empty=allow_empty)

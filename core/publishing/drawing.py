@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from os import PathLike
 from typing import Any, Protocol
@@ -14,7 +16,9 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms import records
 from dualmech.publishing.discrete import Noise
 from dualmech.workloads.domain import Domain
-from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.marginals import Axes, MarginalWorkload
+
+Counts = npt.NDArray[np.int64]
 
 
 class Measured(Protocol):
@@ -46,7 +50,7 @@ class Drawn(Measured, Protocol):
         """Draw what everything is estimated from: the one place where data meet noise."""
 
 
-def whole_counts(**named: object) -> npt.NDArray[np.int64]:
+def whole_counts(**named: object) -> Counts:
     """Return counts as 64-bit integers; anything but whole numbers from 0 to 2^53 is refused by its name."""
     ((name, _),) = named.items()
     counts = validate.finite(**named)
@@ -87,8 +91,40 @@ def require_domain(domain: Domain | None) -> Domain:
     return domain
 
 
-def given_tables(source: Any) -> Any:
-    """Return tables of counts that were given in place of records; what is no count is refused by its table."""
+def given_tables(source: Any, domain: Domain) -> Any:
+    """Return tables of counts that were given in place of records; refuse by its table what no records have.
+
+    These are anything but counts, a table of another shape, and two tables that differ on what both of them tell.
+    """
+    counts: dict[Axes, Counts] = {}
     for axes, table in records.check_tables(records=source).items():
-        whole_counts(**{f"records[{axes}]": table})
+        if any(axis >= len(domain.names) for axis in axes):
+            raise InvalidInputError(f"records[{axes}] must be of attributes 0 … {len(domain.names) - 1}")
+        counts[axes] = whole_counts(**{f"records[{axes}]": table})
+        shape = tuple(domain.shape[axis] for axis in axes)
+        if counts[axes].shape != shape:
+            raise InvalidInputError(f"records[{axes}] must have shape {shape}, got {counts[axes].shape}")
+    _require_agreement(counts, domain)
     return source
+
+
+def _require_agreement(counts: Mapping[Axes, Counts], domain: Domain) -> None:
+    """Refuse two tables whose marginals on the attributes that they share are not the same."""
+    known: dict[Axes, tuple[Axes, Counts]] = {}
+    for axes, table in counts.items():
+        for shared in _possibly_shared(axes, counts):
+            own = table.sum(axis=tuple(at for at, axis in enumerate(axes) if axis not in shared))
+            other, theirs = known.setdefault(shared, (axes, own))
+            if not np.array_equal(own, theirs):
+                told = " x ".join(domain.names[axis] for axis in shared) or "the number of records"
+                raise InvalidInputError(
+                    f"records[{other}] and records[{axes}] must be of the same records: they differ on {told}"
+                )
+
+
+def _possibly_shared(axes: Axes, tables: Iterable[Axes]) -> set[Axes]:
+    """Return sets of a table's attributes that hold all it has in common with any other: all, or those, if fewer."""
+    others = [frozenset(each) for each in tables]
+    if 2 ** len(axes) <= len(others):
+        return {each for size in range(len(axes) + 1) for each in itertools.combinations(axes, size)}
+    return {tuple(axis for axis in axes if axis in other) for other in others}

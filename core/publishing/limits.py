@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError, WeakPrivacyWarning
+from dualmech.errors import InputTypeError, InvalidInputError
 
 SEEDS = ("rng", "seed", "random_state", "random_seed", "generator", "key", "sampler", "noise")
-UNBOUNDED = 100  # the ρ above which a release that nobody bounded is warned of: ε is about 190 at δ = 1e-9
+UNBOUNDED = 100  # the ρ above which a release is refused unless a limit was given: ε is about 190 at δ = 1e-9
 GRID = 1e-5  # how much more the grid may make noise cost once it is scaled, relative
 
 
@@ -48,14 +47,12 @@ def as_fraction(rho: Any) -> Fraction | None:
     return found
 
 
-def require_within(squared_cost: Fraction, rho: Fraction | None, stacklevel: int = 3) -> None:
-    """Refuse an exact squared privacy cost of more than twice the ρ allowed; warn of a large one without a bound."""
+def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
+    """Refuse an exact squared privacy cost of more than twice the ρ allowed: what is given, or UNBOUNDED."""
     if rho is None and squared_cost > 2 * UNBOUNDED:
-        warnings.warn(
-            f"it costs rho = {float(squared_cost / 2):.6g}, which protects next to nothing: ask for less accuracy, or "
-            f"say that so much may be spent, rho=… (--rho …)",
-            WeakPrivacyWarning,
-            stacklevel=stacklevel,
+        raise InvalidInputError(
+            f"mechanism costs rho = {float(squared_cost / 2):.6g}, which protects next to nothing: no more than "
+            f"{UNBOUNDED} is released unless rho says so; ask for less accuracy, or allow so much, rho=… (--rho …)"
         )
     if rho is not None and squared_cost > 2 * rho:
         larger = float(squared_cost / (2 * rho)) * (1 + GRID)

@@ -62,7 +62,8 @@ def release(
     workload : Workload, optional
         What to publish, where the mechanism does not know it.
     rho : number or text such as "1/2", optional
-        The most that the release may cost, ρ of zero-concentrated differential privacy, compared exactly.
+        The most that the release may cost, ρ of zero-concentrated differential privacy, compared exactly. Above 100,
+        which protects next to nothing, a release is refused unless this allows it.
     allow_empty : bool
         Whether there may be no records.
 
@@ -114,7 +115,7 @@ def _planned(mechanism: Any, workload: Workload | None, rho: float | str | Fract
     drawn, asked = plan(mechanism, workload)
     if workload is not None:
         require_answered(drawn, asked)
-    require_within(drawn.squared_privacy_cost, as_fraction(rho), stacklevel=4)
+    require_within(drawn.squared_privacy_cost, as_fraction(rho))
     return ReleasePlan(drawn, asked, mechanism if isinstance(mechanism, Solution) else None)
 
 

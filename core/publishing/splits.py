@@ -87,7 +87,9 @@ class DrawnSplit:
     def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> Tables:
         """Return the tables of counts that are needed of records, or those that were given."""
         if isinstance(source, Mapping):
-            return given_tables(source)
+            own = self.mechanism.workload.tables.domain
+            assert own is not None
+            return given_tables(source, own)
         return records.count(source, self.mechanism.workload.tables, allow_empty=allow_empty)
 
     def draw(self, tables: Tables, noise: Noise) -> dict[Axes, Array]:

@@ -63,7 +63,7 @@ class DrawnTables:
     def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> records.Tables:
         """Return the tables of counts that are needed of records, or those that were given."""
         if isinstance(source, Mapping):
-            return given_tables(source)
+            return given_tables(source, self.mechanism.domain)
         return records.count(source, self.mechanism.needed_tables, allow_empty=allow_empty)
 
     def draw(self, tables: records.Tables, noise: Noise) -> dict[Axes, Array]:

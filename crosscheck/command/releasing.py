@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +27,10 @@ def release(
         typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for tables and statement."),
     ] = None,
     rho: Annotated[
-        str | None, typer.Option(help="The most that it may cost, such as 1/2 or 0.5, compared exactly.")
+        str | None,
+        typer.Option(
+            help="The most that it may cost, such as 1/2 or 0.5, compared exactly; 100 if not given."
+        ),
     ] = None,
     level: Annotated[
         float, typer.Option(help="Probability that truth lies within a margin of error.")
@@ -62,8 +64,7 @@ def release(
 
     if output is None and not dry_run:
         raise UsageError("give -o DIRECTORY for the tables, or --dry-run to see what they would cost")
-    with passing("reading") as line, warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", dm.WeakPrivacyWarning)
+    with passing("reading") as line:
         validate.probability(level=level)
         if output is not None:
             files.check_new_folder(output)
@@ -91,8 +92,6 @@ def release(
                 shown.append(_write_fitted(released, Path(str(output)) / "fitted"))
     if (words := uncertified(answer)) is not None:
         typer.echo(f"dualmech: the plan is not certified: {words}", err=True)
-    for each in warned:
-        typer.echo(f"dualmech: {each.message}", err=True)
     out = report.console()
     for text in shown:
         out.print(text, markup=False, soft_wrap=True)

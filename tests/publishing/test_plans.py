@@ -120,23 +120,33 @@ class TestCounts:
 
 
 class TestUnbounded:
-    def test_a_large_rho_that_nobody_bounded_is_warned_of(self) -> None:
+    def test_a_large_rho_that_nobody_allowed_is_refused(self) -> None:
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1e-4))
-        with pytest.warns(dm.WeakPrivacyWarning, match=r"rho = \d+.*rho=") as caught:
+        with pytest.raises(
+            dm.InvalidInputError, match=r"costs rho = \d+.*no more than 100 .*rho=… \(--rho …\)"
+        ):
             dm.plan_release(answer)
-        assert caught[0].filename == __file__
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             dm.plan_release(answer, rho=1e6)
             dm.plan_release(answer.mechanism.scaled(1e4), workload=dm.workloads.prefix(4))
 
-    def test_releases_and_chains_warn(self) -> None:
+    def test_releases_and_chains_are_refused_before_records_are_read(self) -> None:
+        cells = dm.LinearGaussianMechanism(np.eye(4), 1e-4 * np.eye(4))
+        with pytest.raises(dm.InvalidInputError, match="no more than 100 is released unless rho says so"):
+            dm.release(cells, "no such file.csv", workload=dm.workloads.identity(4))
+        with pytest.raises(dm.InvalidInputError, match="no more than 100 is released unless rho says so"):
+            dm.release_chain(fast.chain([cells, cells]), "no such file.csv")
+
+    def test_they_run_where_the_limit_allows_it(self) -> None:
         pytest.importorskip("opendp")
         cells = dm.LinearGaussianMechanism(np.eye(4), 1e-4 * np.eye(4))
-        with pytest.warns(dm.WeakPrivacyWarning):
-            dm.release(cells, np.ones(4), workload=dm.workloads.identity(4))
-        with pytest.warns(dm.WeakPrivacyWarning):
-            dm.release_chain(fast.chain([cells, cells]), np.ones(4))
+        assert dm.release(cells, np.ones(4), workload=dm.workloads.identity(4), rho=6000).rho > 100
+        assert dm.release_chain(fast.chain([cells, cells]), np.ones(4), rho=6000).rho > 100
+
+    def test_a_rho_of_100_needs_no_limit(self) -> None:
+        cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2) / 199)
+        assert 99 < dm.plan_release(cells, workload=dm.workloads.identity(2)).rho <= 100
 
 
 class TestDryRun:
@@ -185,6 +195,10 @@ class TestDryRun:
 
     def test_a_large_rho_is_one_line_on_standard_error(self, folder: Path) -> None:
         found = self.run(folder / "records.csv", folder / "sharp.npz", "--dry-run")
-        assert found.exit_code == 0 and "protects next to nothing" in found.stderr
+        assert isinstance(found.exception, dm.InvalidInputError) and "\n" not in str(found.exception)
+        assert "protects next to nothing" in str(found.exception) and "--rho" in str(found.exception)
+        (folder / "few.csv").write_text("sex,age\nf,1\n")
+        found = self.run(folder / "few.csv", folder / "sharp.npz", "-o", folder / "out")
+        assert isinstance(found.exception, dm.InvalidInputError) and not (folder / "out").exists()
         bounded = self.run(folder / "records.csv", folder / "sharp.npz", "--dry-run", "--rho", "1e9")
         assert bounded.exit_code == 0 and "next to nothing" not in bounded.stderr
