@@ -335,9 +335,9 @@ class TestMatrixMechanism:
         centred = strategy - strategy.mean(axis=1, keepdims=True)
         queries = workload.dense() - workload.dense().mean(axis=1, keepdims=True)
         expected = rival.deviation**2 * np.linalg.norm(queries @ np.linalg.pinv(centred)) ** 2
-        # Of queries that are constant, rounding is all there is: it has the size of theirs before they are centred.
+        # Of queries that are constant, rounding is all there is: it has the size of their Gram matrix, uncentred.
         reach = np.linalg.norm(workload.dense()) * np.linalg.norm(np.linalg.pinv(centred))
-        rounding = float(1e-12 * rival.deviation * reach) ** 2
+        rounding = 1e-14 * float(rival.deviation * reach) ** 2
         np.testing.assert_allclose(rival.user_variances(workload), expected, rtol=1e-8, atol=rounding)
 
     def test_laplace_reports_are_private(self) -> None:
