@@ -72,10 +72,13 @@ def seconds_left(history: Sequence[Progress], gap: float, goal: float, seconds: 
     6.0
     """
     earlier = history[-min(PACE, len(history) // 2 + 1)] if history else None
-    if earlier is None or not (0 < gap < earlier.gap < math.inf):
+    if earlier is None or not (0 < gap < earlier.gap < math.inf and goal > 0):
         return math.nan
-    pace = math.log(earlier.gap / gap) / max(seconds - earlier.seconds, 1e-9)
-    return max(math.log(gap / goal), 0.0) / pace
+    # Logarithms before the quotients, which may round to 1 or to 0.
+    shrunk = math.log(earlier.gap) - math.log(gap)
+    if not shrunk > 0:
+        return math.nan
+    return max(math.log(gap) - math.log(goal), 0.0) * max(seconds - earlier.seconds, 1e-9) / shrunk
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
+from dualmech.errors import InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.geometry.base import Index
 from dualmech.geometry.block_pairs import Pairs, Persons
 from dualmech.geometry.block_rows import Block, BlockRows, Key
+from dualmech.geometry.moves import UNMOVED
 from dualmech.neighbours import Contributions, Relation
 from dualmech.validate import Array
 from dualmech.workloads.domain import Domain
@@ -34,7 +36,7 @@ def moved_by(
 ) -> tuple[sp.csr_array, tuple[Block, ...]]:
     """Return what a unit of ``1/K`` of each block of one coordinate costs an orbit of neighbours, and others' steps.
 
-    Raises `LittleSymmetryError` for too many kinds of pairs.
+    Raises `LittleSymmetryError` for too many kinds of pairs, `InvalidInputError` where no neighbour moves any block.
     """
     moved = Moved.of(relation, domain, symmetries, rows, [*keys, *(block.key for block in blocks)])
     if moved.pairs is not None:
@@ -44,6 +46,8 @@ def moved_by(
     for block in blocks:
         steps, orbits = moved.steps(block.key, block.moves)
         several.append(replace(block, steps=steps, orbits=orbits))
+    if not (reach.count_nonzero() or any(map(np.any, (each.steps for each in several)))):
+        raise InvalidInputError(UNMOVED)
     return sp.csr_array(moved.scale**2 * reach), tuple(several)
 
 

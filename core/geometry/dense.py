@@ -16,6 +16,7 @@ from dualmech.geometry.base import Judged, shares, valid_weights
 from dualmech.geometry.dense_forms import DenseForms
 from dualmech.geometry.moves import (
     CHUNK,
+    UNMOVED,
     as_neighbour_matrix,
     changes_between,
     moves_between,
@@ -78,9 +79,7 @@ class Dense:
         checked = as_neighbour_matrix(neighbours, workload.shape[1], workload.domain)
         moves, rounding = moves_between(chosen, checked)
         if not np.any(moves):
-            raise InvalidInputError(
-                "neighbours must change at least one query; none does, so every answer can be released exactly"
-            )
+            raise InvalidInputError(UNMOVED)
         unmoved = np.zeros((0, len(chosen))) if checked is None else unmoved_directions(moves)
         mismatch = _mismatch(dense, chosen, representation)
         inverse = chosen.T if basis is None else np.linalg.pinv(chosen)

@@ -17,6 +17,8 @@ from dualmech.workloads.domain import Domain
 
 CHUNK = 4096  # neighbours whose effect on the queries is written out at a time
 
+UNMOVED = "neighbours must change at least one query; none does, so every answer can be released exactly"
+
 
 def as_neighbour_matrix(
     neighbours: NeighboursLike, cells: int, domain: Domain | None = None
@@ -66,9 +68,9 @@ def product(left: Matrix, right: Matrix) -> tuple[Array, Array]:
     Where a column has two entries at most, both powers of 2, as those of replaced records, the one sum is rounded.
     """
     found, reach = linalg.to_dense(left @ right), linalg.to_dense(abs(left) @ abs(right))
-    if _is_whole(left) and _is_whole(right) and reach.max() <= 2**53:
+    if _is_whole(left) and _is_whole(right) and reach.max(initial=0.0) <= 2**53:
         return found, np.zeros_like(found)
-    terms = int(np.max(np.asarray((abs(right) > 0).sum(axis=0))))
+    terms = int(np.max(np.asarray((abs(right) > 0).sum(axis=0)), initial=0))
     entries = right.data if sp.issparse(right) else right[right != 0]
     if terms <= 2 and np.all(np.abs(np.frexp(entries)[0]) == 0.5):
         return found, linalg.EPS * np.abs(found)

@@ -148,6 +148,10 @@ def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> So
         # The judge may count the gap relative to less, or be less sure of the bound.
         begin, reached = outcome.primal, history[-1].gap
         aim = MARGIN * min(aim, reached * limits.tol / answer.gap)
+        if (
+            not aim > 0
+        ):  # its own two sides meet up to rounding, or the judge can prove nothing: none is closer
+            break
     return answer
 
 

@@ -186,3 +186,12 @@ def test_the_time_that_is_left_is_that_of_a_steady_pace(
     assert math.isnan(seconds_left(history, math.inf, goal, now))
     assert math.isnan(seconds_left(history, 2.0, goal, now))
     assert math.isnan(seconds_left([], gap, goal, now))
+
+
+@pytest.mark.parametrize(
+    ("earlier", "gap", "goal"),
+    [(math.nextafter(0.3, 1), 0.3, 1e-6), (1e-6, 1e-7, 0.0), (1e-6, 1e-7, -1e-9), (1e-310, 5e-324, 10.0)],
+)
+def test_no_pace_and_no_goal_end_in_an_error(earlier: float, gap: float, goal: float) -> None:
+    left = seconds_left([Progress(0, 1.0, 1.0, earlier, 0.0)], gap, goal, 1.0)
+    assert math.isnan(left) or left >= 0

@@ -1,0 +1,55 @@
+"""Small problems that used to end in an error of Python's or NumPy's own."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.crosscheck.command.entry import _out_of_memory
+
+W = dm.workloads
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        [1 / 3 + 2e-13, 1 / 3 - 1e-13, 1 / 3 - 1e-13],
+        [0.0, 1.0, 0.0],
+        [0.9992385549763189, 0.0007614450236811, 0.0],
+    ],
+)
+@pytest.mark.parametrize("tol", [1e-9, 1e-4])
+def test_local_strategies_of_the_least_epsilon_end_with_an_answer(prior: Any, tol: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dm.UncertifiedWarning)
+        answer = fast.solve(dm.LocalStrategy(W.prefix(3), 1e-6, prior=np.array(prior) / sum(prior)), tol=tol)
+    assert answer.certificate.lower_bound <= answer.certificate.objective
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove:2", np.array([[1.0, 2.0]]), None])
+def test_a_query_of_nothing_beside_a_release_of_one_cell(neighbours: Any) -> None:
+    released = dm.LinearGaussianMechanism([[1.0]], [[1e-6]])
+    problem = dm.ReuseFitness(dm.Workload([[1], [0]]), [10.0, 1.0], released, neighbours=neighbours)
+    assert fast.solve(problem).gap <= 1e-6
+
+
+@pytest.mark.parametrize("geometry", ["blocks", "dense", "auto"])
+@pytest.mark.parametrize(
+    "family", [dm.TotalVariance, lambda *given, **named: dm.FitnessForUse(*given, 1.0, **named)]
+)
+def test_what_no_neighbour_moves_is_refused(geometry: str, family: Any) -> None:
+    for asked in (W.marginals([3, 2], ways=0), W.union({"a": 3, "b": 2}, {"all": []})):
+        with pytest.raises(dm.InvalidInputError, match="neighbours must change at least one query"):
+            family(asked, neighbours="replace", geometry=geometry)
+
+
+def test_a_library_that_finds_no_memory_is_told_from_one_that_is_missing() -> None:
+    error = ImportError("scipy is broken")
+    error.__cause__ = ImportError("libopenblas.so: failed to map segment from shared object")
+    assert _out_of_memory(error) and _out_of_memory(MemoryError())
+    assert not _out_of_memory(ImportError("No module named 'cvxpy'"))
