@@ -65,7 +65,7 @@ class TestCopies:
             release.choose(0)
 
 
-def tables(*given: tuple[tuple[int, ...], Any]) -> dict[tuple[int, ...], Any]:
+def tables(*given: tuple[tuple[int, ...], Any]) -> dict[Any, Any]:
     return {axes: np.array(table) for axes, table in given}
 
 
@@ -114,7 +114,7 @@ def test_tables_that_no_records_have_are_refused(
 ) -> None:
     pytest.importorskip("opendp")
     given, words = CONTRADICTIONS[name]
-    asked = W.marginals(PEOPLE, sets=[("age",), ("sex",)])
+    asked: Any = W.marginals(PEOPLE, sets=[("age",), ("sex",)])
     if geometry == "split":
         asked = W.query_tables(PEOPLE, {}, sets=[("age",), ("sex",)])
     mechanism = fast.solve(dm.FitnessForUse(asked, 9.0, geometry=geometry), tol=0.5).mechanism
