@@ -402,8 +402,16 @@ class TestTwoGeometries:
     def test_blocks_meet_a_matrix_whoever_is_a_neighbour(self, seed: int, relation: str) -> None:
         asked, numbers = random_tables(seed)
         for kind in KINDS:
-            blocks = kind(asked, numbers, geometry="blocks", neighbours=relation)
-            dense = kind(asked, blocks.per_query(), geometry="dense", neighbours=relation)
+            each = kind(asked, numbers, geometry="blocks").per_query()
+            try:
+                blocks = kind(asked, numbers, geometry="blocks", neighbours=relation)
+            except dm.InvalidInputError:
+                with pytest.raises(
+                    dm.InvalidInputError, match="none does, so every answer can be released exactly"
+                ):
+                    kind(asked, each, geometry="dense", neighbours=relation)
+                continue
+            dense = kind(asked, each, geometry="dense", neighbours=relation)
             assert blocks.same_as(dense) and not blocks.same_as(kind(asked, numbers, geometry="blocks"))
             one, two = (solved(each, tol=1e-6) for each in (blocks, dense))
             assert meet(one, two)
