@@ -17,13 +17,19 @@ from dualmech.geometry.moves import as_neighbour_matrix, moves_between
 from dualmech.immutable import freeze
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.loads import WrittenLoads
+from dualmech.problems.pseudoinverse import PseudoInverse
 from dualmech.validate import Array, Matrix
+from dualmech.verified import UPWARDS, Enclosure, sum_rounding
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
+
+SUMMED = 256  # rows of L whose squares are summed at a time
 
 CHUNK = 4096  # queries of the workload that are written over the design at a time
 
-ORTHONORMAL = 1e-12
-"""Largest entry of ``Q Q' - I``, for rows Q of unit norm, at which Q' serves as the pseudoinverse."""
+CLOSE, CLOSE_WHERE_LARGE, LARGE = 5e-13, 1e-9, 2**21
+"""What columns of L may be off by, relative, before the workload is written over the design in twice the precision.
+
+It may be more where a product has that many terms."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,9 +65,7 @@ class DesignGeometry:
         queries = _design(design, workload.shape[1])
         checked = as_neighbour_matrix(neighbours, workload.shape[1], workload.domain)
         inverse = PseudoInverse.of(queries)
-        # Without a column that may be more than rounding the workload could not be answered.
-        negligible = inverse.rounding * np.linalg.norm(queries, axis=1) <= linalg.SPAN_TOLERANCE
-        roots, root_rounding = _column_norms(workload, inverse, negligible)
+        roots, root_rounding = _column_norms(workload, inverse, np.linalg.norm(queries, axis=1))
         moves, move_rounding = _moves(queries, checked)
         if not np.any(moves[roots > 0]):
             raise InvalidInputError(
@@ -131,41 +135,6 @@ class DesignGeometry:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PseudoInverse:
-    """``Q⁺`` (d, k), with what it takes to tell an entry of ``w Q⁺`` from rounding."""
-
-    matrix: Array  # (d, k) Q⁺, with a zero column for an all-zero row of Q
-    rounding: Array  # (k,) allowance for the rounding of each entry of ``w Q⁺``, relative to ``‖w‖``
-    basis: Array  # (r, d) orthonormal rows that span the rows of Q
-    independent: bool  # whether the rows of Q that are not all zero are linearly independent
-
-    @classmethod
-    def of(cls, design: Array) -> PseudoInverse:
-        """Transpose orthogonal rows; otherwise factor the design, its rows scaled where that changes nothing.
-
-        Where rows are independent, ``(D Q)⁺ = Q⁺ D⁻¹`` for every positive diagonal D, so that units are
-        immaterial; where they are not, the pseudoinverse depends on the units, and Q is taken as it is.
-        """
-        norms = np.linalg.norm(design, axis=1)
-        kept = np.flatnonzero(norms)
-        rows = design[kept] / norms[kept, None]
-        cells, unit = design.shape[1], 4 * np.sqrt(design.shape[1]) * linalg.EPS
-        defect = rows @ rows.T - np.eye(len(rows)) if len(rows) <= cells else np.full((1, 1), np.inf)
-        basis, independent = rows, True
-        if np.abs(defect).max() <= ORTHONORMAL:
-            inverse, rounding = rows.T, unit + np.linalg.norm(defect, axis=0)
-        else:
-            basis = linalg.row_space(design)
-            independent = len(basis) == len(rows)
-            inverse, rounding = _invert_rows(rows if independent else design[kept], basis)
-        if independent:
-            inverse, rounding = inverse / norms[kept], rounding / norms[kept]
-        matrix, allowance = np.zeros((cells, len(norms))), np.zeros(len(norms))
-        matrix[:, kept], allowance[kept] = inverse, rounding
-        return cls(matrix, allowance, basis, independent)
-
-
 def least_squares(strategy: Array) -> tuple[Array, Array]:
     """Return a basis N (r, d) of the rows of A, and Y with ``Y Y'`` the covariance of the noise on ``N x``.
 
@@ -202,47 +171,75 @@ def answer_rows(workload: Workload, basis: Array, right: Array, what: str) -> It
         yield start, linalg.to_dense(rows @ right)
 
 
-def _column_norms(
-    workload: Workload, inverse: PseudoInverse, negligible: npt.NDArray[np.bool_]
-) -> tuple[Array, Array]:
-    """Return the norms of the columns of ``W Q⁺`` and their allowances; negligible entries that are rounding are 0."""
-    norms = workload.row_norms()
-    squares = np.zeros(inverse.matrix.shape[1])
-    for start, rows in answer_rows(workload, inverse.basis, inverse.matrix, "design"):
-        floor = norms[start : start + len(rows), None] * inverse.rounding
-        rows[(np.abs(rows) <= floor) & negligible] = 0.0
-        squares += np.einsum("jk,jk->k", rows, rows)
-    return np.sqrt(squares), inverse.rounding * np.linalg.norm(norms)
+def _column_norms(workload: Workload, inverse: PseudoInverse, lengths: Array) -> tuple[Array, Array]:
+    """Return the norms of the columns of ``W Q⁺``, 0 where every entry may be 0, and what they may be off by.
+
+    Products of doubles serve where that is little next to the lengths of the design queries, else twice the precision.
+    """
+    roots, rounding = _plain_norms(workload, inverse, lengths)
+    close = CLOSE if workload.shape[0] * inverse.design.size <= LARGE else CLOSE_WHERE_LARGE
+    if rounding @ lengths <= close * (roots @ lengths) and np.all(
+        (rounding <= 1e3 * close * roots) | (roots == 0)
+    ):
+        return roots, rounding
+    return _enclosed_norms(workload, inverse, lengths)
+
+
+def _plain_norms(workload: Workload, inverse: PseudoInverse, lengths: Array) -> tuple[Array, Array]:
+    """Return both from products of doubles."""
+    norms, matrix = workload.row_norms() * UPWARDS, inverse.matrix
+    # Zeros are added without any rounding.
+    terms = np.count_nonzero(matrix, axis=0)
+    per_norm = inverse.rounding + sum_rounding(terms) * np.linalg.norm(matrix, axis=0)
+    negligible = per_norm * lengths <= linalg.SPAN_TOLERANCE
+    squares = np.zeros(matrix.shape[1])
+    for start, rows in answer_rows(workload, inverse.basis, matrix, "design"):
+        rows[(np.abs(rows) <= norms[start : start + len(rows), None] * per_norm) & negligible] = 0.0
+        squares += _squares(rows)
+    roots = np.sqrt(squares)
+    # What was set to 0 is at most what it may be off by.
+    off = 2 * per_norm * np.linalg.norm(norms) + _square_rounding(len(norms)) * roots
+    return roots, np.where(np.any(matrix, axis=0), off * UPWARDS, 0.0)
+
+
+def _enclosed_norms(workload: Workload, inverse: PseudoInverse, lengths: Array) -> tuple[Array, Array]:
+    """Return both in twice the precision; what no pseudoinverse is proven for may be off by anything."""
+    enclosed = inverse.enclosed()
+    if enclosed is None:
+        roots, rounding = _plain_norms(workload, inverse, lengths)
+        return roots, np.where(np.any(inverse.matrix, axis=0), np.inf, rounding)
+    squares, off = np.zeros(len(lengths)), np.zeros(len(lengths))
+    for start in range(0, workload.shape[0], CHUNK):
+        rows = Enclosure.of(linalg.to_dense(workload.matrix[start : start + CHUNK])) @ enclosed
+        left = np.abs(rows.low) + rows.radius
+        unclear = np.abs(rows.high) <= left
+        kept = np.where(unclear, 0.0, rows.high)
+        left = np.where(unclear, np.abs(rows.high) + left, left)
+        squares, off = squares + _squares(kept), off + _squares(left)
+    roots = np.sqrt(squares)
+    return roots, (np.sqrt(off) + _square_rounding(workload.shape[0]) * roots) * UPWARDS
+
+
+def _squares(rows: Array) -> Array:
+    """Return the squared norms of columns, a few rows at a time, so that no sum has many terms."""
+    total = np.zeros(rows.shape[1])
+    for start in range(0, len(rows), SUMMED):
+        part = rows[start : start + SUMMED]
+        total += np.einsum("jk,jk->k", part, part)
+    return total
+
+
+def _square_rounding(count: int) -> float:
+    """Return what the root of `_squares` of so many rows may be off by, relative."""
+    return sum_rounding(min(count, SUMMED) + -(-count // SUMMED) + 4)
 
 
 def _moves(design: Array, neighbours: Matrix | None) -> tuple[Array, Array]:
-    """Return |Q U| and an allowance for the rounding of each row's entries."""
+    """Return |Q U| and what the entries of each row may be off by."""
     if neighbours is None:
         return np.abs(design), np.zeros(len(design))
-    norms, moves = np.linalg.norm(design, axis=1), np.zeros((len(design), neighbours.shape[1]))
-    kept = np.flatnonzero(norms)
-    moves[kept] = np.abs(moves_between(design[kept], neighbours)[0])
-    longest = np.sqrt(np.asarray((abs(neighbours) ** 2).sum(axis=0)).max())
-    return moves, 4 * np.sqrt(design.shape[1]) * linalg.EPS * float(longest) * norms
-
-
-def _invert_rows(rows: Array, basis: Array) -> tuple[Array, Array]:
-    """Return the pseudoinverse of rows F that span what the basis spans, and the allowance of each column.
-
-    A factorisation ``F = O T`` with the long rows first is that of ``F + E`` with each row of E small against the
-    same row of F. To first order, ``F⁺`` then moves by ``F⁺ E F⁺`` and by ``(F'F)⁻¹ E' (I - O O')``; both grow with
-    ``‖F⁺ D‖``, D the norms of the rows, which no units of the rows change.
-    """
-    inner = rows @ basis.T
-    order = _long_rows_first(inner)
-    orthonormal, triangle = scipy.linalg.qr(inner[order], mode="economic", check_finite=False)
-    root = _inverse(triangle)
-    half, missed = np.empty(inner.T.shape), np.empty(len(inner))
-    half[:, order] = root @ orthonormal.T
-    missed[order] = np.sqrt(np.maximum(1 - np.einsum("ik,ik->i", orthonormal, orthonormal), 0.0))
-    condition = linalg.singular_values(half * np.linalg.norm(rows, axis=1))[0]
-    reach = np.linalg.norm(half, axis=0) + missed / linalg.singular_values(triangle)[-1]
-    return basis.T @ half, 4 * np.sqrt(rows.shape[1]) * linalg.EPS * float(condition) * reach
+    moves, off = moves_between(design, neighbours)
+    return np.abs(moves), np.zeros(len(design)) if off is None else off.max(axis=1)
 
 
 def _triangle(rows: Array) -> Array:

@@ -151,10 +151,10 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             spent, spent_rounding = self.loads.spent(weights)
             total = np.float64(self._total(roots, weights))
-            higher = np.float64(self._total(roots + self.geometry.root_rounding, weights))
+            higher = self._total(roots + self.geometry.root_rounding, weights)
             excess, p = max(float(spent.max()) - 1, 0.0), self.power
-            rounding += float(higher / total) - 1 + p * spent_rounding
-            # Weights scaled to the limit raise the objective by the power p of the excess, which is charged once.
+            rounding += float(higher / total) - 1 + p * spent_rounding + 2 * len(weights) * linalg.EPS
+            # Weights scaled to the limit raise the objective by the power p of the excess, charged once.
             rounding += (1 + min(excess, 1.0)) ** (p - 1) - 1
             rounding += self.geometry.left_out(weights, self.loads.largest, p, float(total))
         return Certificate.of(float(total), lower_bound, excess, rounding)
@@ -175,9 +175,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         weights = self._solution(primal)
         if not np.all(np.isfinite(weights)):
             first = int(np.flatnonzero(np.isinf(weights))[0])
-            raise InvalidInputError(
-                f"weights must be finite for a strategy, got {weights[first]} at [{first}]"
-            )
+            raise InvalidInputError(f"weights must be finite for a strategy, got inf at [{first}]")
         return np.asarray(np.sqrt(weights**self.power)[:, None] * np.asarray(self.design))
 
     def strategy_error(self, primal: npt.ArrayLike) -> float:
@@ -275,9 +273,10 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         shares = shares / shares.sum()
         roots, (reach, raised), p = self.geometry.roots, self.loads.reach(shares), self.power
         value = self._terms(roots, reach).sum() ** (p + 1)
-        higher = self._terms(roots + self.geometry.root_rounding, raised).sum() ** (p + 1)
-        sums = 2 * (p + 1) * (len(shares) + len(roots)) * linalg.EPS
-        return float(value), float(higher / value - 1 + sums) if value > 0 else 0.0
+        least = np.maximum(roots - self.geometry.root_rounding, 0.0)
+        lower = self._terms(least, np.maximum(2 * reach - raised, 0.0)).sum() ** (p + 1)
+        sums = 1 + 2 * (p + 1) * (len(shares) + len(roots)) * linalg.EPS
+        return float(value), float(sums - lower / value) if value > 0 else 0.0
 
     def _terms(self, roots: Array, reach: Array) -> Array:
         """Return ``c_i^(1/(p+1)) g_i^(p/(p+1))`` (k,), 0 for design queries that are not needed."""

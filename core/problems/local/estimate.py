@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, ClassVar, Never, NoReturn
 
 import numpy as np
@@ -15,10 +14,8 @@ from dualmech.errors import InvalidInputError
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
+from dualmech.verified import exactly_independent
 from dualmech.workloads.base import Workload, check_workload
-
-MOST_EXACT = 2**15
-"""Multiplications of fractions up to which columns are compared exactly."""
 
 TINY = 1e-200
 """Entries of ν below this, relative to the largest, are left out."""
@@ -252,27 +249,3 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
                 f"estimate must have {self.workload.shape[1]} entries, one per cell, got {len(data)}"
             )
         return data
-
-
-def exactly_independent(columns: Array) -> list[int] | None:
-    """Return the indices of columns, none without an entry, that are independent and span all, exactly.
-
-    They are compared in exact fractions; None where that takes more than `MOST_EXACT` multiplications.
-    """
-    chosen: list[int] = []
-    reduced: list[tuple[int, list[Fraction]]] = []
-    for index, column in enumerate(columns.T):
-        left = [Fraction(entry) for entry in column.tolist()]
-        for pivot, other in reduced:
-            if left[pivot]:
-                factor = left[pivot] / other[pivot]
-                left = [own - factor * each if each else own for own, each in zip(left, other, strict=True)]
-        place = next((place for place, entry in enumerate(left) if entry), None)
-        if place is not None:
-            chosen.append(index)
-            reduced.append((place, left))
-            if len(chosen) == len(columns):
-                break
-            if columns.size * len(chosen) > MOST_EXACT:
-                return None
-    return chosen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,8 @@ class TestKnownOptima:
 
 TALL = normal(8, 5)
 PREFIX = dm.workloads.prefix(6).dense()
-SINGULAR = normal(9, 3) @ normal(3, 7, seed=1)
+# In whole numbers, so that what depends on one another does so exactly.
+SINGULAR = np.rint(9 * normal(9, 3)) @ np.rint(9 * normal(3, 7, seed=1))
 
 CASES: dict[str, dict[str, Any]] = {
     "eigen-queries of prefixes": {
@@ -464,9 +466,23 @@ class TestFiles:
 
 @pytest.mark.parametrize("privacy", ["approximate", "pure"])
 @pytest.mark.parametrize("angle", [1e-5, 1e-8, 1e-10, 1e-12])
-def test_designs_that_nearly_depend_say_what_rounding_hides(privacy: str, angle: float) -> None:
-    design = [[1, 1, 0, 0], [1, 1 + angle, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+def test_designs_that_nearly_depend_are_known_exactly(privacy: str, angle: float) -> None:
+    """The columns of W Q⁺ grow like 1/angle, and what is known of them does not get worse."""
+    slope = 1 + angle
+    design = [[1, 1, 0, 0], [1, slope, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
     problem = dm.QueryWeighting(dm.workloads.prefix(4), design, privacy)
     judged = problem.certify(problem.feasible(np.ones(4)), np.ones(4))
-    # The columns of W Q⁺ grow like 1/angle, and so does the relative error of what is computed of them.
-    assert judged.resolution >= 1e-16 / angle
+    # (1, 0) is (slope · first - second) / (slope - 1), and (1, 1) is the first.
+    along = Fraction(slope) / (Fraction(slope) - 1)
+    costs = [along**2 + 3, (along / Fraction(slope)) ** 2, 2, 1]
+    for cost, own in zip(costs, problem.costs, strict=True):
+        assert abs(Fraction(float(own)) / cost - 1) < 1e-15
+    assert judged.resolution < 1e-12
+
+
+def test_designs_that_depend_up_to_rounding_alone_are_not_certified() -> None:
+    """What the pseudoinverse is of such a design hangs on digits that rounding made."""
+    design = normal(5, 3) @ normal(3, 7, seed=1)
+    problem = dm.QueryWeighting(dm.Workload(design), design)
+    judged = problem.certify(problem.feasible(np.ones(5)), np.ones(7))
+    assert judged.resolution == np.inf and judged.interval == (0, np.inf)

@@ -1,0 +1,227 @@
+"""Matrices in twice the precision, with bounds of their errors that are computed, not estimated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech.validate import Array
+
+T = TypeVar("T", float, Array)
+
+UNIT = 2.0**-53
+"""Relative error of one rounded operation."""
+
+UPWARDS = 1 + 1e-9
+"""Factor that makes up for the rounding of a bound that is itself a sum of up to a million numbers, none negative."""
+
+SPLITTER = 2.0**27 + 1
+"""Veltkamp's factor: it splits a double into two halves, products of which are exact."""
+
+LEAST_SIZE = 2.0**-400
+"""Rows count as this large at least, so that no part of a product is lost to underflow."""
+
+CONTRACTED = 0.25
+"""Largest norm of E at which ``I - E`` is inverted by a series."""
+
+NEGLIGIBLE = 1e-32
+"""A remainder of that series that is below the precision of its terms."""
+
+MOST_EXACT = 2**15
+"""Multiplications of fractions up to which columns are compared exactly."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Enclosure:
+    """A matrix known as ``high + low``, both doubles, with no entry off by more than its entry of `radius`.
+
+    Every operation adds what it may be off by itself: sums and products of doubles are taken apart so that their
+    rounding errors are numbers too (Dekker, Knuth), and products of matrices are cut into pieces so short that
+    BLAS adds them up without any error (Ozaki, Ogita, Oishi and Rump, Numerical Algorithms 59, 2012). Whether and in
+    which order a processor fuses operations makes no difference to the bounds.
+    """
+
+    high: Array
+    low: Array
+    radius: Array
+
+    @classmethod
+    def of(cls, matrix: Array) -> Enclosure:
+        """Return a matrix of doubles, which is exact."""
+        return cls(matrix, np.zeros_like(matrix), np.zeros_like(matrix))
+
+    @property
+    def T(self) -> Enclosure:  # noqa: N802 (NumPy's name)
+        """The transpose."""
+        return Enclosure(self.high.T, self.low.T, self.radius.T)
+
+    def __matmul__(self, other: Enclosure) -> Enclosure:
+        """Return the product, its error about the square of what doubles leave, next to the longest row and column."""
+        inner = self.high.shape[1]
+        bits = (53 - inner.bit_length()) // 2
+        one, two, _, rest, sizes = _pieces(self.high, self.low, bits)
+        first, second, behind, last, others = (each.T for each in _pieces(other.high.T, other.low.T, bits))
+        # Products of the first pieces, and of a first with a second one, are sums of whole numbers below 2^53.
+        high, low = _two_sum(one @ first, one @ second)
+        high, more = _two_sum(high, two @ first)
+        small = np.hstack([one, two, rest]) @ np.vstack([last, behind, other.high])
+        high, low = _two_sum(high, low + more + small)
+        # Each of the small products has terms below 3/4 · 4^-bits next to both sizes. All are rounded: by
+        # forming the pieces, in a sum of 3 · inner terms, and three times when they are added to the errors above.
+        share = 32 * UNIT * inner * (inner + 8) * 4.0 ** -(bits + 1)
+        radius = share * UPWARDS * np.multiply.outer(sizes, others)
+        if np.any(self.radius) or np.any(other.radius):
+            mine, theirs = np.abs(self.high), np.abs(other.high) * UPWARDS + other.radius
+            radius = (radius + mine @ other.radius + self.radius @ theirs) * UPWARDS
+        return Enclosure(high, low, radius)
+
+    def __add__(self, other: Enclosure) -> Enclosure:
+        """Return the sum."""
+        high, low = _two_sum(self.high, other.high)
+        rest = low + (self.low + other.low)
+        size = np.abs(low) + np.abs(self.low) + np.abs(other.low)
+        high, low = _two_sum(high, rest)
+        return Enclosure(high, low, (self.radius + other.radius + 3 * UNIT * size) * UPWARDS)
+
+    def __neg__(self) -> Enclosure:
+        """Return the negative."""
+        return Enclosure(-self.high, -self.low, self.radius)
+
+    def __sub__(self, other: Enclosure) -> Enclosure:
+        """Return the difference."""
+        return self + -other
+
+    def magnitude(self) -> Array:
+        """Return what no entry exceeds."""
+        return (np.abs(self.high) + np.abs(self.low) + self.radius) * UPWARDS
+
+    def norm(self) -> float:
+        """Return what the spectral norm does not exceed."""
+        size = self.magnitude()
+        sides = float(size.sum(axis=0).max()) * float(size.sum(axis=1).max())
+        return float(np.sqrt(min(sides, float(np.vdot(size, size))))) * UPWARDS
+
+    def widened(self, more: float) -> Enclosure:
+        """Return the enclosure of all matrices whose entries differ from those in this one by no more."""
+        return Enclosure(self.high, self.low, self.radius + more)
+
+    def columns_scaled(self, factors: Array) -> Enclosure:
+        """Return the columns times factors that are powers of 2."""
+        return Enclosure(self.high * factors, self.low * factors, self.radius * factors)
+
+
+def inverse_near_identity(matrix: Enclosure) -> Enclosure | None:
+    """Return the inverse of a matrix that is proven to be close to the identity; None where it is not.
+
+    With ``E = I - C`` of norm δ, ``C⁻¹ = (I + E)(I + E²)(I + E⁴) … `` up to ``δ^(2^j) / (1 - δ)``.
+    """
+    identity = Enclosure.of(np.eye(len(matrix.high)))
+    power = identity - matrix
+    reach = distance = power.norm()
+    if not distance <= CONTRACTED:  # NaN is no proof either
+        return None
+    total, rest = identity + power, distance**2
+    while rest > NEGLIGIBLE and reach > 0:
+        power = power @ power
+        total, reach, rest = total + total @ power, power.norm(), rest**2
+    return total.widened(rest / (1 - distance) * UPWARDS)
+
+
+def sum_rounding(terms: T) -> T:
+    """Return what a sum of products of doubles may be off by, next to that of their magnitudes, in whatever order."""
+    return (terms + 1) * (UNIT * UPWARDS)
+
+
+def gram_defect(rows: Array) -> tuple[Array, float]:
+    """Return ``K K' - I`` and what its entries may be off by, for rows K of norm close to 1.
+
+    The leading digits of K are so few that BLAS multiplies them without any error.
+    """
+    count, cells = rows.shape
+    unit = 2.0 ** -((52 - cells.bit_length()) // 2)
+    leading = np.rint(rows / unit) * unit
+    rest = rows - leading
+    crossed = leading @ rest.T
+    defect = (leading @ leading.T - np.eye(count)) + (crossed + crossed.T + rest @ rest.T)
+    size = float(np.linalg.norm(leading, axis=1).max() + 1) * np.sqrt(cells) * unit
+    return defect, (2 * sum_rounding(cells) * size + 4 * UNIT * float(np.abs(defect).max())) * UPWARDS
+
+
+def proves_span(
+    rows: Array, chosen: npt.NDArray[np.intp], diagonal: Array, left: Enclosure, spread: float
+) -> bool:
+    """Whether rows are proven to lie in the span of those that were chosen.
+
+    With every row scaled to whole numbers, the Gram determinant of the chosen rows and one more is a whole number: it
+    is the determinant D of the chosen times the squared distance of the other from their span, 0 where less than 1.
+    A triangle with this diagonal maps the chosen rows to K with ``‖K K' - I‖ ≤ spread``; `left` encloses what
+    of each row lies outside of the span. Few and small numbers are compared in fractions where that proves nothing.
+    """
+    grid = _grid(rows)
+    others = np.setdiff1d(np.arange(len(rows)), chosen)
+    with np.errstate(divide="ignore"):
+        determinant = len(chosen) * np.log2(1 + spread) - 2 * np.log2(np.abs(diagonal)).sum()
+        determinant -= 2 * grid[chosen].sum()
+        distances = np.log2(np.linalg.norm(left.magnitude(), axis=1)[others]) - grid[others]
+    if np.all(2 * distances + determinant < -1):
+        return True
+    found = exactly_independent(rows.T)
+    return found is not None and len(found) == len(chosen)
+
+
+def exactly_independent(columns: Array) -> list[int] | None:
+    """Return the indices of columns, none without an entry, that are independent and span all, exactly.
+
+    They are compared in exact fractions; None where that takes more than `MOST_EXACT` multiplications.
+    """
+    chosen: list[int] = []
+    reduced: list[tuple[int, list[Fraction]]] = []
+    for index, column in enumerate(columns.T):
+        left = [Fraction(entry) for entry in column.tolist()]
+        for pivot, other in reduced:
+            if left[pivot]:
+                factor = left[pivot] / other[pivot]
+                left = [own - factor * each if each else own for own, each in zip(left, other, strict=True)]
+        place = next((place for place, entry in enumerate(left) if entry), None)
+        if place is not None:
+            chosen.append(index)
+            reduced.append((place, left))
+            if len(chosen) == len(columns):
+                break
+            if columns.size * len(chosen) > MOST_EXACT:
+                return None
+    return chosen
+
+
+def _two_sum(one: Array, two: Array) -> tuple[Array, Array]:
+    """Return the rounded sum and its exact error (Knuth)."""
+    total = one + two
+    back = total - one
+    return total, (one - (total - back)) + (two - back)
+
+
+def _pieces(high: Array, low: Array, bits: int) -> tuple[Array, Array, Array, Array, Array]:
+    """Cut rows into two pieces of so many bits next to their largest entry, what is left of the first, and the rest.
+
+    Returns the sizes of the rows, powers of 2 above all their entries, too.
+    """
+    largest = np.abs(high).max(axis=1)
+    sizes = np.maximum(np.ldexp(1.0, np.frexp(largest)[1]), LEAST_SIZE)
+    unit = (sizes * 2.0**-bits)[:, None]
+    one = np.rint(high / unit) * unit
+    left = high - one
+    unit = unit * 2.0 ** -(bits + 1)
+    two = np.rint(left / unit) * unit
+    return one, two, left + low, (left - two) + low, sizes
+
+
+def _grid(rows: Array) -> Array:
+    """Return for each row the exponent of the largest power of 2 of which all its entries are multiples."""
+    mantissas, exponents = np.frexp(rows)
+    whole = np.ldexp(mantissas, 53).astype(np.int64)
+    zeros = np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    return np.asarray(np.where(whole != 0, exponents - 53 + zeros, 2**20).min(axis=1), dtype=np.float64)
