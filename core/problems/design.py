@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.moves import as_neighbour_matrix, moves_between
+from dualmech.geometry.moves import as_neighbour_matrix, product
 from dualmech.immutable import freeze
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.loads import WrittenLoads
@@ -67,7 +67,7 @@ class DesignGeometry:
         inverse = PseudoInverse.of(queries)
         roots, root_rounding = _column_norms(workload, inverse, np.linalg.norm(queries, axis=1))
         moves, move_rounding = _moves(queries, checked)
-        if not np.any(moves[roots > 0]):
+        if not np.any(moves[roots > 0] > move_rounding[roots > 0, None]):
             raise InvalidInputError(
                 "neighbours must change at least one design query that the workload needs; none does, so every "
                 "answer can be released exactly"
@@ -194,7 +194,9 @@ def _plain_norms(workload: Workload, inverse: PseudoInverse, lengths: Array) -> 
     negligible = per_norm * lengths <= linalg.SPAN_TOLERANCE
     squares = np.zeros(matrix.shape[1])
     for start, rows in answer_rows(workload, inverse.basis, matrix, "design"):
-        rows[(np.abs(rows) <= norms[start : start + len(rows), None] * per_norm) & negligible] = 0.0
+        with np.errstate(invalid="ignore"):  # where nothing is proven, nothing is negligible
+            small = np.abs(rows) <= norms[start : start + len(rows), None] * per_norm
+        rows[small & negligible] = 0.0
         squares += _squares(rows)
     roots = np.sqrt(squares)
     # What was set to 0 is at most what it may be off by.
@@ -238,8 +240,12 @@ def _moves(design: Array, neighbours: Matrix | None) -> tuple[Array, Array]:
     """Return |Q U| and what the entries of each row may be off by."""
     if neighbours is None:
         return np.abs(design), np.zeros(len(design))
-    moves, off = moves_between(design, neighbours)
-    return np.abs(moves), np.zeros(len(design)) if off is None else off.max(axis=1)
+    found, rounding = product(design, neighbours)
+    moves, off = np.abs(found), rounding.max(axis=1)
+    # What may be moved is not taken for unmoved: it would be released exactly.
+    unclear = ~np.any(moves, axis=1) & (off > 0)
+    moves[unclear] = off[unclear, None]
+    return moves, off
 
 
 def _triangle(rows: Array) -> Array:
