@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dualmech import linalg
+from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import Product
 from dualmech.geometry.split import Split, SplitPoint
 from dualmech.geometry.stream import CausalPoint, Stream, StreamPoint
@@ -13,11 +15,18 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import StreamMechanism
+from dualmech.validate import Array
 
 
 def mechanism_of(geometry: Any, point: Any) -> Any:
     """Return the mechanism with the noise that a checked point of a geometry describes."""
     return MECHANISMS[geometry.name](geometry, point)
+
+
+def _dense(geometry: Dense, point: Array) -> LinearGaussianMechanism:
+    """Return the mechanism of the covariance that is judged: as it is, or raised where rounding left it singular."""
+    judged = linalg.regularised_covariance(point)
+    return LinearGaussianMechanism(geometry.basis, point if judged is None else judged, geometry.neighbours)
 
 
 def _product(geometry: Product, point: tuple[Any, ...]) -> ProductMechanism:
@@ -36,7 +45,7 @@ def _stream(geometry: Stream, point: StreamPoint | CausalPoint) -> StreamMechani
 
 
 MECHANISMS: dict[str, Any] = {
-    "dense": lambda geometry, point: LinearGaussianMechanism(geometry.basis, point, geometry.neighbours),
+    "dense": _dense,
     "blocks": BlockMechanism,
     "product": _product,
     "split": _split,

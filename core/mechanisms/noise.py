@@ -13,6 +13,7 @@ from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.moves import as_neighbour_matrix, moves_between
 from dualmech.immutable import freeze
+from dualmech.mechanisms.costs import proven_costs
 from dualmech.neighbours import NeighboursLike
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload, check_workload, same_content
@@ -131,8 +132,8 @@ class NoisyQueries:
         moves, _ = moves_between(reduced.rows, self.neighbours)
         everything = np.where(np.any(moves, axis=0), np.inf, 0.0)
         noisy = np.any(reduced.noise)
-        profile = _profile(reduced.noise, reduced.rows, self.neighbours) if noisy else everything
-        self._reduced, self._profile = reduced, validate.read_only(profile)
+        profile = _said_costs(reduced.noise, reduced.rows, self.neighbours) if noisy else everything
+        self._reduced, self._profile = reduced, validate.read_only(np.maximum(profile, self._profile))
 
     @property
     def standard_form(self) -> StandardForm:
@@ -295,8 +296,17 @@ def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[A
 
 
 def _profile(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
+    """Return what no pair of neighbours exceeds, infinite for what rounding does not tell from an exact answer."""
     if not len(noise):
         return np.zeros(queries.shape[1] if neighbours is None else neighbours.shape[1])
+    singular = linalg.is_singular(noise)
+    said = _said_costs(noise, queries, neighbours) if singular else 0.0
+    costs = proven_costs(noise, queries, neighbours)
+    return np.where(np.isinf(said), np.inf, costs)
+
+
+def _said_costs(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
+    """Return the costs as a judge takes them, who raises a covariance that rounding left singular."""
     moves, own = moves_between(queries, neighbours)
     judged = linalg.inverse_forms(noise, moves, own)
     if judged is None:

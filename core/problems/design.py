@@ -126,7 +126,10 @@ class DesignGeometry:
         if self.independent:
             return rows, np.diag(deviations)
         basis, exact = linalg.row_space(rows), deviations == 0
-        known = linalg.row_space(rows[exact]) if np.any(exact) else basis[:0]
+        # As they are given, where they can be: what neighbours do not change exactly, they may change up to rounding.
+        known = rows[exact]
+        if len(known) and linalg.row_rank(known) < len(known):
+            known = linalg.row_space(known)
         # What is exact has basis rows of its own, without any noise; the others do not see it.
         unknown = scipy.linalg.null_space(known @ basis.T).T @ basis if len(known) else basis
         directions, root = least_squares(rows[~exact] @ unknown.T / deviations[~exact, None])

@@ -1,0 +1,109 @@
+"""Privacy costs of moves under Gaussian noise: proven from residuals or in fractions, and infinite otherwise."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import scipy.linalg
+
+from dualmech import linalg
+from dualmech.geometry.moves import product
+from dualmech.validate import Array, Matrix
+from dualmech.verified import MOST_EXACT, UPWARDS, Enclosure, inverse_near_identity, sum_rounding
+
+STEPS = 3
+"""How often a factor of a covariance is improved by one of what it leaves of the covariance."""
+
+
+def proven_costs(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
+    """Return what ``(B u)' Σ⁻¹ (B u)`` does not exceed for each pair of neighbours u (s,).
+
+    With a triangle T that makes ``C = T' Σ T`` nearly the identity, which is proven in twice the precision, the cost
+    is ``z' C⁻¹ z``, ``z = T' B u``. Where no T does, few and small numbers are compared in fractions, and it is
+    infinite for every other move that is not exactly zero.
+    """
+    moves, rounding = (
+        (queries, np.zeros_like(queries)) if neighbours is None else product(queries, neighbours)
+    )
+    noisy = np.diagonal(noise) > 0
+    seen = np.any((moves != 0) | (rounding > 0), axis=0)
+    costs = _by_factor(noise[np.ix_(noisy, noisy)], moves[noisy], rounding[noisy])
+    if costs is not None:
+        silent = np.any((moves[~noisy] != 0) | (rounding[~noisy] > 0), axis=0)
+        return np.where(silent, np.inf, costs)
+    if len(noise) ** 2 * (len(noise) + moves.shape[1]) > MOST_EXACT:
+        return np.where(seen, np.inf, 0.0)
+    return _in_fractions(noise, queries, neighbours)
+
+
+def _by_factor(noise: Array, moves: Array, rounding: Array) -> Array | None:
+    """Return the costs where a covariance is proven to be positive definite, else None."""
+    if not len(noise):
+        return np.zeros(moves.shape[1])
+    units = np.ldexp(1.0, -(np.frexp(np.diagonal(noise))[1] // 2))
+    scaled = Enclosure.of(noise * units * units[:, None])
+    found = _whitened(scaled)
+    if found is None:
+        return None
+    root, inverse = found
+    before = Enclosure(moves * units[:, None], np.zeros_like(moves), rounding * units[:, None])
+    after = Enclosure.of(root.T) @ before
+    terms = np.einsum("ki,ki->i", after.high, inverse.high @ after.high)
+    squares = np.einsum("ki,ki->i", after.high, after.high)
+    if (
+        linalg.is_identity(scaled.high)
+        and not np.any(rounding)
+        and np.all(before.high == np.rint(before.high))
+    ):
+        return np.where(squares <= 2**53, squares, squares * UPWARDS)  # sums of whole squares are exact
+    left = np.linalg.norm(np.abs(after.low) + after.radius, axis=0)
+    length, reach = np.sqrt(squares), inverse.norm()
+    off = left * (2 * length + left) * reach
+    off += (
+        2 * sum_rounding(len(noise)) * reach + float(np.linalg.norm(inverse.low + inverse.radius))
+    ) * squares
+    return np.asarray((terms + off * UPWARDS) * (1 + 4 * 2.0**-53))
+
+
+def _whitened(covariance: Enclosure) -> tuple[Array, Enclosure] | None:
+    """Return T and the inverse of ``T' Σ T``, which is close to the identity; None where no T is found."""
+    root, current = np.eye(len(covariance.high)), covariance
+    for _ in range(STEPS):
+        factor = linalg.cholesky(current.high)
+        if factor is None:
+            return None
+        root = root @ scipy.linalg.solve_triangular(factor, np.eye(len(root)), check_finite=False)
+        if not np.all(np.isfinite(root)):
+            return None
+        current = Enclosure.of(root.T) @ (covariance @ Enclosure.of(root))
+        inverse = inverse_near_identity(current)
+        if inverse is not None:
+            return root, inverse
+    return None
+
+
+def _in_fractions(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
+    """Return the costs by elimination in fractions; infinite outside of the range, and for what is no covariance."""
+    moved = np.eye(queries.shape[1]) if neighbours is None else linalg.to_dense(neighbours)
+    rows = [[Fraction(entry) for entry in row] for row in queries.tolist()]
+    columns = [[Fraction(entry) for entry in column] for column in moved.T.tolist()]
+    left = [[Fraction(entry) for entry in row] for row in noise.tolist()]
+    moves = [
+        [sum((a * b for a, b in zip(row, column, strict=True) if b), Fraction(0)) for column in columns]
+        for row in rows
+    ]
+    costs: list[Fraction | float] = [Fraction(0)] * len(columns)
+    for place, row in enumerate(left):
+        pivot = row[place]
+        if pivot < 0 or (pivot == 0 and any(row[place:])):
+            return np.where(np.any(np.array(moves) != 0, axis=0), np.inf, 0.0)
+        for own, move in enumerate(moves[place]):
+            if move:
+                costs[own] = costs[own] + move**2 / pivot if pivot else np.inf
+        for below in range(place + 1, len(left)):
+            if left[below][place]:
+                factor = left[below][place] / pivot
+                left[below] = [a - factor * b for a, b in zip(left[below], row, strict=True)]
+                moves[below] = [a - factor * b for a, b in zip(moves[below], moves[place], strict=True)]
+    return np.array([np.nextafter(float(cost), np.inf) if cost else 0.0 for cost in costs])
