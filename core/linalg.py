@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,10 +18,8 @@ EPS = float(np.finfo(np.float64).eps)
 SPAN_TOLERANCE = 1e-9
 """Largest part of a row outside a row space, relative to the row, that counts as rounding."""
 
-
 UNCLEAR = 1e-7
 """Singular values below this, relative to the largest, are not taken for proof of rank without a second look."""
-
 
 CLEARLY = 1e-6  # reciprocal condition above which columns are independent without a closer look
 
@@ -167,10 +166,7 @@ def represent(matrix: Array, basis: Array, names: tuple[str, ...], what: str = "
 
 def kronecker(factors: Sequence[Array]) -> Array:
     """Return the Kronecker product of one or more matrices, the last one's indices fastest."""
-    product: Array = np.ones((1, 1))
-    for factor in factors:
-        product = np.asarray(np.kron(product, factor), dtype=np.float64)
-    return product
+    return np.asarray(functools.reduce(np.kron, factors, np.ones((1, 1))), dtype=np.float64)
 
 
 def apply_along_axes(matrices: Sequence[Array], tensor: Array) -> Array:
@@ -227,7 +223,11 @@ def regularised_covariance(covariance: Array) -> Array | None:
 
 def is_singular(covariance: Array) -> bool:
     """Whether some direction has no noise, or none that can be told from rounding, each coordinate in its own unit."""
-    return bool(np.any(np.diagonal(covariance) <= 0) or regularised_covariance(covariance) is not covariance)
+    noisy = bool(np.all(np.diagonal(covariance) > 0))
+    if not noisy or _is_clearly_definite(covariance):
+        return not noisy
+    _, values, _, cut = _spectrum(covariance, np.arange(len(covariance)))
+    return bool(values[0] <= 2 * cut)  # twice, so that what was raised to the cut is still seen
 
 
 def _is_clearly_definite(covariance: Array) -> bool:

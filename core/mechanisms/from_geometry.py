@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dualmech import linalg
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import Product
@@ -12,6 +14,7 @@ from dualmech.geometry.stream import CausalPoint, Stream, StreamPoint
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.noise import in_few_digits
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import StreamMechanism
@@ -24,9 +27,16 @@ def mechanism_of(geometry: Any, point: Any) -> Any:
 
 
 def _dense(geometry: Dense, point: Array) -> LinearGaussianMechanism:
-    """Return the mechanism of the covariance that is judged: as it is, or raised where rounding left it singular."""
+    """Return the mechanism of the covariance that is judged: as it is, or raised where rounding left it singular.
+
+    Rows without noise are written in few digits, so that neighbours who share what they say do so exactly.
+    """
     judged = linalg.regularised_covariance(point)
-    return LinearGaussianMechanism(geometry.basis, point if judged is None else judged, geometry.neighbours)
+    rows, silent = geometry.basis, np.diagonal(point) == 0
+    if np.any(silent):
+        rows = rows.copy()
+        rows[silent] = in_few_digits(rows[silent])
+    return LinearGaussianMechanism(rows, point if judged is None else judged, geometry.neighbours)
 
 
 def _product(geometry: Product, point: tuple[Any, ...]) -> ProductMechanism:

@@ -18,6 +18,8 @@ from dualmech.neighbours import NeighboursLike
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload, check_workload, same_content
 
+DIGITS = 2.0**40  # what entries of rows without noise are parts of, next to the largest
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StandardForm:
@@ -75,7 +77,7 @@ class IndependentForm:
         """Treat the exact rows as known, and fit the others to what the noisy answers add."""
         _, sizes, directions = linalg.svd(exact)
         # One at least, and none that is rounding next to it: what is said exactly costs more than any number.
-        known = directions[sizes > 8 * max(queries.shape) * linalg.EPS * sizes[0]]
+        known = in_few_digits(directions[sizes > 8 * max(queries.shape) * linalg.EPS * sizes[0]])
         basis = linalg.row_space(queries)
         others = scipy.linalg.null_space(known @ basis.T).T @ basis
         seen = known @ np.linalg.pinv(exact) @ silent
@@ -83,7 +85,7 @@ class IndependentForm:
         fit = np.linalg.pinv(noisy @ others.T)
         noise = np.zeros((len(basis), len(basis)))
         noise[len(known) :, len(known) :] = fit @ fit.T
-        estimate = np.vstack([seen, fit @ (whiten - noisy @ known.T @ seen)])
+        estimate = np.vstack([seen, fit @ (whiten - noisy @ np.linalg.pinv(known) @ seen)])
         return cls(np.vstack([known, others]), noise, estimate)
 
 
@@ -270,6 +272,14 @@ class NoisyQueries:
             raise InvalidInputError(
                 f"workload must have {self.query_matrix.shape[1]} cells, as the mechanism, got {workload.shape[1]}"
             )
+
+
+def in_few_digits(rows: Array) -> Array:
+    """Return rows in units of their largest entries, to 40 binary digits: entries that rounding made differ are equal.
+
+    Whoever knows such a row without noise knows no less; and neighbours who share it are seen to do so exactly.
+    """
+    return np.asarray(np.rint(rows / np.abs(rows).max(axis=1, keepdims=True) * DIGITS) / DIGITS)
 
 
 def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[Array, Array]:

@@ -221,6 +221,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         Raises `InfeasibleAnswerError` where the matrix is no covariance, or the release cannot be answered from it.
         """
         from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+        from dualmech.mechanisms.noise import in_few_digits
 
         covariance = self.geometry.point(primal)
         if not self._sides(covariance).excess <= 1 + FEASIBLE:
@@ -229,7 +230,8 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
             )
         rows, silent = new_information(covariance, self.release_coordinates)
         noise = np.diag(np.repeat([1.0, 0.0], [len(rows), len(silent)]))
-        return LinearGaussianMechanism(np.vstack([rows, silent]) @ self.basis, noise, self.neighbours)
+        queries = np.vstack([rows @ self.basis, in_few_digits(silent @ self.basis)])
+        return LinearGaussianMechanism(queries, noise, self.neighbours)
 
     def release_alone(self) -> tuple[Array, ReuseDual] | None:
         """Return the answer that runs nothing further, with its proof, where the release meets every target.
