@@ -1,4 +1,4 @@
-"""Privacy costs of moves under Gaussian noise: proven from residuals or in fractions, and infinite otherwise."""
+"""Privacy costs and variances under Gaussian noise, proven from residuals or in fractions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,42 @@ import numpy as np
 import scipy.linalg
 
 from dualmech import linalg
-from dualmech.geometry.moves import product
+from dualmech.errors import InvalidInputError
+from dualmech.geometry.moves import moves_between, product
+from dualmech.mechanisms.pseudoinverse import PseudoInverse
 from dualmech.validate import Array, Matrix
 from dualmech.verified import MOST_EXACT, UPWARDS, Enclosure, inverse_near_identity, sum_rounding
 
+TOLD = 1e-9
+"""What a variance may be off by, relative."""
+
+NOTHING = 1e-20
+"""Share of the largest variance that may stand in an answer below which there is none: the answer is exact."""
+
 STEPS = 3
 """How often a factor of a covariance is improved by one of what it leaves of the covariance."""
+
+
+def profile(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
+    """Return what no pair of neighbours exceeds, infinite for what rounding does not tell from an exact answer."""
+    if not len(noise):
+        return np.zeros(queries.shape[1] if neighbours is None else neighbours.shape[1])
+    singular = linalg.is_singular(noise)
+    said = judged_costs(noise, queries, neighbours) if singular else 0.0
+    costs = proven_costs(noise, queries, neighbours)
+    return np.where(np.isinf(said), np.inf, costs)
+
+
+def judged_costs(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
+    """Return the costs as a judge takes them, who raises a covariance that rounding left singular."""
+    moves, own = moves_between(queries, neighbours)
+    judged = linalg.inverse_forms(noise, moves, own)
+    if judged is None:
+        raise InvalidInputError(
+            f"covariance must be positive semidefinite and not zero, "
+            f"its smallest eigenvalue is {np.linalg.eigvalsh(noise)[0]:.3g}"
+        )
+    return judged[1] + judged[2]
 
 
 def proven_costs(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
@@ -107,3 +137,42 @@ def _in_fractions(noise: Array, queries: Array, neighbours: Matrix | None) -> Ar
                 left[below] = [a - factor * b for a, b in zip(left[below], row, strict=True)]
                 moves[below] = [a - factor * b for a, b in zip(moves[below], moves[place], strict=True)]
     return np.array([np.nextafter(float(cost), np.inf) if cost else 0.0 for cost in costs])
+
+
+def proven_variances(noise: Array, queries: Array, independent: bool, asked: Array) -> Array | None:
+    """Return the variances of answers (m,) by generalised least squares; None where nothing proves them.
+
+    Of independent rows B they are those of ``L = W B⁺``, ``L Σ L'``, in twice the precision. Of dependent rows that
+    determine every cell they are ``W C⁻¹ W'`` with ``C = B' Σ⁻¹ B``.
+    """
+    wanted = Enclosure.of(asked)
+    if independent:
+        known = PseudoInverse.of(queries).enclosed()
+        if known is None:
+            return None
+        combined = wanted @ known
+        return _told(combined @ Enclosure.of(noise), combined, float(np.diagonal(noise).max()))
+    found = _whitened(Enclosure.of(noise)) if np.all(np.diagonal(noise) > 0) else None
+    if found is None:
+        return None
+    scaled = Enclosure.of(found[0].T) @ Enclosure.of(queries)
+    again = _whitened(scaled.T @ (found[1] @ scaled))
+    if again is None:
+        return None
+    combined = wanted @ Enclosure.of(again[0])
+    return _told(combined @ again[1], combined, 1.0)
+
+
+def _told(left: Enclosure, right: Enclosure, largest: float) -> Array | None:
+    """Return the sums of products of the entries of each row, None where they are not told from their rounding."""
+    values, off = np.zeros(len(left.high)), np.zeros(len(left.high))
+    for row in range(len(values)):
+        here = slice(row, row + 1)
+        one = Enclosure(left.high[here], left.low[here], left.radius[here])
+        two = Enclosure(right.high[here], right.low[here], right.radius[here])
+        total = one @ two.T
+        values[row], off[row] = total.high[0, 0], total.radius[0, 0]
+    values = np.maximum(values, 0.0)
+    nothing = NOTHING * largest * np.einsum("jk,jk->j", right.high, right.high)
+    told = (off <= TOLD * values) | (values + off <= nothing) | ~np.any(right.high, axis=1)
+    return values if np.all(told) else None

@@ -13,11 +13,13 @@ from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.moves import as_neighbour_matrix, moves_between
 from dualmech.immutable import freeze
-from dualmech.mechanisms.costs import proven_costs
+from dualmech.mechanisms import costs
 from dualmech.neighbours import NeighboursLike
 from dualmech.validate import Array, Matrix
+from dualmech.verified import exactly_independent
 from dualmech.workloads.base import Workload, check_workload, same_content
 
+MOST_PROVEN = 2**20  # terms in a workload times the rows up to which variances are proven
 DIGITS = 2.0**40  # what entries of rows without noise are parts of, next to the largest
 
 
@@ -119,7 +121,7 @@ class NoisyQueries:
         self._form, self._reduced = None, None
         self.independent = not len(queries) or linalg.row_rank(queries) == len(queries)
         self._exact = self.independent and len(queries) > 0 and linalg.is_singular(noise)
-        self._profile = validate.read_only(_profile(noise, queries, self.neighbours))
+        self._profile = validate.read_only(costs.profile(noise, queries, self.neighbours))
         if not self.independent:
             self._reduce()
 
@@ -134,7 +136,7 @@ class NoisyQueries:
         moves, _ = moves_between(reduced.rows, self.neighbours)
         everything = np.where(np.any(moves, axis=0), np.inf, 0.0)
         noisy = np.any(reduced.noise)
-        profile = _said_costs(reduced.noise, reduced.rows, self.neighbours) if noisy else everything
+        profile = costs.judged_costs(reduced.noise, reduced.rows, self.neighbours) if noisy else everything
         self._reduced, self._profile = reduced, validate.read_only(np.maximum(profile, self._profile))
 
     @property
@@ -199,13 +201,32 @@ class NoisyQueries:
         return np.asarray((product + product.T) / 2)
 
     def variances(self, workload: Workload) -> Array:
-        """Return the variance of each answer to a workload (m,); a query outside the row space is refused."""
+        """Return the variance of each answer to a workload (m,); a query outside the row space is refused.
+
+        Raises `InvalidInputError` where no digits of them can be told, as the rows hardly differ.
+        """
         coordinates = self.represent(workload)
+        if 0 < workload.shape[0] * self.query_matrix.size <= MOST_PROVEN:
+            return self._proven_variances(workload.dense())
         spread = coordinates @ self._independent_noise
         if sp.issparse(coordinates):
             return np.maximum(np.asarray(coordinates.multiply(spread).sum(axis=1)).ravel(), 0.0)
         # Where an answer is exact, rounding may leave a little less than 0.
         return np.maximum(np.einsum("jk,jk->j", spread, coordinates), 0.0)
+
+    def _proven_variances(self, asked: Array) -> Array:
+        found = costs.proven_variances(self._covariance, self.query_matrix, self.independent, asked)
+        if found is None and not self.independent:
+            chosen = exactly_independent(self.query_matrix.T)
+            if (
+                chosen is not None and len(chosen) == self.rank
+            ):  # the independent rows are not said to be fewer
+                found = costs.proven_variances(self._independent_noise, self.independent_rows, True, asked)
+        if found is None:
+            raise InvalidInputError(
+                "workload has variances that cannot be told from rounding: rows of the mechanism hardly differ"
+            )
+        return found
 
     def simulate(
         self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None, workload: Workload | None = None
@@ -303,25 +324,3 @@ def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[A
             f"covariance must have {queries.shape[0]} rows, as query_matrix, got {noise.shape[0]}"
         )
     return queries, noise
-
-
-def _profile(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
-    """Return what no pair of neighbours exceeds, infinite for what rounding does not tell from an exact answer."""
-    if not len(noise):
-        return np.zeros(queries.shape[1] if neighbours is None else neighbours.shape[1])
-    singular = linalg.is_singular(noise)
-    said = _said_costs(noise, queries, neighbours) if singular else 0.0
-    costs = proven_costs(noise, queries, neighbours)
-    return np.where(np.isinf(said), np.inf, costs)
-
-
-def _said_costs(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
-    """Return the costs as a judge takes them, who raises a covariance that rounding left singular."""
-    moves, own = moves_between(queries, neighbours)
-    judged = linalg.inverse_forms(noise, moves, own)
-    if judged is None:
-        raise InvalidInputError(
-            f"covariance must be positive semidefinite and not zero, "
-            f"its smallest eigenvalue is {np.linalg.eigvalsh(noise)[0]:.3g}"
-        )
-    return judged[1] + judged[2]

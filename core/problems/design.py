@@ -15,9 +15,9 @@ from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.moves import as_neighbour_matrix, product
 from dualmech.immutable import freeze
+from dualmech.mechanisms.pseudoinverse import PseudoInverse
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.loads import WrittenLoads
-from dualmech.problems.pseudoinverse import PseudoInverse
 from dualmech.validate import Array, Matrix
 from dualmech.verified import UPWARDS, Enclosure, sum_rounding
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload

@@ -1,0 +1,128 @@
+"""Privacy costs and variances of mechanisms whose noise is singular or nearly so, against exact fractions."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech.validate import Array
+
+Rows = list[list[Fraction]]
+
+
+def exact_cost(covariance: Array, move: list[float]) -> Fraction | float:
+    """Return ``b' Σ⁺ b`` of a positive semidefinite matrix, infinite where b leaves its range."""
+    rows = [[Fraction(entry) for entry in row] for row in covariance.tolist()]
+    left = [Fraction(entry) for entry in move]
+    total = Fraction(0)
+    for place, row in enumerate(rows):
+        if row[place] == 0:
+            if left[place]:
+                return math.inf
+            continue
+        total += left[place] ** 2 / row[place]
+        for below in range(place + 1, len(rows)):
+            factor = rows[below][place] / row[place]
+            rows[below] = [a - factor * b for a, b in zip(rows[below], row, strict=True)]
+            left[below] -= factor * left[place]
+    return total
+
+
+def exact_variance(covariance: Array, queries: Array, query: Array) -> Fraction | None:
+    """Return ``l Σ l'`` for the l with ``l B = w``, of independent rows B; None where there is none."""
+    columns = [[Fraction(entry) for entry in row] for row in queries.tolist()]
+    left = [
+        [column[cell] for column in columns] + [Fraction(value)] for cell, value in enumerate(query.tolist())
+    ]
+    size = len(columns)
+    for place in range(size):
+        pivot = next((each for each in range(place, len(left)) if left[each][place]), None)
+        if pivot is None:
+            return None
+        left[place], left[pivot] = left[pivot], left[place]
+        left[place] = [entry / left[place][place] for entry in left[place]]
+        for other in range(len(left)):
+            if other != place and left[other][place]:
+                factor = left[other][place]
+                left[other] = [a - factor * b for a, b in zip(left[other], left[place], strict=True)]
+    if any(row[-1] for row in left[size:]):
+        return None
+    found = [row[-1] for row in left[:size]]
+    noise = [[Fraction(entry) for entry in row] for row in covariance.tolist()]
+    return sum((a * noise[i][j] * b for i, a in enumerate(found) for j, b in enumerate(found)), Fraction(0))
+
+
+def attacked(seed: int) -> tuple[Array, Array]:
+    """Return rows, some nearly parallel or of other lengths, and noise in whole numbers, singular or nearly."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(1, 4))
+    cells = int(rng.integers(size, 5))
+    root = rng.integers(-3, 4, (size, size)).astype(float)
+    if size > 1 and rng.random() < 0.5:
+        root[-1] = root[0] + 2.0 ** -int(rng.integers(5, 25)) * root[-1]
+    noise = root @ root.T
+    if rng.random() < 0.3:
+        noise = np.outer(root[0], root[0])
+    units = 2.0 ** -rng.integers(0, 12, size).astype(float)
+    noise = noise * units * units[:, None]
+    if not np.any(noise):
+        noise = np.eye(size)
+    rows = rng.integers(-3, 4, (size, cells)).astype(float)
+    if size > 1 and rng.random() < 0.5:
+        rows[-1] = rows[0] + 2.0 ** -int(rng.integers(5, 45)) * rows[-1]
+    if rng.random() < 0.5:
+        off = rng.choice([0, 1]) * 2.0 ** -int(rng.integers(20, 60)) * rng.integers(-1, 2, (size, cells))
+        rows = noise @ rng.integers(-2, 3, (size, cells)) + off
+    rows[~np.any(rows, axis=1), 0] = 1.0
+    return rows, noise
+
+
+def wrong(seed: int) -> str:
+    """Return what a mechanism says that is false: a cost below the truth, a variance off by 1e-6."""
+    rows, noise = attacked(seed)
+    mechanism = dm.LinearGaussianMechanism(rows, noise)
+    for own, move in zip(mechanism.profile.tolist(), rows.T.tolist(), strict=True):
+        truth = exact_cost(noise, move)
+        if own < math.inf and (truth == math.inf or Fraction(own) < truth):
+            return f"seed {seed}: cost {own}, {float(truth)} in truth"
+    asked = np.random.default_rng(seed).integers(-2, 3, (2, len(rows))) @ rows
+    asked[~np.any(asked, axis=1)] = rows[0]
+    try:
+        found = mechanism.variances(dm.Workload(asked))
+    except dm.InvalidInputError:
+        return ""
+    for query, said in zip(asked, found.tolist(), strict=True):
+        variance = exact_variance(noise, rows, query)
+        if variance is not None and abs(Fraction(said) - variance) > variance / 10**6 + Fraction(1, 10**20):
+            return f"seed {seed}: variance {said}, {float(variance)} in truth"
+    return ""
+
+
+@pytest.mark.parametrize("first", range(0, 300, 100))
+def test_no_cost_is_below_the_truth_and_no_variance_off(first: int) -> None:
+    assert not [found for seed in range(first, first + 100) if (found := wrong(seed))]
+
+
+@pytest.mark.slow
+def test_no_cost_is_below_the_truth_and_no_variance_off_in_many_cases() -> None:
+    assert not [found for seed in range(20_000) if (found := wrong(seed))]
+
+
+@pytest.mark.parametrize("off", [0.0, 2.0**-52, 2.0**-30])
+def test_noise_without_a_direction_costs_infinity_where_that_is_moved(off: float) -> None:
+    mechanism: Any = dm.LinearGaussianMechanism([[1.0, 0.0], [1.0 + off, 1.0]], np.ones((2, 2)))
+    assert (mechanism.profile[0] == math.inf) == (off > 0) and mechanism.profile[1] == math.inf
+
+
+def test_a_covariance_in_many_units_costs_what_it_costs() -> None:
+    noise = np.array([[1.0, 2.0**-30], [2.0**-30, 2.0**-59]])
+    mechanism = dm.LinearGaussianMechanism(np.eye(2), noise)
+    truth = [exact_cost(noise, move) for move in np.eye(2).tolist()]
+    assert all(
+        1 <= Fraction(own) / each < 1 + 1e-12 for own, each in zip(mechanism.profile, truth, strict=True)
+    )
