@@ -85,7 +85,7 @@ class IndependentForm:
         seen = known @ np.linalg.pinv(exact) @ silent
         noisy = whiten @ queries
         fit = np.linalg.pinv(noisy @ others.T)
-        noise = np.zeros((len(basis), len(basis)))
+        noise = np.zeros((len(known) + len(others),) * 2)
         noise[len(known) :, len(known) :] = fit @ fit.T
         estimate = np.vstack([seen, fit @ (whiten - noisy @ np.linalg.pinv(known) @ seen)])
         return cls(np.vstack([known, others]), noise, estimate)

@@ -181,16 +181,15 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         evaluated = strategies.evaluate(self.root, point.strategy, point.prior, self.epsilon)
         objective, violation, rounding = np.inf, np.inf, 0.0
         if evaluated is not None:
-            moments, violation = evaluated.moments, evaluated.violation
-            each = self.criterion == "worst"
-            best = evaluated.reconstruction
-            rounding = evaluated.mending + (best.each_rounding if each else best.rounding)
-            average = self.user_types * float(self.prior @ moments)
-            objective = average if self.criterion == "average" else float(evaluated.variances.max())
+            violation = evaluated.violation
+            rounding = evaluated.mending + evaluated.reconstruction.rounding
+            objective = self.user_types * float(self.prior @ evaluated.moments)
+            if self.criterion == "worst":
+                objective = float(evaluated.variances.max())
+                rounding = self._worst_rounding(evaluated, objective + min(shift, self._lengths.mean()))
         if self.criterion == "average":
-            return Certificate.of(
-                objective, max(moment, self._trace_bound), violation, rounding + bound_rounding
-            )
+            bound = max(moment, self._trace_bound)
+            return Certificate.of(objective, bound, violation, rounding + bound_rounding)
         return self._worst_certificate(objective, moment, violation, rounding + bound_rounding, shift)
 
     def dual_at(self, primal: LocalPoint | npt.ArrayLike) -> LocalDual:
@@ -251,6 +250,16 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         """The closed-form bound on L, where the prior is uniform; 0 elsewhere."""
         uniform = np.allclose(self.prior, 1 / self.user_types, rtol=1e-12, atol=0)
         return strategies.trace_bound(self.root, self.epsilon) if uniform else 0.0
+
+    def _worst_rounding(self, evaluated: strategies.Evaluation, unit: float) -> float:
+        """Return what rounding and mending may add to a variance, in units of what the gap is relative to.
+
+        Both are relative to a user's second moment and length, which for one of small prior may be far larger.
+        """
+        sums = 4 * (sum(evaluated.reconstruction.matrix.shape) + 4) * EPS
+        own = evaluated.mending + 2 * evaluated.reconstruction.each_rounding + sums
+        scale = float((evaluated.moments + self._lengths).max()) / unit if unit > 0 else np.inf
+        return own * max(scale, 1.0) + evaluated.violation * max(scale - 1, 0.0)
 
     def _worst_certificate(
         self, objective: float, moment: float, violation: float, rounding: float, shift: float
