@@ -20,7 +20,6 @@ SPAN_TOLERANCE = 1e-9
 
 UNCLEAR = 1e-7
 """Singular values below this, relative to the largest, are not taken for proof of rank without a second look."""
-
 CLEARLY = 1e-6  # reciprocal condition above which columns are independent without a closer look
 
 
@@ -166,7 +165,8 @@ def represent(matrix: Array, basis: Array, names: tuple[str, ...], what: str = "
 
 def kronecker(factors: Sequence[Array]) -> Array:
     """Return the Kronecker product of one or more matrices, the last one's indices fastest."""
-    return np.asarray(functools.reduce(np.kron, factors, np.ones((1, 1))), dtype=np.float64)
+    one: Array = np.ones((1, 1))
+    return functools.reduce(lambda product, factor: np.asarray(np.kron(product, factor)), factors, one)
 
 
 def apply_along_axes(matrices: Sequence[Array], tensor: Array) -> Array:

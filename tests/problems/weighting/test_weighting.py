@@ -474,9 +474,9 @@ def test_designs_that_nearly_depend_are_known_exactly(privacy: str, angle: float
     judged = problem.certify(problem.feasible(np.ones(4)), np.ones(4))
     # (1, 0) is (slope · first - second) / (slope - 1), and (1, 1) is the first.
     along = Fraction(slope) / (Fraction(slope) - 1)
-    costs = [along**2 + 3, (along / Fraction(slope)) ** 2, 2, 1]
+    costs: list[Fraction | int] = [along**2 + 3, (along / Fraction(slope)) ** 2, 2, 1]
     for cost, own in zip(costs, problem.costs, strict=True):
-        assert abs(Fraction(float(own)) / cost - 1) < 1e-15
+        assert abs(Fraction(float(own)) / Fraction(cost) - 1) < Fraction(1, 10**15)
     assert judged.resolution < 1e-12
 
 
