@@ -21,7 +21,7 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
 LARGEST_MATRIX = 512  # most queries of a covariance that is drawn
-EXACT = 1e-7  # deviation, relative to the largest, below which an answer counts as exact in a picture
+EXACT = 1e-6  # deviation, relative to the largest, below which an answer counts as exact in a picture
 NAMED = 24  # most queries that are named along an axis
 DIVERGING, SEQUENTIAL = "PuOr", "viridis"
 

@@ -14,12 +14,16 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry.moves import as_neighbour_matrix, moves_between
 from dualmech.immutable import freeze
 from dualmech.mechanisms import costs
+from dualmech.mechanisms.pseudoinverse import PseudoInverse
 from dualmech.neighbours import NeighboursLike
 from dualmech.validate import Array, Matrix
 from dualmech.verified import exactly_independent
 from dualmech.workloads.base import Workload, check_workload, same_content
 
 MOST_PROVEN = 2**20  # terms in a workload times the rows up to which variances are proven
+CLEAR = (
+    1e-4  # least singular value, next to the largest, at which variances of dependent rows keep eight digits
+)
 DIGITS = 2.0**40  # what entries of rows without noise are parts of, next to the largest
 
 
@@ -207,25 +211,26 @@ class NoisyQueries:
         """
         coordinates = self.represent(workload)
         if 0 < workload.shape[0] * self.query_matrix.size <= MOST_PROVEN:
-            return self._proven_variances(workload.dense())
+            proven = self._proven_variances(workload.dense())
+            if proven is not None:
+                return proven
+            if self._form is None or not _is_clear(self.query_matrix, self._covariance, self._form):
+                raise InvalidInputError(
+                    "workload has variances that cannot be told from rounding: rows of the mechanism hardly differ"
+                )
         spread = coordinates @ self._independent_noise
         if sp.issparse(coordinates):
             return np.maximum(np.asarray(coordinates.multiply(spread).sum(axis=1)).ravel(), 0.0)
         # Where an answer is exact, rounding may leave a little less than 0.
         return np.maximum(np.einsum("jk,jk->j", spread, coordinates), 0.0)
 
-    def _proven_variances(self, asked: Array) -> Array:
+    def _proven_variances(self, asked: Array) -> Array | None:
         found = costs.proven_variances(self._covariance, self.query_matrix, self.independent, asked)
         if found is None and not self.independent:
             chosen = exactly_independent(self.query_matrix.T)
-            if (
-                chosen is not None and len(chosen) == self.rank
-            ):  # the independent rows are not said to be fewer
+            # The independent rows must not be said to be fewer.
+            if chosen is not None and len(chosen) == self.rank:
                 found = costs.proven_variances(self._independent_noise, self.independent_rows, True, asked)
-        if found is None:
-            raise InvalidInputError(
-                "workload has variances that cannot be told from rounding: rows of the mechanism hardly differ"
-            )
         return found
 
     def simulate(
@@ -301,6 +306,15 @@ def in_few_digits(rows: Array) -> Array:
     Whoever knows such a row without noise knows no less; and neighbours who share it are seen to do so exactly.
     """
     return np.asarray(np.rint(rows / np.abs(rows).max(axis=1, keepdims=True) * DIGITS) / DIGITS)
+
+
+def _is_clear(queries: Array, covariance: Array, form: StandardForm) -> bool:
+    """Whether dependent rows are proven to be so, and they and their noise are far from more of that."""
+    units = np.sqrt(np.diagonal(covariance))
+    spectrum = np.linalg.eigvalsh(covariance / units / units[:, None])
+    sizes = linalg.singular_values(form.queries)
+    far = spectrum[0] >= CLEAR**2 * spectrum[-1] and sizes[-1] >= CLEAR * sizes[0]
+    return bool(far and PseudoInverse.of(queries).enclosed() is not None)
 
 
 def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[Array, Array]:

@@ -296,7 +296,7 @@ class TestSingularOptima:
         problem = identity_total(5, neighbours=dm.neighbours.replace_one(5))()
         for backend in BACKENDS:
             answer = reference.solve(problem, backend=backend)
-            assert abs(answer.mechanism.variances(problem.workload)[-1]) <= 1e-14
+            assert abs(answer.mechanism.variances(problem.workload)[-1]) <= 1e-12
             assert answer.dual.query_weights[-1] == 0 and answer.certificate.feasible
 
     def test_an_all_zero_query_weighs_nothing(self) -> None:
