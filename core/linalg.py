@@ -226,8 +226,16 @@ def is_singular(covariance: Array) -> bool:
     noisy = bool(np.all(np.diagonal(covariance) > 0))
     if not noisy or _is_clearly_definite(covariance):
         return not noisy
-    _, values, _, cut = _spectrum(covariance, np.arange(len(covariance)))
-    return bool(values[0] <= 2 * cut)  # twice, so that what was raised to the cut is still seen
+    _, values, _, _ = _spectrum(covariance, np.arange(len(covariance)))
+    return bool(np.any(are_silent(values)))
+
+
+def are_silent(values: Array) -> npt.NDArray[np.bool_]:
+    """Which eigenvalues, rising, of a covariance on a unit diagonal are no noise that rounding could not have made.
+
+    Twice what `regularised_covariance` raises them to, so that what was raised is still seen.
+    """
+    return np.asarray(values <= 16 * len(values) * EPS * values[-1])
 
 
 def _is_clearly_definite(covariance: Array) -> bool:

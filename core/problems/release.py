@@ -128,7 +128,7 @@ def _split_singular(covariance: Array) -> tuple[Array, Array, Array]:
     diagonal = np.diagonal(covariance)
     units = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2 / units / units[:, None])
-    noisy = values > 8 * len(values) * linalg.EPS * values[-1]
+    noisy = ~linalg.are_silent(values)
     roots = np.sqrt(values[noisy])
     scaled_vectors = vectors / units[:, None]
     return (
