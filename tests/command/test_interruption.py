@@ -185,3 +185,24 @@ def test_where_interrupts_are_ignored_they_stay_so(tmp_path: Path) -> None:
     process = started("signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + work, tmp_path)
     process.communicate(timeout=60)
     assert process.returncode == 7
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep to limits of address space")
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "import resource\nresource.setrlimit(resource.RLIMIT_AS, (3 * 2**27, resource.RLIM_INFINITY))\n",
+        "class Finder:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'scipy':\n"
+        "            raise ImportError('libscipy.so: failed to map segment from shared object')\n"
+        "sys.meta_path.insert(0, Finder())\n",
+    ],
+    ids=["limit", "library"],
+)
+def test_too_little_memory_to_begin_is_one_line(limit: str, tmp_path: Path) -> None:
+    process = started(limit, tmp_path)
+    said, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert not said and not list(tmp_path.iterdir())
+    assert errors.startswith("dualmech: not enough memory to begin: ") and errors.count("\n") == 1
