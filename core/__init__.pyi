@@ -18,6 +18,7 @@ from .adaptive.chain import ChainStage as ChainStage
 from .adaptive.release import AdaptiveRelease as AdaptiveRelease
 from .adaptive.release import ReleasedAnswer as ReleasedAnswer
 from .certificate import Certificate as Certificate
+from .crosscheck import judged as judged
 from .crosscheck import plots as plots
 from .errors import BackendError as BackendError
 from .errors import CertificateError as CertificateError

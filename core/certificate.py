@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dualmech import validate
 from dualmech.display import Displayed
@@ -33,6 +33,8 @@ class Certificate(Displayed):
     offset : float
         What gap, violation and resolution count in with the objective and the bound, where these may be 0: both
         are evaluated as differences to it, and known no better.
+    remarks : tuple of str
+        Why the point is not in the domain, or why the dual weights prove nothing, if so.
 
     Examples
     --------
@@ -47,6 +49,7 @@ class Certificate(Displayed):
     violation: float
     resolution: float
     offset: float = 0.0
+    remarks: tuple[str, ...] = field(default=(), kw_only=True)
 
     @classmethod
     def of(
@@ -92,7 +95,7 @@ class Certificate(Displayed):
 
     def _facts(self) -> dict[str, object]:
         lower, upper = self.interval
-        return {
+        facts: dict[str, object] = {
             "objective": self.objective,
             "lower bound": self.lower_bound,
             "gap": f"{self.gap:.2g}",
@@ -100,6 +103,9 @@ class Certificate(Displayed):
             "largest violation": f"{self.violation:.2g}",
             "rounding may hide": f"{self.resolution:.2g}",
         }
+        if self.remarks:
+            facts["remarks"] = "; ".join(self.remarks)
+        return facts
 
     def certifies(self, tol: float) -> bool:
         """Whether the gap is proven to be at most `tol`, and rounding cannot hide more than that."""

@@ -36,6 +36,10 @@ class Status(Enum):
         "The backend ended its own way; what it returned was repaired to feasibility and judged. Tighten the "
         "backend's own tolerances, choose another backend or formulation, or use the fast layer."
     )
+    GIVEN = (
+        "The answer comes from elsewhere and was judged as it is: it is feasible and near enough to the optimum, or is "
+        "not, as its certificate says; ask for a larger tolerance, or give better dual weights."
+    )
     NON_FINITE = (
         "Numbers stopped being finite during the solve. The answer is the best one before that; rescale the "
         "workload and its targets."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from os import PathLike
 from typing import Any, Generic, TypeVar, cast
 
@@ -28,9 +28,12 @@ Dual = TypeVar("Dual")  # the problem's dual weights
 Made = TypeVar("Made")  # the mechanism of an answer
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, init=False)
 class Solution(Displayed, Generic[Dual, Made]):
     """An answer with its certificate; the certificate is made by the problem, never by the solver.
+
+    Solvers of either layer return one, `dualmech.judged` makes one of an answer from elsewhere, and
+    `dualmech.load` reads one; calling the class is refused with `InputTypeError`.
 
     Attributes
     ----------
@@ -61,11 +64,16 @@ class Solution(Displayed, Generic[Dual, Made]):
     certificate: Certificate
     tol: float
     status: Status
-    message: str = ""
-    iterations: int = 0
-    seconds: float = 0.0
-    solver: str = ""
-    history: History = field(default=History())
+    message: str
+    iterations: int
+    seconds: float
+    solver: str
+    history: History
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise InputTypeError(
+            "a Solution is made by a solver or by dualmech.judged(problem, primal, dual), which have it judged"
+        )
 
     @property
     def objective(self) -> float:
@@ -244,26 +252,42 @@ def judged_solution(
     status = Status.CERTIFIED if certificate.certifies(tol) else otherwise
     if status is not Status.CERTIFIED and certificate.gap <= max(tol, certificate.resolution):
         status = Status.ROUNDING
-    return Solution(
-        problem,
-        primal,
-        dual,
-        certificate,
-        tol,
-        status,
-        message,
-        iterations,
-        seconds,
-        solver,
-        History(history),
+    return _made(
+        problem=problem,
+        primal=primal,
+        dual=dual,
+        certificate=certificate,
+        tol=tol,
+        status=status,
+        message=message,
+        iterations=iterations,
+        seconds=seconds,
+        solver=solver,
+        history=History(history),
     )
 
 
+def _made(**parts: Any) -> Solution:
+    solution = object.__new__(Solution)
+    for name, value in parts.items():
+        object.__setattr__(solution, name, value)
+    return solution
+
+
+def retold(answer: Solution, **told: Any) -> Solution:
+    """Return the same answer with something else told of it: its tolerance and status, message or solver."""
+    parts = {each.name: getattr(answer, each.name) for each in fields(answer)}
+    return _made(**parts | told)
+
+
 def require_solution(answer: Any, name: str = "answer") -> Solution:
-    """Return a solution; refuse anything else."""
-    if not isinstance(answer, Solution):
-        raise InputTypeError(f"{name} must be a dualmech.Solution, got {type(answer).__name__}")
-    return answer
+    """Return a solution, or that of a judgement; refuse anything else."""
+    found = getattr(answer, "answer", answer)
+    if not isinstance(found, Solution):
+        raise InputTypeError(
+            f"{name} must be a dualmech.Solution or a Judgement, got {type(answer).__name__}"
+        )
+    return found
 
 
 def transfer(answer: Solution, problem: Any, primal: Any, dual: Any) -> Solution:

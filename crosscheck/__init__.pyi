@@ -10,5 +10,6 @@ from .curves import curve as curve
 from .judging import Judgement as Judgement
 from .judging import covariance_of_strategy as covariance_of_strategy
 from .judging import judge as judge
+from .judging import judged as judged
 from .wasting import Waste as Waste
 from .wasting import waste as waste

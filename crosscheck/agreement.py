@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from dualmech import validate
 from dualmech.display import Displayed
 from dualmech.errors import InvalidInputError
-from dualmech.solution import Solution
+from dualmech.progress import Status
+from dualmech.solution import Solution, judged_solution, require_solution
+
+if TYPE_CHECKING:
+    from dualmech.crosscheck.judging import Judgement
 
 TOLERANCES = {"fast": 1e-6, "CLARABEL": 1e-5, "SCS": 1e-3}
 """Widest certified interval of a layer or backend that still says something, relative."""
@@ -44,8 +49,8 @@ class Comparison(Displayed):
         return f"Comparison({self.outcome.name}, [{self.lower_bound:.9g}, {self.objective:.9g}])"
 
 
-def compare(answers: Sequence[Solution]) -> Comparison:
-    """Compare the certified intervals of several answers to the same problem.
+def compare(answers: Sequence[Solution | Judgement]) -> Comparison:
+    """Compare the certified intervals of several answers, solutions or judgements, to the same problem.
 
     All of them contain the optimum, so they must meet; that alone proves nothing, so each must also be no
     wider than its own tolerance. The comparison's own interval is their intersection. Every answer is judged anew by
@@ -65,12 +70,14 @@ def compare(answers: Sequence[Solution]) -> Comparison:
     given = validate.sequence(answers=answers)
     if not given:
         raise InvalidInputError("answers must not be empty")
-    for index, answer in enumerate(given):
-        validate.instance(Solution, **{f"answers[{index}]": answer})
-    if not all(given[0].problem.same_as(answer.problem) for answer in given):
+    held = [require_solution(answer, f"answers[{index}]") for index, answer in enumerate(given)]
+    if not all(held[0].problem.same_as(answer.problem) for answer in held):
         raise InvalidInputError("answers must be to the same problem, got different arguments")
-    anew = [replace(each, certificate=each.problem.certify(each.primal, each.dual)) for each in given]
-    return meet([*given, *anew])
+    anew = [
+        judged_solution(each.problem, each.primal, each.dual, tol=each.tol, otherwise=Status.ROUNDING)
+        for each in held
+    ]
+    return meet([*held, *anew])
 
 
 def meet(answers: Sequence[Solution]) -> Comparison:

@@ -93,7 +93,8 @@ def epsilon_at(squared_cost: float, delta: float) -> float:
 
 def mechanism_of_answer(answer: Any) -> Any:
     """Return the mechanism of a solution, or the mechanism that is given."""
-    made = answer.mechanism if isinstance(answer, Solution) else answer
+    held = getattr(answer, "answer", answer)  # a judgement's
+    made = held.mechanism if isinstance(held, Solution) else held
     if not hasattr(made, "squared_privacy_cost"):
         raise InputTypeError(f"answer must be a Solution or a mechanism, got {type(answer).__name__}")
     return made
@@ -109,8 +110,9 @@ def positive_cost(mechanism: Any) -> float:
 
 def asked_of(answer: Any, workload: Workload | None) -> Workload:
     """Return the workload that is given, or that of a solution's problem."""
-    if workload is None and isinstance(answer, Solution):
-        workload = getattr(answer.problem, "workload", None)
+    if workload is None:
+        held = getattr(answer, "answer", answer)
+        workload = getattr(getattr(held, "problem", None), "workload", None)
     if workload is None:
         raise InvalidInputError("workload must be given: a mechanism by itself says not what is asked")
     return check_workload(workload)

@@ -17,20 +17,22 @@ from dualmech.crosscheck import hints
 from dualmech.errors import InputTypeError, InvalidInputError, UncertifiedWarning
 from dualmech.geometry.stream import Stream
 from dualmech.linalg import to_dense
-from dualmech.problems.base import Problem
+from dualmech.problems.base import Dual, Made, Problem
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.loewner import Maximality
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
-from dualmech.progress import Callback
-from dualmech.solution import Solution
+from dualmech.progress import Callback, Status
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
 OfCovariance: TypeAlias = FitnessForUse | PrivacyFirst | TotalVariance | SoftmaxFitness | ReuseFitness
 """Problems whose answer is a covariance."""
+
+WITHIN = 1e-6  # gap at which an answer counts as proven unless told otherwise
 
 BOUND_TOLERANCE = 1e-9  # gap to which the judge's own bound is solved
 
@@ -47,6 +49,8 @@ TIGHT = 1e-6
 class Judgement(Certificate):
     """A certificate for an answer of any origin, and which targets are loose."""
 
+    # the answer, as it was judged, with the dual weights of the bound: `compare`, `prove` and plots take either
+    answer: Solution
     # queries, or tables, whose variance is more than 1e-6 below their target, relative; none where there are no
     # targets
     loose: npt.NDArray[np.intp]
@@ -129,15 +133,18 @@ def judge(
     posed: Any = _posed(problem, primal)
     given, remarks = hints.read_answer(posed, primal)
     dual = _dual(posed, given, tol, callback) if bound is None else _dual_of(problem, bound)
+    asked = WITHIN if tol is None else tol
     with np.errstate(all="ignore"):
-        verdict = posed.certify(given, dual)
-        scaled = posed.certify(posed.feasible(given), dual)
+        answer = judged_solution(posed, given, dual, tol=asked, otherwise=Status.GIVEN)
+        verdict, scaled = answer.certificate, posed.certify(posed.feasible(given), dual)
+    remarks += verdict.remarks
     if hints.is_rounding(primal, verdict.violation) and scaled.feasible:
         remarks += (
             f"judged scaled to meet its constraints: as it was given it exceeds one by {verdict.violation:.1e}, "
             "which is rounding",
         )
         given, verdict = posed.feasible(given), scaled
+        answer = judged_solution(posed, given, dual, tol=asked, otherwise=Status.GIVEN)
     else:
         remarks += hints.resemblance(posed, given, dual, verdict, scaled.objective)
     common = problem if isinstance(problem, CommonMechanism) and verdict.feasible else None
@@ -148,6 +155,7 @@ def judge(
         verdict.violation,
         verdict.resolution,
         verdict.offset,
+        answer=answer,
         loose=_indices(posed.loose, given),
         binding=_indices(posed.binding, given) if np.isfinite(verdict.objective) else NONE,
         scaled=scaled,
@@ -155,6 +163,57 @@ def judge(
         exceeded=() if verdict.feasible else posed.exceeded(given),
         remarks=remarks,
     )
+
+
+def judged(
+    problem: Problem[Dual, Made],
+    primal: Any,
+    dual: Any = None,
+    *,
+    tol: float = WITHIN,
+    solver: str = "mine",
+    seconds: float = 0.0,
+) -> Solution[Dual, Made]:
+    """Return an answer from elsewhere as a `Solution`, whose certificate the problem makes here and now.
+
+    It is taken as it is: nothing is scaled, and dual weights are judged too. Its status is CERTIFIED where that proves
+    it within `tol` of the optimum, else GIVEN; ``certificate.remarks`` say why dual weights prove nothing.
+    Raises `InvalidInputError` or `InputTypeError` for what the problem cannot take for a point, or for dual weights.
+
+    Parameters
+    ----------
+    problem : any of the library's problems
+        What the answer is meant to solve.
+    primal : array, point or mechanism
+        What `judge` takes.
+    dual : dual weights, or a tuple of their arrays, optional
+        For fitness for use ``(λ, μ)``; without them the bound is that of the fast layer.
+    tol : float, default 1e-6
+        The gap to prove, relative to the lower bound.
+    solver : str, default "mine"
+        What the solution says of where it comes from.
+    seconds : float, default 0
+        What finding it took.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.crosscheck import compare, judged
+    >>> problem = dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0)
+    >>> mine = judged(problem, [[1, -1 / 2], [-1 / 2, 1]], ([2 / 3, 1 / 3], [1 / 3, 2 / 3]))
+    >>> mine.status.name, compare([mine, dm.fast.solve(problem)]).outcome.name
+    ('CERTIFIED', 'AGREE')
+    >>> judged(problem, [[2, -1], [-1, 2]]).status.name
+    'GIVEN'
+    """
+    check_problem(problem, primal)
+    within, took = validate.positive_number(tol=tol), validate.nonnegative_number(seconds=seconds)
+    said, point = validate.text(solver=solver), problem.as_primal(primal)
+    weights = _dual(problem, point, within, None) if dual is None else problem.as_dual(dual)
+    with np.errstate(all="ignore"):
+        return judged_solution(
+            problem, point, weights, tol=within, otherwise=Status.GIVEN, seconds=took, solver=said
+        )
 
 
 def _posed(problem: Any, primal: Any) -> Any:
@@ -248,4 +307,4 @@ def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Ar
     return covariance
 
 
-__all__ = ["Judgement", "covariance_of_strategy", "judge"]
+__all__ = ["Judgement", "covariance_of_strategy", "judge", "judged"]

@@ -14,7 +14,7 @@ from dualmech.fast import reductions
 from dualmech.fast.engine import ascent, loop
 from dualmech.fast.softmax import published
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.solution import Solution, transfer
+from dualmech.solution import Solution, retold, transfer
 
 
 def solve(
@@ -60,4 +60,4 @@ def _approached(problem: FitnessForUse, limits: loop.Limits, **options: Any) -> 
     back = np.linalg.pinv(spanned)
     noise = 4 * reach / (limits.tol * answer.objective)
     covariance = back @ answer.primal @ back.T + noise * (beyond.T @ beyond)
-    return transfer(replace(answer, tol=limits.tol), problem, problem.feasible(covariance), answer.dual)
+    return transfer(retold(answer, tol=limits.tol), problem, problem.feasible(covariance), answer.dual)

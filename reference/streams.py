@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.geometry.stream import StreamPoint
 from dualmech.problems.variance import TotalVariance
-from dualmech.solution import Solution, transfer
+from dualmech.solution import Solution, retold, transfer
 from dualmech.validate import Array
 
 SHARPER = 1e-2
@@ -32,7 +31,7 @@ def solve(
     fixed = isinstance(problem, TotalVariance)
     sums = problem.geometry.on_sums(problem.weights) if fixed else answer.dual.query_weights
     point = StreamPoint(_raised(answer.dual.neighbour_weights), _raised(sums), 1.0)
-    asked = replace(answer, tol=answer.tol / SHARPER)
+    asked = retold(answer, tol=answer.tol / SHARPER)
     return transfer(asked, problem, problem.feasible(point), answer.dual)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import scipy.linalg
@@ -20,7 +19,7 @@ from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.mechanisms.recombination import Decomposition
 from dualmech.problems.common import CommonMechanism
 from dualmech.progress import Status
-from dualmech.solution import Solution
+from dualmech.solution import Solution, retold
 from dualmech.validate import Array
 
 StageSolver = Callable[[CommonMechanism], Solution]
@@ -83,7 +82,7 @@ def build(
 def _with_tolerance(solution: Solution, tol: float) -> Solution:
     """Return a solution with the tolerance that was asked for in place of the stricter one that was tried."""
     status = Status.CERTIFIED if solution.certificate.certifies(tol) else solution.status
-    return replace(solution, tol=tol, status=status)
+    return retold(solution, tol=tol, status=status)
 
 
 def _empty_mechanism(like: LinearGaussianMechanism) -> LinearGaussianMechanism:

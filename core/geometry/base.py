@@ -9,6 +9,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from dualmech import validate
+from dualmech.errors import InvalidInputError
 from dualmech.geometry.naming import Ranked
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -22,6 +24,12 @@ MOST_PASSES = 10
 """Times that noise is scaled to its limits: where it is ill-conditioned, rounding undoes a little of it.
 
 Each time after the first, a growing margin is left for that."""
+
+ON_NEIGHBOURS = "dual weights on neighbours", "pair of neighbours"
+ON_QUERIES = "dual weights on queries", "query"
+
+DUST = 1e-12
+"""Negative dual weights of up to this share of the largest are rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,6 +169,18 @@ def scale_to_limit(
         with np.errstate(divide="ignore", invalid="ignore"):
             noise = divided(noise, np.float64(found * margin) ** power)
     return noise
+
+
+def read_weights(count: int, given: Any, name: str, each: str) -> Array:
+    """Return dual weights (count,), their entries unseen but for negative ones of rounding size, which count as 0.
+
+    Any weights of which none is negative prove a bound, so that is sound. Another number of them is refused.
+    """
+    checked = validate.numeric(1, **{name: given})
+    if len(checked) != count:
+        raise InvalidInputError(f"{name} must be {count}, one per {each}, got {len(checked)}")
+    rounding = (checked < 0) & (checked >= -DUST * np.abs(checked).max())
+    return validate.read_only(np.where(rounding, 0.0, checked)) if rounding.any() else checked
 
 
 def valid_weights(weights: Array) -> bool:

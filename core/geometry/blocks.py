@@ -21,11 +21,11 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from dualmech import linalg, validate
+from dualmech import linalg
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry import block_forms
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
-from dualmech.geometry.base import FitnessDual, Index, Judged, shares, valid_weights
+from dualmech.geometry.base import FitnessDual, Index, Judged, read_weights, shares, valid_weights
 from dualmech.geometry.block_forms import BasedPoint, BlockForms, BlockPoint
 from dualmech.geometry.block_neighbours import moved_by
 from dualmech.geometry.block_rows import (
@@ -229,12 +229,11 @@ class Blocks:
         """Return weights of orbits of neighbours and, if asked for, of queries, their entries unseen."""
         if queries and not isinstance(dual, FitnessDual):
             raise InputTypeError(f"dual must be a dualmech.FitnessDual, got {type(dual).__name__}")
-        first = _as_orbit_weights(
-            "neighbour_weights", getattr(dual, "neighbour_weights", dual), self.reach.shape[0]
-        )
+        given = getattr(dual, "neighbour_weights", dual)
+        first = read_weights(self.reach.shape[0], given, "neighbour_weights", "orbit")
         if not queries:
             return first, np.zeros(0)
-        return first, _as_orbit_weights("query_weights", dual.query_weights, len(self.tables))
+        return first, read_weights(len(self.tables), dual.query_weights, "query_weights", "orbit")
 
     def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
         """Return ``(Σ_b ‖diag(√μ) V_b diag(√λ)‖_*)² / (Σ λ_o Σ μ_j c_j)`` and its rounding, relative."""
@@ -300,11 +299,3 @@ class Blocks:
 def _products(own: tuple[Parts, ...], name: str) -> Array:
     """Return the products over a table's attributes of one number of each, an orbit of queries after another."""
     return linalg.kronecker([getattr(each, name)[:, None] for each in own]).ravel()
-
-
-def _as_orbit_weights(name: str, given: Any, count: int) -> Array:
-    """Return dual weights of the right number, their entries unseen."""
-    checked = validate.numeric(1, **{name: given})
-    if len(checked) != count:
-        raise InvalidInputError(f"{name} must be {count}, one per orbit, got {len(checked)}")
-    return checked

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry import dense_forms, naming
-from dualmech.geometry.base import Judged, shares, valid_weights
+from dualmech.geometry.base import ON_NEIGHBOURS, ON_QUERIES, Judged, read_weights, shares, valid_weights
 from dualmech.geometry.dense_forms import DenseForms
 from dualmech.geometry.moves import (
     CHUNK,
@@ -198,13 +198,7 @@ class Dense:
         counts = self.moves.shape[1], self.workload.shape[0]
         if not queries:
             given = getattr(dual, "neighbour_weights", dual)
-            named = {"dual weights on neighbours": given}
-            checked = validate.numeric(1, **named)
-            if len(checked) != counts[0]:
-                raise InvalidInputError(
-                    f"dual must hold {counts[0]} weights, one per pair of neighbours, got {len(checked)}"
-                )
-            return checked, np.zeros(0)
+            return read_weights(counts[0], given, *ON_NEIGHBOURS), np.zeros(0)
         return as_dual_weights(dual, *counts)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
@@ -260,14 +254,7 @@ def as_dual_weights(dual: Iterable[npt.ArrayLike], neighbours: int, queries: int
         first, last = dual
     except (TypeError, ValueError) as error:
         raise InputTypeError("dual must be a pair of weights, on neighbours and on queries") from error
-    named = {"dual weights on neighbours": first}, {"dual weights on queries": last}
-    weights = validate.numeric(1, **named[0]), validate.numeric(1, **named[1])
-    if (weights[0].shape, weights[1].shape) != ((neighbours,), (queries,)):
-        raise InvalidInputError(
-            f"dual must hold weights of shapes {(neighbours,)} on neighbours and {(queries,)} on queries, "
-            f"got {weights[0].shape} and {weights[1].shape}"
-        )
-    return weights
+    return read_weights(neighbours, first, *ON_NEIGHBOURS), read_weights(queries, last, *ON_QUERIES)
 
 
 def _factor(

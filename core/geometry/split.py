@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.base import FitnessDual, Index, Judged, shares, valid_weights
+from dualmech.geometry.base import FitnessDual, Index, Judged, read_weights, shares, valid_weights
 from dualmech.geometry.naming import Ranked, ranked
 from dualmech.geometry.split_parts import SplitBound, SplitNoise
 from dualmech.geometry.statements import tables_in_numbers
@@ -165,25 +165,20 @@ class Split:
             raise InputTypeError(
                 f"dual must be a dualmech.FitnessDual with dualmech.SplitWeights, got {type(dual).__name__}"
             )
-        users = self._as_attribute_arrays("neighbour_weights", getattr(dual, "neighbour_weights", dual), 1)
-        counts = self.workload.table_shape(range(len(self.workload.sizes)))
-        if queries:
-            asked = self._as_attribute_arrays("query_weights", dual.query_weights.queries, 1)
-            tables = validate.numeric(1, table_weights=dual.query_weights.tables)
-        else:
-            asked = [np.ones(count) for count in counts]
-            tables = np.ones(len(self.workload.tables.axes))
-        for axis, (own, weights) in enumerate(zip(users, asked, strict=True)):
-            if (len(own), len(weights)) != (self.workload.sizes[axis], counts[axis]):
-                raise InvalidInputError(
-                    f"dual weights of attribute {axis} must be {self.workload.sizes[axis]} of values and "
-                    f"{counts[axis]} of queries, got {len(own)} and {len(weights)}"
-                )
-        if len(tables) != len(self.workload.tables.axes):
-            raise InvalidInputError(
-                f"table_weights must be {len(self.workload.tables.axes)}, got {len(tables)}"
-            )
+        sizes, count = self.workload.sizes, len(self.workload.tables.axes)
+        given = self._as_attribute_arrays("neighbour_weights", getattr(dual, "neighbour_weights", dual), 1)
+        users = self._read_all(sizes, given, "neighbour_weights", "value")
+        counts = self.workload.table_shape(range(len(sizes)))
+        if not queries:
+            return users, SplitWeights(tuple(np.ones(each) for each in counts), np.ones(count))
+        asked = self._as_attribute_arrays("query_weights", dual.query_weights.queries, 1)
+        asked = self._read_all(counts, asked, "query_weights", "query")
+        tables = read_weights(count, dual.query_weights.tables, "table_weights", "table")
         return users, SplitWeights(tuple(asked), tables)
+
+    def _read_all(self, counts: Sequence[int], given: list[Array], name: str, each: str) -> list[Array]:
+        pairs = enumerate(zip(counts, given, strict=True))
+        return [read_weights(count, own, f"{name}[{axis}]", each) for axis, (count, own) in pairs]
 
     def bound(
         self, neighbour_weights: Sequence[Array], query_weights: SplitWeights, targets: Array

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry import stream_forms
-from dualmech.geometry.base import Judged, shares, valid_weights
+from dualmech.geometry.base import Judged, read_weights, shares, valid_weights
 from dualmech.geometry.causal_forms import Causal
 from dualmech.geometry.dense import as_dual_weights
 from dualmech.geometry.dense_forms import DenseForms
@@ -187,10 +187,7 @@ class Stream:
         if queries:
             return as_dual_weights(dual, count, count)
         given = getattr(dual, "neighbour_weights", dual)
-        checked = validate.numeric(1, **{"dual weights on neighbours": given})
-        if len(checked) != count:
-            raise InvalidInputError(f"dual must hold {count} weights, one per cell, got {len(checked)}")
-        return checked, np.zeros(0)
+        return read_weights(count, given, "dual weights on neighbours", "cell"), np.zeros(0)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
         """Return ``‖diag(√μ) W diag(√λ)‖_*² / (Σ λ_i Σ μ_j c_j)`` and its rounding, relative; 0 if nothing is proven.

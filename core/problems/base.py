@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
 from dualmech import validate
+from dualmech.certificate import Certificate
 from dualmech.display import Displayed, brief
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import Geometry, Index
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.choice import KINDS, LARGEST_DENSE
@@ -26,6 +29,7 @@ from dualmech.workloads.domain import count_text
 
 Dual = TypeVar("Dual")
 Made = TypeVar("Made")
+Judge = TypeVar("Judge", bound=Callable[..., Certificate])
 
 
 class Problem(Displayed, Generic[Dual, Made]):
@@ -35,6 +39,9 @@ class Problem(Displayed, Generic[Dual, Made]):
 
     arguments: ClassVar[tuple[str, ...]]
     """The parameters that state it, by name."""
+
+    dual_type: ClassVar[Callable[..., Any]]
+    """The class of its dual weights."""
 
     def statement(self) -> dict[str, Any]:
         """Return the arguments that make the same problem again."""
@@ -53,6 +60,23 @@ class Problem(Displayed, Generic[Dual, Made]):
         if hasattr(answer, "squared_privacy_cost"):
             raise InvalidInputError(f"a {type(self).__name__} is judged by its own points, not by mechanisms")
         return answer
+
+    def as_dual(self, dual: Any) -> Any:
+        """Return given dual weights, an object of their class, the arrays of one in a tuple, or its only array.
+
+        Raises `InputTypeError` for another number of arrays; what they hold is checked where they are judged.
+        """
+        kind: Any = self.dual_type
+        if isinstance(dual, kind):
+            return dual
+        parts = dual if isinstance(dual, tuple) else (dual,)
+        try:
+            return kind(*(np.asarray(part, dtype=np.float64) for part in parts))
+        except (TypeError, ValueError) as error:
+            names = ", ".join(each.name for each in fields(kind))
+            raise InputTypeError(
+                f"dual must be a {kind.__name__} or a tuple of its arrays ({names})"
+            ) from error
 
     def loose(self, primal: Any, slack: float) -> Index:
         """Return no query: none has a target of its own that it could fall short of."""
@@ -96,6 +120,57 @@ class Problem(Displayed, Generic[Dual, Made]):
         shown = (f"{name}={brief(value)}" for name, value in self._facts().items() if name != "workload")
         asked = [repr(own)] if (own := getattr(self, "workload", None)) is not None else []
         return f"{type(self).__name__}({', '.join([*asked, *shown])})"
+
+
+def with_reasons(certify: Judge) -> Judge:
+    """Let a problem's judge say, in `Certificate.remarks`, why an answer is no point, or dual weights prove nothing."""
+
+    @functools.wraps(certify)
+    def judged(problem: Any, primal: Any, dual: Any) -> Certificate:
+        found = certify(problem, primal, dual)
+        remarks = []
+        if not found.objective < math.inf:
+            remarks.append(_why_no_point(problem, primal))
+        if not found.lower_bound + found.offset > 0 and found.objective > 0:
+            remarks.append(_why_no_bound(dual))
+        return replace(found, remarks=tuple(remarks)) if remarks else found
+
+    return cast(Judge, judged)
+
+
+def _why_no_point(problem: Any, primal: Any) -> str:
+    if not _all_finite(primal):
+        return "the answer has entries that are not finite"
+    try:
+        problem.as_primal(primal)
+    except (InvalidInputError, InputTypeError) as error:
+        return f"the answer is no point of the problem: {error}"
+    return "the answer leaves something without noise, or without an answer, that neighbours change"
+
+
+def _why_no_bound(dual: Any) -> str:
+    said = "the dual weights prove nothing"
+    if not _all_finite(dual):
+        return f"{said}: some are not finite"
+    least = min((float(part.min()) for part in _arrays(dual) if part.size), default=0.0)
+    if least < 0:
+        return f"{said}: one is negative, {least:.3g}"
+    return said if all(part.any() for part in _arrays(dual)) else f"{said}: those of one kind are all 0"
+
+
+def _all_finite(given: Any) -> bool:
+    return all(np.all(np.isfinite(part)) for part in _arrays(given))
+
+
+def _arrays(given: Any) -> Iterator[Array]:
+    """Yield the arrays that a point or dual weights are made of."""
+    if is_dataclass(given):
+        given = [getattr(given, each.name) for each in fields(given)]
+    if isinstance(given, np.ndarray | float | int):
+        yield np.asarray(given, dtype=np.float64)
+    elif isinstance(given, list | tuple):
+        for part in given:
+            yield from _arrays(part)
 
 
 class OnGeometry(Problem[Dual, GaussianMechanism]):
@@ -150,6 +225,14 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         from dualmech.mechanisms.from_geometry import mechanism_of
 
         return mechanism_of(self.geometry, self.geometry.point(primal))
+
+    def as_dual(self, dual: Any) -> Any:
+        """Return given dual weights as those of this problem's geometry."""
+        kind: Any = self.dual_type
+        if isinstance(dual, kind):
+            return dual
+        count = len(fields(kind))
+        return kind(*self.geometry.weights(dual, queries=count > 1)[:count])
 
     def as_primal(self, answer: Any) -> Any:
         """Return a given answer, a point or a mechanism, as a point of this problem.

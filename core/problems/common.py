@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.intersections import Meeting, decision_rows, given_rows
 from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.problems import loewner
-from dualmech.problems.base import Problem
+from dualmech.problems.base import Problem, with_reasons
 from dualmech.problems.loewner import Maximality
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -96,6 +96,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
     angles: Array = field(repr=False)
     roundings: Array = field(repr=False)
 
+    dual_type: ClassVar[Callable[..., CommonDual]] = CommonDual
     arguments: ClassVar[tuple[str, ...]] = ("mechanisms", "basis")
 
     def __init__(
@@ -161,6 +162,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         """Whether the row spaces meet in 0 alone: then nothing is common, and nothing is released."""
         return not len(self.basis)
 
+    @with_reasons
     def certify(self, primal: npt.ArrayLike, dual: CommonDual | npt.ArrayLike) -> Certificate:
         """Judge a covariance on B x (r, r) and dual weights; neither needs to come from a solver.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.naming import costs_over, variances_over
 from dualmech.neighbours import NeighboursLike
-from dualmech.problems.base import OnGeometry
+from dualmech.problems.base import OnGeometry, with_reasons
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -85,6 +86,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
     geometry: Any = field(repr=False)
 
     numbers: ClassVar[str] = "targets"
+    dual_type: ClassVar[Callable[..., FitnessDual]] = FitnessDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "targets")
 
     def __init__(
@@ -104,6 +106,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
         object.__setattr__(self, "targets", numbers)
         object.__setattr__(self, "geometry", chosen)
 
+    @with_reasons
     def certify(self, primal: Any, dual: Any) -> Certificate:
         """Judge noise, on a dense geometry a covariance on B x (k, k), and dual weights, from wherever they come."""
         geometry = self.geometry
@@ -175,6 +178,7 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
     accuracy_first: FitnessForUse
 
     numbers: ClassVar[str] = "targets"
+    dual_type: ClassVar[Callable[..., FitnessDual]] = FitnessDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "targets", "cost")
 
     def __init__(
@@ -207,6 +211,7 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         """How noise is evaluated, shared with the accuracy-first problem."""
         return self.accuracy_first.geometry
 
+    @with_reasons
     def certify(self, primal: Any, dual: Any) -> Certificate:
         """Judge noise and dual weights."""
         geometry = self.geometry

@@ -6,7 +6,7 @@ import itertools
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from dualmech.problems.faces import next_stage
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.stages import RefinementStage
 from dualmech.progress import NEVER, Deadline, Status
-from dualmech.solution import Solution, judged_solution
+from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _proven_in_order(stages: tuple[Solution, ...], finished: bool) -> tuple[Solu
         proven, rest = proven[:-1], proven[-1:]
     message = "An earlier stage is not proven, so the face of this one is in doubt."
     doubtful = [
-        replace(stage, status=Status.STALLED, message=message) if stage.status is Status.CERTIFIED else stage
+        retold(stage, status=Status.STALLED, message=message) if stage.status is Status.CERTIFIED else stage
         for stage in rest
     ]
     return (*proven, *doubtful)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +20,7 @@ from dualmech.geometry.naming import query_words, ranked, variances_over
 from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.mechanisms.privacy import GaussianMechanism
 from dualmech.neighbours import NeighboursLike
-from dualmech.problems.base import Problem, point_on
+from dualmech.problems.base import Problem, point_on, with_reasons
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.release import dual_bound, least_informative, new_information, unit_noise_rows
 from dualmech.validate import Array, Matrix
@@ -111,6 +111,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
     release: Array
     row_by_row: FitnessForUse = field(repr=False)
 
+    dual_type: ClassVar[Callable[..., ReuseDual]] = ReuseDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "targets", "released", "neighbours")
 
     def __init__(
@@ -170,6 +171,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         """K (q, k), with ``F = K B``."""
         return self.geometry.representation[len(self.targets) :]
 
+    @with_reasons
     def certify(
         self, primal: npt.ArrayLike, dual: ReuseDual | tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]
     ) -> Certificate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +17,7 @@ from dualmech.geometry.dense import Dense
 from dualmech.geometry.dense_forms import DenseForms, divided_covariance, trace_norm_bound
 from dualmech.linalg import EPS
 from dualmech.neighbours import NeighboursLike
-from dualmech.problems.base import Problem, point_on
+from dualmech.problems.base import Problem, point_on, with_reasons
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
@@ -98,6 +98,7 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
     neighbours: Matrix | None
     accuracy_first: FitnessForUse = field(repr=False)
 
+    dual_type: ClassVar[Callable[..., SoftmaxDual]] = SoftmaxDual
     arguments: ClassVar[tuple[str, ...]] = (
         "workload",
         "targets",
@@ -149,6 +150,7 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         """``(log s)/t₁ + (log m)/t₂``: what the two soft maxima can add to the two maxima, at most."""
         return float(np.log(self.geometry.moves.shape[1]) / self.t1 + np.log(len(self.targets)) / self.t2)
 
+    @with_reasons
     def certify(
         self, primal: npt.ArrayLike, dual: SoftmaxDual | tuple[npt.ArrayLike, npt.ArrayLike]
     ) -> Certificate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from dualmech.geometry.base import Geometry, Index, VarianceDual
 from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
 from dualmech.neighbours import NeighboursLike
-from dualmech.problems.base import OnGeometry
+from dualmech.problems.base import OnGeometry, with_reasons
 from dualmech.problems.fitness import costs_exceeding, scale_to_cost
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -83,6 +84,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
     geometry: Any = field(repr=False)
 
     numbers: ClassVar[str] = "weights"
+    dual_type: ClassVar[Callable[..., VarianceDual]] = VarianceDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "weights")
 
     def __init__(
@@ -118,6 +120,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
             return tuple(own[own > 0] for own in self.weights)
         return self.weights[self.asked]
 
+    @with_reasons
     def certify(self, primal: Any, dual: Any = None) -> Certificate:
         """Judge noise, on a dense geometry a covariance on B x (k, k), and dual weights, from wherever they come."""
         geometry, weights = self.geometry, self.asked_weights

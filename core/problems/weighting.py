@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,10 +13,10 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.base import valid_weights
+from dualmech.geometry.base import ON_NEIGHBOURS, read_weights, valid_weights
 from dualmech.geometry.naming import costs_over, neighbour_words, ranked
 from dualmech.neighbours import NeighboursLike
-from dualmech.problems.base import Problem
+from dualmech.problems.base import Problem, with_reasons
 from dualmech.problems.design import DesignGeometry, answer_rows
 from dualmech.problems.loads import Loads
 from dualmech.problems.sines import SineDesign
@@ -101,6 +102,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
     geometry: DesignGeometry | SineDesign = field(repr=False)
     loads: Loads = field(repr=False)
 
+    dual_type: ClassVar[Callable[..., WeightingDual]] = WeightingDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "design", "privacy", "neighbours")
 
     def __init__(
@@ -141,6 +143,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         """The power p by which a weight divides a variance: 1, or 2 for pure privacy."""
         return POWERS[self.privacy]
 
+    @with_reasons
     def certify(self, primal: npt.ArrayLike, dual: WeightingDual | npt.ArrayLike) -> Certificate:
         """Judge weights (k,) of the design queries and dual weights (s,); neither needs to come from a solver."""
         lower_bound, rounding = self._bound(dual)
@@ -320,10 +323,4 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
 
     def _neighbour_weights(self, dual: WeightingDual | npt.ArrayLike) -> Array:
         given = dual.neighbour_weights if isinstance(dual, WeightingDual) else dual
-        named = {"dual weights on neighbours": given}
-        checked, expected = validate.numeric(1, **named), self.loads.shape[1]
-        if checked.shape != (expected,):
-            raise InvalidInputError(
-                f"dual must hold {expected} weights, one per pair of neighbours, got {len(checked)}"
-            )
-        return checked
+        return read_weights(self.loads.shape[1], given, *ON_NEIGHBOURS)

@@ -32,7 +32,7 @@ from dualmech.proofs.witnesses import (
     tables,
     weighting,
 )
-from dualmech.solution import Solution
+from dualmech.solution import Solution, require_solution
 
 
 class Witness(Protocol):
@@ -147,7 +147,7 @@ def prove(answer: Solution[Any, Any]) -> Proof:
 
     Parameters
     ----------
-    answer : Solution
+    answer : Solution or Judgement
         Of any of the library's problems, on any geometry; of tables under records added or removed.
 
     Raises
@@ -165,14 +165,11 @@ def prove(answer: Solution[Any, Any]) -> Proof:
     >>> round(float(proof.lower), 6), proof.width < 1e-9
     (50.004274, True)
     """
-    if not isinstance(answer, Solution):
-        raise InputTypeError(f"answer must be a Solution, got {type(answer).__name__}")
-    problem = answer.problem
+    held = require_solution(answer)
+    problem = held.problem
     stated = provable(problem)
     with np.errstate(all="ignore"):
-        upper_part, lower_part = WITNESSES[stated["kind"]].witness(
-            problem, answer.primal, answer.dual, stated
-        )
+        upper_part, lower_part = WITNESSES[stated["kind"]].witness(problem, held.primal, held.dual, stated)
     document = {
         "schema": check.SCHEMA,
         "problem": statement(problem, stated),

@@ -17,7 +17,7 @@ from dualmech.formulas.choice import statement
 from dualmech.formulas.records import Statement
 from dualmech.formulas.writing import Section, latex_document, terminal_lines
 from dualmech.proofs.prove import prove
-from dualmech.solution import Solution
+from dualmech.solution import Solution, require_solution
 from dualmech.watching import passing
 from dualmech.workloads.base import Workload
 
@@ -67,10 +67,11 @@ def solved(problem: Any) -> Solution:
         return fast.solve(problem, callback=line)
 
 
-def explain_answer(out: Console, answer: Solution) -> Solution:
+def explain_answer(out: Console, answer: Any) -> Solution:
     """Print an answer with its proof, in fractions if there are some that anybody would put on a blackboard."""
-    show(out, sections(answer))
-    return answer
+    held = require_solution(answer)
+    show(out, sections(held))
+    return held
 
 
 def stated_and_solved(

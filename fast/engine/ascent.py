@@ -20,7 +20,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import fixed_point, loop, newton, threads
 from dualmech.fast.engine.dual_function import Evaluable, Evaluated
 from dualmech.progress import Progress, Status
-from dualmech.solution import Solution, judged_solution
+from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
 
 METHODS = ("auto", "fixed_point", "newton")
@@ -88,7 +88,7 @@ def solve(
         left = remaining_limits(limits, answer)
         if method == "auto" and left is not None and _second_try(program, answer):
             answer = _better_solution(answer, _run(asked, left, "newton", _uniform(program)))
-    return replace(answer, solver=f"fast:{method}")
+    return retold(answer, solver=f"fast:{method}")
 
 
 def _run(task: Task, limits: loop.Limits, method: str, weights: Array) -> Solution:

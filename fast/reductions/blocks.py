@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from dualmech.geometry.block_rows import STILL, Block, with_still
 from dualmech.geometry.blocks import Blocks
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
-from dualmech.solution import Solution
+from dualmech.solution import Solution, retold
 from dualmech.validate import Array
 
 Index = npt.NDArray[np.intp]
@@ -125,12 +125,12 @@ def solve(
     blocks = problem.geometry
     several = blocks.neighbours is not None and blocks.neighbours.several_cells
     if several and method == "auto" and start is None and blocks.reach.shape[0] >= binding.MANY:
-        return replace(binding.solve(problem, partial(_ascend, task), limits), solver="fast:auto")
+        return retold(binding.solve(problem, partial(_ascend, task), limits), solver="fast:auto")
     if isinstance(problem, TotalVariance):
         return _ascend(task, problem, limits, method=method, start=start)
     alike = not blocks.matrix_blocks and blocks.reach.shape[0] == 1 and blocks.reach.nnz == len(blocks.keys)
     if method != "fixed_point" and alike and start is None:
-        return replace(_by_query_weighting(problem, limits), solver=f"fast:{method}")
+        return retold(_by_query_weighting(problem, limits), solver=f"fast:{method}")
     return _ascend(task, problem, limits, method=method, start=start)
 
 

@@ -10,7 +10,7 @@ from dualmech.fast.engine import loop
 from dualmech.problems.base import share_of
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
-from dualmech.solution import Solution, combine_factors
+from dualmech.solution import Solution, combine_factors, retold
 
 
 def solve(
@@ -32,4 +32,4 @@ def solve(
         known[factor] = solver(factor.geometry, factor, own, method=method)
     answers = [known[factor] for factor in factors]
     answer = combine_factors(problem, answers, type(answers[0].dual), limits.tol)
-    return replace(answer, seconds=time.perf_counter() - began)
+    return retold(answer, seconds=time.perf_counter() - began)

@@ -30,7 +30,7 @@ from dualmech.fast.softmax.published_steps import conjugate_gradient, line_searc
 from dualmech.problems.fitness import FitnessDual
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.progress import Status
-from dualmech.solution import Solution, judged_solution
+from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
@@ -98,7 +98,7 @@ def solve(
             )
         else:
             answer = _run(problem, reduction, program, first, limits)
-    return replace(answer, solver=f"fast:{method}")
+    return retold(answer, solver=f"fast:{method}")
 
 
 def _run(

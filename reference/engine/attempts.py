@@ -17,7 +17,7 @@ from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.progress import Deadline, Status
 from dualmech.reference.engine import backends
-from dualmech.solution import Solution, judged_solution
+from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
 
 SPARE = 0.1
@@ -150,7 +150,7 @@ class Statement:
         if isinstance(found, Solution):
             return found
         answer = solve(found, request)
-        return replace(answer, solver=f"{answer.solver}:{name}")
+        return retold(answer, solver=f"{answer.solver}:{name}")
 
     def formulation_name(self, problem: Any, formulation: str | None = None) -> str:
         """Return the name of a formulation, the default where none is named; refuse one that there is not."""

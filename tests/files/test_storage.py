@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast, files
+from dualmech.solution import retold
 
 PROBLEMS: dict[str, Callable[[], Any]] = {
     "accuracy first": lambda: dm.FitnessForUse(dm.workloads.prefix(6), targets=np.arange(1.0, 7.0)),
@@ -69,7 +69,7 @@ def test_weights_without_limit_survive(tmp_path: Path) -> None:
         dm.workloads.total(3), dm.workloads.identity_total(3), neighbours=dm.neighbours.replace_one(3)
     )
     with pytest.raises(dm.InputTypeError, match="FitnessForUse, .*QueryWeighting.*, got that of a int"):
-        dm.save(replace(fast.solve(PROBLEMS["privacy first"]()), problem=3), tmp_path / "no.npz")
+        dm.save(retold(fast.solve(PROBLEMS["privacy first"]()), problem=3), tmp_path / "no.npz")
     answer = fast.solve(total)
     dm.save(answer, tmp_path / "answer.npz")
     again = dm.load(tmp_path / "answer.npz")
@@ -266,7 +266,7 @@ class TestComposed:
             (
                 "split",
                 {"dual.query_weights.queries#0": np.ones(3)},
-                "4 of values and 4 of queries, got 4 and 3",
+                r"query_weights\[0\] must be 4, one per query, got 3",
             ),
             (
                 "union",

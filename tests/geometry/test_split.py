@@ -182,7 +182,7 @@ class TestJudge:
                 dm.FitnessDual(np.ones(11), dm.SplitWeights((np.ones(6),) * 3, np.ones(6))),
             ),
             (
-                "attribute 1 must be 2 of values and 2 of queries, got 6 and 6",
+                r"neighbour_weights\[1\] must be 2, one per value, got 6",
                 dm.FitnessDual((np.ones(6),) * 3, dm.SplitWeights((np.ones(6),) * 3, np.ones(6))),
             ),
             (

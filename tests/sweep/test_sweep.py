@@ -26,7 +26,7 @@ from dualmech.crosscheck.sweep.journal import read_rows
 from dualmech.crosscheck.sweep.runs import Row, Run
 from dualmech.crosscheck.sweep.shrink import shrink
 from dualmech.errors import BackendError, FileFormatError, InvalidInputError
-from dualmech.solution import Solution
+from dualmech.solution import Solution, retold
 
 GRID = 'workloads = "prefix:{size}"\nsizes = [2, 3, 4]\ntargets = [1, 2]'
 TOOK = ("wall_seconds", "cpu_seconds", "peak_mebibytes", "grid")  # what no two runs repeat
@@ -172,7 +172,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
             return answer
         own = answer.certificate
         raised = replace(own, objective=1.1 * own.objective, lower_bound=1.1 * own.lower_bound)
-        return replace(answer, certificate=raised)
+        return retold(answer, certificate=raised)
 
     monkeypatch.setattr(Run, "solve", wrong)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Never, NoReturn
 
@@ -12,7 +13,7 @@ from dualmech import linalg, validate
 from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.errors import InvalidInputError
 from dualmech.linalg import EPS
-from dualmech.problems.base import Problem
+from dualmech.problems.base import Problem, with_reasons
 from dualmech.validate import Array
 from dualmech.verified import exactly_independent
 from dualmech.workloads.base import Workload, check_workload
@@ -82,6 +83,7 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
     answers: Array
     total: float | None
 
+    dual_type: ClassVar[Callable[..., EstimateDual]] = EstimateDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "answers", "total")
 
     def __init__(self, workload: Workload, answers: npt.ArrayLike, total: float | None = None) -> None:
@@ -111,6 +113,7 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
         even = np.asarray(self.workload.matrix @ np.full(cells, total / cells))
         return float(self.answers @ self.answers + even @ even) / 2 or 1.0
 
+    @with_reasons
     @np.errstate(over="ignore", invalid="ignore")
     def certify(self, primal: npt.ArrayLike, dual: EstimateDual) -> Certificate:
         """Judge an estimate (n,) and multipliers; neither needs to come from a solver.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Never, NoReturn
 
@@ -13,7 +14,7 @@ from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.local.strategies import as_epsilon
 from dualmech.linalg import EPS
-from dualmech.problems.base import Problem
+from dualmech.problems.base import Problem, with_reasons
 from dualmech.validate import Array
 
 
@@ -83,6 +84,7 @@ class LocalProjection(Problem[ProjectionDual, Never]):
     epsilon: float
     floor: Array | None
 
+    dual_type: ClassVar[Callable[..., ProjectionDual]] = ProjectionDual
     arguments: ClassVar[tuple[str, ...]] = ("matrix", "epsilon", "floor")
 
     def __init__(self, matrix: npt.ArrayLike, epsilon: float, floor: npt.ArrayLike | None = None) -> None:
@@ -108,6 +110,7 @@ class LocalProjection(Problem[ProjectionDual, Never]):
         outputs, size = self.matrix.shape
         return size / (2 * outputs)
 
+    @with_reasons
     def certify(self, primal: npt.ArrayLike, dual: ProjectionDual) -> Certificate:
         """Judge a strategy (m, n) and multipliers; neither needs to come from a solver.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -16,7 +17,7 @@ from dualmech.geometry.local import strategies
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.geometry.local.strategies import as_epsilon, as_prior
 from dualmech.linalg import EPS
-from dualmech.problems.base import Problem
+from dualmech.problems.base import Problem, with_reasons
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
@@ -124,6 +125,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
     prior: Array
     root: Array = field(repr=False)
 
+    dual_type: ClassVar[Callable[..., LocalDual]] = LocalDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "epsilon", "criterion", "prior")
 
     def __init__(
@@ -168,6 +170,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         """Number of user types, n."""
         return self.workload.shape[1]
 
+    @with_reasons
     def certify(self, primal: LocalPoint | npt.ArrayLike, dual: LocalDual) -> Certificate:
         """Judge a strategy and dual weights; neither needs to come from a solver.
 

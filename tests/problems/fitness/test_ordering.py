@@ -109,13 +109,6 @@ class TestArguments:
             dm.compare_privacy([1], [1], tol=-1)
         problem = dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0)
         answer = fast.solve(problem)
-        infeasible: dm.Solution = dm.Solution(
-            problem,
-            2 * answer.primal,
-            answer.dual,
-            problem.certify(2 * answer.primal, answer.dual),
-            1e-6,
-            dm.Status.STALLED,
-        )
+        infeasible = dm.judged(problem, 2 * answer.primal, answer.dual)
         with pytest.raises(dm.InfeasibleAnswerError):
             dm.compare_privacy(infeasible, answer)
