@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
 
 from dualmech import validate
 from dualmech.display import Displayed
-from dualmech.errors import CertificateError
+from dualmech.errors import CertificateError, InputTypeError, InvalidInputError
+from dualmech.validate import Array
+
+Judge = TypeVar("Judge", bound=Callable[..., Any])
 
 FEASIBLE = 1e-9
 """A point is feasible when no constraint is exceeded by more than this, relative to its right-hand side."""
@@ -111,3 +119,54 @@ class Certificate(Displayed):
         """Whether the gap is proven to be at most `tol`, and rounding cannot hide more than that."""
         tol = validate.nonnegative_number(tol=tol)
         return self.gap <= tol and self.resolution <= tol
+
+
+def with_reasons(certify: Judge) -> Judge:
+    """Let a problem's judge say, in `Certificate.remarks`, why an answer is no point, or dual weights prove nothing."""
+
+    @functools.wraps(certify)
+    def judged(problem: Any, primal: Any, dual: Any) -> Certificate:
+        found = certify(problem, primal, dual)
+        remarks = []
+        if not found.objective < math.inf:
+            remarks.append(_why_no_point(problem, primal))
+        if not found.lower_bound + found.offset > 0 and found.objective > 0:
+            remarks.append(_why_no_bound(dual))
+        return replace(found, remarks=tuple(remarks)) if remarks else found
+
+    return cast(Judge, judged)
+
+
+def _why_no_point(problem: Any, primal: Any) -> str:
+    if not _all_finite(primal):
+        return "the answer has entries that are not finite"
+    try:
+        problem.as_primal(primal)
+    except (InvalidInputError, InputTypeError) as error:
+        return f"the answer is no point of the problem: {error}"
+    return "the answer leaves something without noise, or without an answer, that neighbours change"
+
+
+def _why_no_bound(dual: Any) -> str:
+    said = "the dual weights prove nothing"
+    if not _all_finite(dual):
+        return f"{said}: some are not finite"
+    least = min((float(part.min()) for part in _arrays(dual) if part.size), default=0.0)
+    if least < 0:
+        return f"{said}: one is negative, {least:.3g}"
+    return said if all(part.any() for part in _arrays(dual)) else f"{said}: those of one kind are all 0"
+
+
+def _all_finite(given: Any) -> bool:
+    return all(np.all(np.isfinite(part)) for part in _arrays(given))
+
+
+def _arrays(given: Any) -> Iterator[Array]:
+    """Yield the arrays that a point or dual weights are made of."""
+    if is_dataclass(given):
+        given = [getattr(given, each.name) for each in fields(given)]
+    if isinstance(given, np.ndarray | float | int):
+        yield np.asarray(given, dtype=np.float64)
+    elif isinstance(given, list | tuple):
+        for part in given:
+            yield from _arrays(part)

@@ -25,8 +25,8 @@ from dualmech import fast, reference
 from dualmech.crosscheck.agreement import Agreement, compare
 from dualmech.crosscheck.command import explanation
 from dualmech.crosscheck.families import family_of
-from dualmech.crosscheck.judging import judge
-from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
+from dualmech.crosscheck.judging import judge, judged
+from dualmech.errors import DualmechError, InputTypeError, InvalidInputError, UncertifiedWarning
 from dualmech.formulas.writing import latex_document, unbalanced
 from dualmech.proofs.prove import prove, verify
 from dualmech.publishing.published import published_tables
@@ -101,12 +101,15 @@ def lies_are_not_certified(run: Run) -> None:
         ):
             with np.errstate(all="ignore"):
                 try:
-                    judged = run.problem.certify(primal, dual)
+                    found = run.problem.certify(primal, dual)
                 except DualmechError:
                     continue
+            assert np.isfinite(found.objective) or found.remarks, "no remark says why there is no point"
+            proves = found.lower_bound > 0 or found.offset > 0 or found.objective == 0
+            assert proves or found.remarks, "no remark says why nothing is proven"
             harmless = family_of(run.problem).name in ("projection", "estimate") or dual is not answer.dual
-            assert harmless or not judged.certifies(run.case.tol), f"{factor} is certified"
-            assert judged.lower_bound <= answer.objective * (1 + 1e-6)
+            assert harmless or not found.certifies(run.case.tol), f"{factor} is certified"
+            assert found.lower_bound <= answer.objective * (1 + 1e-6)
 
 
 def outsiders_are_judged(run: Run) -> None:
@@ -116,6 +119,26 @@ def outsiders_are_judged(run: Run) -> None:
     assert verdict.feasible and verdict.gap <= 2 * run.case.tol
     with contextlib.suppress(DualmechError):
         assert judge(run.problem, answer.mechanism, tol=run.case.tol).feasible
+
+
+def answers_from_elsewhere(run: Run) -> None:
+    """A point and dual weights from elsewhere make the same answer, and a method of one's own is followed to it."""
+    answer = run.answer("fast")
+    mine = judged(run.problem, answer.primal, answer.dual, tol=run.case.tol)
+    assert mine == answer and mine.certificate == answer.certificate
+    assert compare([mine, verdict := judge(run.problem, answer.primal, tol=run.case.tol)]).lower_bound > -1
+    assert verdict.answer.certificate.feasible
+    parts = tuple(getattr(answer.dual, each) for each in answer.dual.__dataclass_fields__)
+    for dual in (answer.dual, parts if len(parts) > 1 else parts[0], None):
+
+        def mine_again(_: Any, own: Any = dual) -> Any:
+            yield answer.primal, own
+
+        # Of blocks and factors a pair of arrays says too little.
+        given = dual is None or dual is answer.dual
+        with contextlib.nullcontext() if given else contextlib.suppress(InputTypeError):
+            found: Solution = fast.solve(run.problem, method=mine_again, tol=2 * run.case.tol)
+            assert found.status.name == "CERTIFIED" and found.iterations == 1
 
 
 def files_are_judged_anew(run: Run) -> None:
@@ -262,6 +285,7 @@ CHECKS: dict[str, Callable[[Run], None]] = {
         the_same_and_others,
         lies_are_not_certified,
         outsiders_are_judged,
+        answers_from_elsewhere,
         files_are_judged_anew,
         copies_are_equal,
         said_in_words,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Never, TypeAlias, Unpack, overload
 
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.fast import fitness, variance, weighting
+from dualmech.fast import fitness, own, variance, weighting
 from dualmech.fast.chain import chain
 from dualmech.fast.common import solver as common
 from dualmech.fast.eigen import EigenDesign, eigen_design, eigen_weights
@@ -22,6 +22,7 @@ from dualmech.fast.options import (
     SmoothOptions,
     StartOptions,
 )
+from dualmech.fast.own import register
 from dualmech.fast.reductions import OPTIONS
 from dualmech.fast.refinement import refine
 from dualmech.fast.reuse import solver as reuse
@@ -44,7 +45,16 @@ from dualmech.progress import Callback
 from dualmech.solution import Solution, require_solution, warn_if_uncertified
 from dualmech.watching import verbosely
 
-__all__ = ["EigenDesign", "SoftmaxOptions", "chain", "eigen_design", "eigen_weights", "refine", "solve"]
+__all__ = [
+    "EigenDesign",
+    "SoftmaxOptions",
+    "chain",
+    "eigen_design",
+    "eigen_weights",
+    "refine",
+    "register",
+    "solve",
+]
 
 SOLVERS: dict[type, Any] = {
     FitnessForUse: fitness.solve,
@@ -110,7 +120,7 @@ def solve(
         What is asked.
     tol : float, default 1e-6
         Gap to prove, relative to the lower bound.
-    method : {"auto", "fixed_point", "newton"}
+    method : {"auto", "fixed_point", "newton"}, or callable
         ``auto`` begins with the fixed point and finishes with Newton's method where that is cheaper; for
         `SoftmaxFitness`, `QueryWeighting` and `ReuseFitness` it is Newton's method at once. `FitnessForUse`,
         `PrivacyFirst` and `SoftmaxFitness` have two more: ``softmax_newton`` is SM-II, the paper's own algorithm but
@@ -120,6 +130,8 @@ def solve(
         For `LocalStrategy` it is ``exact`` up to 20 user types, column generation that prices all 2^n patterns, and
         ``restart`` beyond, which searches for patterns and proves less; ``gradient`` is the paper's projected
         gradient descent, ``published_gradient`` the same with the derivative of its authors' code, which omits a term.
+        One's own is a function of the problem that returns or yields points, with dual weights if it has some, or the
+        name that `register` gave it: what it gives is made feasible and judged, the limits hold between two yields.
     rng : numpy.random.Generator or int, default 0
         Of the random starts of ``restart`` and of gradient descent; `LocalStrategy` alone.
     outputs : int, optional
@@ -174,11 +186,25 @@ def solve(
         raise InputTypeError(
             f"problem must be one that the fast layer solves ({known}), got {type(problem).__name__}"
         )
+    if (mine := own.find(problem, options.get("method", "auto"))) is not None:
+        solver = _following(problem, solver, tol, *mine)
     _check_options(problem, solver, options)
     limits = Limits.validated(tol, max_iterations, time_limit, callback)
     with verbosely(verbose, type(problem).__name__, callback) as tell:
         answer = solver(problem, replace(limits, callback=tell), **options)
     return warn_if_uncertified(answer)
+
+
+def _following(problem: Any, solver: Any, tol: float, follow: own.Method, name: str) -> Any:
+    """Return the solver that follows a method of one's own, with dual weights of the library where it has none."""
+
+    def some_dual() -> Any:
+        return solver(problem, Limits.validated(tol)).dual
+
+    def following(problem: Any, limits: Limits, *, method: Any) -> Solution:
+        return own.solve(problem, limits, follow, name, some_dual)
+
+    return following
 
 
 def _check_options(problem: Any, solver: Any, options: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypedDict
 
 import numpy as np
@@ -23,7 +23,7 @@ class MethodOptions(TypedDict, total=False):
     time_limit: float | None
     callback: Callback | None
     verbose: bool
-    method: str
+    method: str | Callable[[Any], Any]
 
 
 class StartOptions(MethodOptions, total=False):

@@ -10,7 +10,6 @@ from typing import Any
 
 import cvxpy as cp
 
-from dualmech import validate
 from dualmech.errors import InputTypeError
 from dualmech.problems.base import Dual, Made, Problem
 from dualmech.problems.common import CommonMechanism
@@ -180,8 +179,9 @@ def solve(problem: Problem[Dual, Made], *, verbose: bool = False, **options: Any
     ----------
     problem : FitnessForUse, PrivacyFirst, TotalVariance, LocalStrategy or any other of the library's problems
         What is asked.
-    backend : str, default "CLARABEL"
-        An installed CVXPY backend that can do the cones (`backends.installed` lists them).
+    backend : str or solver object, default "CLARABEL"
+        An installed CVXPY backend that can do the cones (`backends.installed` lists them), or a solver object of one's
+        own, as ``cvxpy.Problem.solve`` takes one.
     formulation : str
         Which statement of `formulate`. For fitness for use ``logdet`` follows the central path, for small
         sizes, and ``sum`` is the quickest: on prefix 64 SCS needs a fifteenth of its time for ``schur``.
@@ -220,7 +220,7 @@ def solve(problem: Problem[Dual, Made], *, verbose: bool = False, **options: Any
     return warn_if_uncertified(answer)
 
 
-def program_name(problem: Any, *, backend: str = "CLARABEL", formulation: str | None = None, **_: Any) -> str:
+def program_name(problem: Any, *, backend: Any = "CLARABEL", formulation: str | None = None, **_: Any) -> str:
     """Return what `solve` would run: the backend, and the formulation where there is one program.
 
     Examples
@@ -230,14 +230,14 @@ def program_name(problem: Any, *, backend: str = "CLARABEL", formulation: str | 
     >>> reference.program_name(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
     'CLARABEL: schur'
     """
-    validate.text(backend=backend)
+    name = backends.said_name(backend)
     _, solver = STATEMENTS.get(type(problem), (None, None))
     statement = (
         geometries.statement(problem) if solver is geometries.solve else getattr(solver, "__self__", None)
     )
     if isinstance(statement, Statement):
-        return f"{backend}: {statement.formulation_name(problem, formulation)}"
-    return backend
+        return f"{name}: {statement.formulation_name(problem, formulation)}"
+    return name
 
 
 def _formulations(problem: Any) -> Statement | None:

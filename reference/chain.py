@@ -21,7 +21,7 @@ from dualmech.solution import Solution
 def chain(
     mechanisms: Sequence[GaussianPrivacy | GaussianMechanism],
     *,
-    backend: str = "CLARABEL",
+    backend: Any = "CLARABEL",
     tol: float | None = None,
     **options: Any,
 ) -> Chain:

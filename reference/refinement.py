@@ -35,7 +35,7 @@ TOLERANCES = {"CLARABEL": 1e-6}
 def refine(
     problem: FitnessForUse | PrivacyFirst,
     *,
-    backend: str = "CLARABEL",
+    backend: Any = "CLARABEL",
     tol: float | None = None,
     time_limit: float | None = None,
     verbose: bool = False,

@@ -29,7 +29,7 @@ def solve(
     problem: Any,
     solver: Callable[..., Solution],
     *,
-    backend: str = "CLARABEL",
+    backend: Any = "CLARABEL",
     tol: float | None = None,
     time_limit: float | None = None,
     **options: Any,

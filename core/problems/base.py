@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from dualmech import validate
-from dualmech.certificate import Certificate
 from dualmech.display import Displayed, brief
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import Geometry, Index
@@ -29,7 +27,6 @@ from dualmech.workloads.domain import count_text
 
 Dual = TypeVar("Dual")
 Made = TypeVar("Made")
-Judge = TypeVar("Judge", bound=Callable[..., Certificate])
 
 
 class Problem(Displayed, Generic[Dual, Made]):
@@ -71,7 +68,7 @@ class Problem(Displayed, Generic[Dual, Made]):
             return dual
         parts = dual if isinstance(dual, tuple) else (dual,)
         try:
-            return kind(*(np.asarray(part, dtype=np.float64) for part in parts))
+            return kind(*(np.asarray(part, float) if isinstance(part, list) else part for part in parts))
         except (TypeError, ValueError) as error:
             names = ", ".join(each.name for each in fields(kind))
             raise InputTypeError(
@@ -120,57 +117,6 @@ class Problem(Displayed, Generic[Dual, Made]):
         shown = (f"{name}={brief(value)}" for name, value in self._facts().items() if name != "workload")
         asked = [repr(own)] if (own := getattr(self, "workload", None)) is not None else []
         return f"{type(self).__name__}({', '.join([*asked, *shown])})"
-
-
-def with_reasons(certify: Judge) -> Judge:
-    """Let a problem's judge say, in `Certificate.remarks`, why an answer is no point, or dual weights prove nothing."""
-
-    @functools.wraps(certify)
-    def judged(problem: Any, primal: Any, dual: Any) -> Certificate:
-        found = certify(problem, primal, dual)
-        remarks = []
-        if not found.objective < math.inf:
-            remarks.append(_why_no_point(problem, primal))
-        if not found.lower_bound + found.offset > 0 and found.objective > 0:
-            remarks.append(_why_no_bound(dual))
-        return replace(found, remarks=tuple(remarks)) if remarks else found
-
-    return cast(Judge, judged)
-
-
-def _why_no_point(problem: Any, primal: Any) -> str:
-    if not _all_finite(primal):
-        return "the answer has entries that are not finite"
-    try:
-        problem.as_primal(primal)
-    except (InvalidInputError, InputTypeError) as error:
-        return f"the answer is no point of the problem: {error}"
-    return "the answer leaves something without noise, or without an answer, that neighbours change"
-
-
-def _why_no_bound(dual: Any) -> str:
-    said = "the dual weights prove nothing"
-    if not _all_finite(dual):
-        return f"{said}: some are not finite"
-    least = min((float(part.min()) for part in _arrays(dual) if part.size), default=0.0)
-    if least < 0:
-        return f"{said}: one is negative, {least:.3g}"
-    return said if all(part.any() for part in _arrays(dual)) else f"{said}: those of one kind are all 0"
-
-
-def _all_finite(given: Any) -> bool:
-    return all(np.all(np.isfinite(part)) for part in _arrays(given))
-
-
-def _arrays(given: Any) -> Iterator[Array]:
-    """Yield the arrays that a point or dual weights are made of."""
-    if is_dataclass(given):
-        given = [getattr(given, each.name) for each in fields(given)]
-    if isinstance(given, np.ndarray | float | int):
-        yield np.asarray(given, dtype=np.float64)
-    elif isinstance(given, list | tuple):
-        for part in given:
-            yield from _arrays(part)
 
 
 class OnGeometry(Problem[Dual, GaussianMechanism]):

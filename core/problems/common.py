@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import validate
-from dualmech.certificate import Certificate
+from dualmech.certificate import Certificate, with_reasons
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.answerability import TOLERANCE
 from dualmech.mechanisms.frames import Frame, frame_of
@@ -20,7 +20,7 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.intersections import Meeting, decision_rows, given_rows
 from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.problems import loewner
-from dualmech.problems.base import Problem, with_reasons
+from dualmech.problems.base import Problem
 from dualmech.problems.loewner import Maximality
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload

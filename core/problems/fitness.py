@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.certificate import FEASIBLE, Certificate
+from dualmech.certificate import FEASIBLE, Certificate, with_reasons
 from dualmech.geometry.base import FitnessDual, Geometry, Index, scale_to_limit
 from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.naming import costs_over, variances_over
 from dualmech.neighbours import NeighboursLike
-from dualmech.problems.base import OnGeometry, with_reasons
+from dualmech.problems.base import OnGeometry
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import linalg, validate
-from dualmech.certificate import FEASIBLE, Certificate
+from dualmech.certificate import FEASIBLE, Certificate, with_reasons
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError
 from dualmech.geometry.base import MOST_PASSES
 from dualmech.geometry.dense import Dense, as_dual_weights
@@ -20,7 +20,7 @@ from dualmech.geometry.naming import query_words, ranked, variances_over
 from dualmech.mechanisms.noise import NoisyQueries
 from dualmech.mechanisms.privacy import GaussianMechanism
 from dualmech.neighbours import NeighboursLike
-from dualmech.problems.base import Problem, point_on, with_reasons
+from dualmech.problems.base import Problem, point_on
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.release import dual_bound, least_informative, new_information, unit_noise_rows
 from dualmech.validate import Array, Matrix

@@ -11,13 +11,13 @@ import numpy.typing as npt
 from scipy.special import entr
 
 from dualmech import validate
-from dualmech.certificate import Certificate
+from dualmech.certificate import Certificate, with_reasons
 from dualmech.geometry.base import valid_weights
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.dense_forms import DenseForms, divided_covariance, trace_norm_bound
 from dualmech.linalg import EPS
 from dualmech.neighbours import NeighboursLike
-from dualmech.problems.base import Problem, point_on, with_reasons
+from dualmech.problems.base import Problem, point_on
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.certificate import Certificate
+from dualmech.certificate import Certificate, with_reasons
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index, VarianceDual
 from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
 from dualmech.neighbours import NeighboursLike
-from dualmech.problems.base import OnGeometry, with_reasons
+from dualmech.problems.base import OnGeometry
 from dualmech.problems.fitness import costs_exceeding, scale_to_cost
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload

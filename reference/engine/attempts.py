@@ -43,7 +43,7 @@ class BackendRequest:
     @classmethod
     def of(
         cls,
-        backend: str,
+        backend: Any,
         cones: frozenset[str],
         tol: float | None,
         time_limit: float | None,
@@ -134,7 +134,7 @@ class Statement:
         self,
         problem: Any,
         *,
-        backend: str = "CLARABEL",
+        backend: Any = "CLARABEL",
         formulation: str | None = None,
         tol: float | None = None,
         time_limit: float | None = None,

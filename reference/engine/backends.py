@@ -14,6 +14,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
+from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.errors import BackendError, did_you_mean
@@ -58,6 +59,9 @@ SDPA_OWN_CHECKS = (
     "k >= N - 1 for N",
 )  # it warns where they do not work out
 
+GIVEN: dict[str, Solver] = {}
+"""Solver objects that were given in place of a name, by theirs."""
+
 SHORTEST = 1e-9  # seconds that a backend is given where none are left: 0 would not limit it
 
 SCS_INTERRUPTED = -5  # the status by which SCS reports that Ctrl-C ended it
@@ -92,21 +96,34 @@ def installed(cones: frozenset[str] = SEMIDEFINITE) -> dict[str, str]:
     return {name: _version(name) for name in SOLVER_MAP_CONIC if name in present and cones <= _cones(name)}
 
 
-def backend_name(backend: str, cones: frozenset[str] = SEMIDEFINITE) -> str:
+def backend_name(backend: str | Solver, cones: frozenset[str] = SEMIDEFINITE) -> str:
     """Return a backend's name in capitals; refuse one that is not installed or cannot do the cones.
+
+    A solver object, as ``cvxpy.Problem.solve`` takes one, goes by the name that it gives itself.
 
     Raises `BackendError`, whose message lists the backends that can; `InputTypeError` where `backend` is not text.
     """
-    name, able = validate.text(backend=backend).upper(), installed(cones)
-    if name in able:
+    able = installed(cones)
+    name = said_name(backend)
+    if isinstance(backend, Solver) and cones <= _cone_names(backend):
+        GIVEN[name] = backend
+        return name
+    if isinstance(backend, str) and (name := name.upper()) in able:
         return name
     fault = (
-        f"cannot do the cones {_join_names(cones)}" if name in cp.installed_solvers() else "is not installed"
+        f"cannot do the cones {_join_names(cones)}"
+        if isinstance(backend, Solver) or name in cp.installed_solvers()
+        else "is not installed"
     )
     meant = did_you_mean(name, able)
     raise BackendError(
-        f"backend {backend!r} {fault}{meant}; installed ones that can: {_join_names(able) or 'none'}"
+        f"backend {name!r} {fault}{meant}; installed ones that can: {_join_names(able) or 'none'}"
     )
+
+
+def said_name(backend: str | Solver) -> str:
+    """Return what a backend is called: a text as it is, a solver object by its own name."""
+    return str(backend.name()) if isinstance(backend, Solver) else validate.text(backend=backend)
 
 
 def tolerance(backend: str) -> float:
@@ -155,7 +172,7 @@ def run(
             _forget_options(backend)
             asked = {} if tol is None else accuracy(backend, tol)
             settings = {**asked, **_limit(program, backend, deadline), **(options or {})}
-            program.solve(solver=backend, verbose=False, warm_start=True, **settings)
+            program.solve(solver=GIVEN.get(backend, backend), verbose=False, warm_start=True, **settings)
         except BackendError:
             raise
         except Exception as error:
@@ -193,7 +210,11 @@ def check_time_limit(backend: str) -> None:
 
 def _cones(name: str) -> set[str]:
     """Return the names of the cones that a backend takes; CVXPY calls a packed semidefinite cone SvecPSD."""
-    return {cone.__name__.removeprefix("Svec") for cone in SOLVER_MAP_CONIC[name].SUPPORTED_CONSTRAINTS}
+    return _cone_names(SOLVER_MAP_CONIC[name])
+
+
+def _cone_names(solver: Solver) -> set[str]:
+    return {cone.__name__.removeprefix("Svec") for cone in solver.SUPPORTED_CONSTRAINTS}
 
 
 def packages(name: str) -> tuple[str, ...]:

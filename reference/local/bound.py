@@ -29,7 +29,7 @@ def lower_bound(
     problem: LocalStrategy,
     *,
     prior: npt.ArrayLike | None = None,
-    backend: str = "CLARABEL",
+    backend: Any = "CLARABEL",
     tol: float | None = None,
     time_limit: float | None = None,
     **options: Any,

@@ -25,7 +25,7 @@ def reconstruct(
     strategy: npt.ArrayLike,
     *,
     prior: npt.ArrayLike | None = None,
-    backend: str = "CLARABEL",
+    backend: Any = "CLARABEL",
     **options: Any,
 ) -> Array:
     """Return the unbiased reconstruction V of least expected variance, as a backend finds it.

@@ -13,6 +13,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast, reference
+from dualmech.certificate import with_reasons
 from dualmech.crosscheck import families
 from dualmech.crosscheck.conformance import CHECKS, ConformanceCase, Run
 from dualmech.formulas import choice
@@ -43,8 +44,10 @@ class PlainNoise(Problem):
     workload: dm.Workload
     targets: Array
 
+    dual_type: ClassVar[type] = PlainDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "targets")
 
+    @with_reasons
     def certify(self, primal: Any, dual: PlainDual) -> dm.Certificate:
         (level,), squares = np.atleast_1d(primal), self.workload.row_norms() ** 2
         weights = np.asarray(dual.query_weights)

@@ -7,7 +7,8 @@ import itertools
 import math
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
+from dualmech import crosscheck, fast
 from dualmech.certificate import FEASIBLE
-from dualmech.solution import gap_words, judged_solution, warn_if_uncertified
+from dualmech.solution import gap_words, judged_solution, retold, warn_if_uncertified
 from dualmech.validate import Array
 
 NAN, INF = math.nan, math.inf
@@ -36,7 +38,7 @@ class TestCertificate:
         given[slot] = value
         judged = dm.Certificate.of(*given)
         assert not judged.certifies(1e300)
-        assert not any(math.isnan(each) for each in dataclasses.astuple(judged))
+        assert not any(math.isnan(each) for each in dataclasses.astuple(judged)[:6])
 
     def test_no_mixture_of_them_does(self) -> None:
         for entries in itertools.product([NAN, INF, -INF, 0.0, 1.0], repeat=4):
@@ -45,7 +47,7 @@ class TestCertificate:
             except dm.CertificateError:
                 assert entries[0] == 0 and entries[1] == 1.0  # a value of 0 below a bound of 1
                 continue
-            assert not any(math.isnan(each) for each in dataclasses.astuple(judged)), entries
+            assert not any(math.isnan(each) for each in dataclasses.astuple(judged)[:6]), entries
             if judged.certifies(0.5):
                 assert entries == (1.0, 1.0, 0.0, 0.0), entries
 
@@ -200,10 +202,73 @@ class TestConclude:
 
 
 def test_every_status_says_what_to_do() -> None:
-    assert len({status.value for status in dm.Status}) == len(dm.Status) == 6
+    assert len({status.value for status in dm.Status}) == len(dm.Status) == 7
     assert all(len(status.value) > 40 and status.value.endswith(".") for status in dm.Status)
 
 
 def test_a_resolution_below_zero_certifies_nothing() -> None:
     judged = dm.Certificate.of(objective=1.0, lower_bound=1.0, violation=0.0, resolution=-0.5)
     assert judged.resolution == float("inf") and not judged.certifies(1.0)
+
+
+class TestJudged:
+    """Answers from elsewhere: the problem makes the certificate, here and now."""
+
+    PROBLEM = dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0)
+    BEST = np.array([[1, -1 / 2], [-1 / 2, 1]])
+    DUAL = [2 / 3, 1 / 3], [1 / 3, 2 / 3]
+
+    def test_nothing_else_makes_a_solution(self) -> None:
+        ok = fast.solve(self.PROBLEM)
+        with pytest.raises(dm.InputTypeError, match=r"made by a solver or by dualmech\.judged"):
+            dm.Solution(self.PROBLEM, ok.primal * 3, ok.dual, ok.certificate, 1e-6, ok.status)
+        with pytest.raises(dm.InputTypeError, match="made by a solver"):
+            replace(ok, primal=3 * ok.primal)
+
+    def test_forged_parts_do_not_agree(self) -> None:
+        ok = fast.solve(self.PROBLEM, tol=1e-10)
+        forged = retold(ok, primal=3 * ok.primal)
+        assert crosscheck.compare([ok, forged]).outcome is not crosscheck.Agreement.AGREE
+        assert crosscheck.compare([ok, retold(ok, primal=ok.primal / 3)]).outcome.name != "AGREE"
+
+    def test_is_what_a_solver_returns(self) -> None:
+        mine = dm.judged(self.PROBLEM, self.BEST, self.DUAL, solver="theirs", seconds=2.0)
+        assert mine.status is dm.Status.CERTIFIED and (mine.solver, mine.seconds) == ("theirs", 2.0)
+        assert crosscheck.compare([mine, fast.solve(self.PROBLEM)]).outcome is crosscheck.Agreement.AGREE
+        assert dm.judged(self.PROBLEM, self.BEST).status is dm.Status.CERTIFIED
+        far = dm.judged(self.PROBLEM, np.eye(2) / 2, self.DUAL)
+        assert far.status is dm.Status.GIVEN and far.gap == pytest.approx(0.5)
+        assert dm.prove(mine).lower <= Fraction(4, 3) <= dm.prove(mine).upper
+
+    def test_judgements_are_taken_as_answers(self) -> None:
+        verdict = crosscheck.judge(self.PROBLEM, self.BEST)
+        assert crosscheck.compare([verdict, fast.solve(self.PROBLEM)]).outcome is crosscheck.Agreement.AGREE
+        assert dm.prove(verdict).width < 1e-8
+        assert dm.plots.variances(verdict) and dm.plots.covariance(verdict)
+
+    @pytest.mark.parametrize(
+        ("primal", "dual", "words"),
+        [
+            (np.nan * BEST, DUAL, "not finite"),
+            (0 * BEST, DUAL, "without noise"),
+            (
+                BEST + np.array([[0, 1e-6], [0, 0]]),
+                DUAL,
+                "symmetric, but differs from its transpose by 1e-06",
+            ),
+            (np.array([[1.0, 2], [2, 1]]), DUAL, "least eigenvalue is -1"),
+            (BEST, ([1, -0.1], [1, 1]), "one is negative, -0.1"),
+            (BEST, ([1, np.nan], [1, 1]), "prove nothing: some are not finite"),
+            (BEST, ([0, 0], [1, 1]), "those of one kind are all 0"),
+        ],
+    )
+    def test_reasons_are_said(self, primal: Any, dual: Any, words: str) -> None:
+        found = self.PROBLEM.certify(primal, tuple(np.array(each, float) for each in dual))
+        assert found.gap == np.inf
+        (remark,) = found.remarks
+        assert words in remark
+
+    def test_negative_weights_of_rounding_size_count_as_none(self) -> None:
+        kept = self.PROBLEM.certify(self.BEST, ([1.0, 0.0], [1.0, 1.0]))
+        found = self.PROBLEM.certify(self.BEST, ([1.0, -1e-17], [1.0, 1.0]))
+        assert found == kept and not found.remarks and found.lower_bound > 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from cvxpy.reductions.solvers.conic_solvers.clarabel_conif import CLARABEL
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
@@ -70,3 +71,23 @@ def test_a_package_of_another_name_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(backends.metadata, "version", version)
     assert backends._version("SDPA") == "9.9 (sdpa-multiprecision)"
     assert backends._version("CVXOPT") == "unknown"
+
+
+def test_a_solver_object_goes_by_its_own_name() -> None:
+    problem = dm.FitnessForUse(dm.workloads.prefix(3))
+
+    class Mine(CLARABEL):  # type: ignore[misc]
+        def name(self) -> str:
+            return "MINE"
+
+    class Linear(Mine):
+        SUPPORTED_CONSTRAINTS: ClassVar[list[Any]] = []
+
+    found = reference.solve(problem, backend=Mine(), formulation="matrix_frac")
+    assert found.status is dm.Status.CERTIFIED and found.solver == "reference:MINE:matrix_frac"
+    with pytest.raises(dm.BackendError, match="'MINE' cannot do the cones PSD"):
+        reference.solve(problem, backend=Linear())
+    with pytest.raises(dm.BackendError, match="'MINE' is not installed"):
+        reference.solve(problem, backend="MINE")
+    with pytest.raises(dm.InputTypeError, match="backend must be a text"):
+        reference.solve(problem, backend=Mine)

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import linalg, validate
-from dualmech.certificate import FEASIBLE, Certificate
+from dualmech.certificate import FEASIBLE, Certificate, with_reasons
 from dualmech.errors import InvalidInputError
 from dualmech.linalg import EPS
-from dualmech.problems.base import Problem, with_reasons
+from dualmech.problems.base import Problem
 from dualmech.validate import Array
 from dualmech.verified import exactly_independent
 from dualmech.workloads.base import Workload, check_workload

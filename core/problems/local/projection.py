@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.certificate import FEASIBLE, Certificate
+from dualmech.certificate import FEASIBLE, Certificate, with_reasons
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.local.strategies import as_epsilon
 from dualmech.linalg import EPS
-from dualmech.problems.base import Problem, with_reasons
+from dualmech.problems.base import Problem
 from dualmech.validate import Array
 
 

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.certificate import Certificate
+from dualmech.certificate import Certificate, with_reasons
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import shares
 from dualmech.geometry.local import strategies
 from dualmech.geometry.local.relaxation import Relaxation
 from dualmech.geometry.local.strategies import as_epsilon, as_prior
 from dualmech.linalg import EPS
-from dualmech.problems.base import Problem, with_reasons
+from dualmech.problems.base import Problem
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 

@@ -1,0 +1,131 @@
+"""Methods of one's own: judged step by step, the best kept, within the limits of the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.fast import own
+from dualmech.fast.common import solver as common
+from dualmech.fast.engine import ascent
+from dualmech.fast.local import estimate, projection, strategy
+from dualmech.fast.reductions import stream
+from dualmech.fast.reuse import solver as reuse
+from dualmech.fast.softmax import published, smoothed
+
+PROBLEM = dm.FitnessForUse(dm.workloads.prefix(4), targets=1.0)
+
+
+def towards_the_optimum(problem: Any) -> Iterator[Any]:
+    best, start = fast.solve(problem, tol=1e-10), np.eye(len(problem.basis))
+    for share in (0, 0.5, 1, 0.5):
+        yield share * best.primal + (1 - share) * start, best.dual
+
+
+def test_ends_once_it_is_proven() -> None:
+    news: list[dm.Progress] = []
+    found = fast.solve(PROBLEM, method=towards_the_optimum, callback=news.append)
+    assert found.status is dm.Status.CERTIFIED and found.iterations == 3 == len(news)
+    assert found.solver == "own:towards_the_optimum"
+    assert np.all(np.diff(found.history.gap) < 0)
+
+
+def test_the_best_of_both_sides_is_kept() -> None:
+    best = fast.solve(PROBLEM, tol=1e-10)
+    worse = np.eye(4), (np.ones(4), np.ones(4))
+
+    def method(_: Any) -> Any:
+        yield best.primal, worse[1]
+        yield worse[0], best.dual
+        yield worse
+
+    assert fast.solve(PROBLEM, method=method).iterations == 2
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_points_are_made_feasible(scale: float) -> None:
+    best = fast.solve(PROBLEM, tol=1e-10)
+    assert fast.solve(PROBLEM, method=lambda _: scale * best.primal, tol=1e-8).status is dm.Status.CERTIFIED
+
+
+def test_limits_hold() -> None:
+    closed = []
+
+    def endless(_: Any) -> Any:
+        try:
+            while True:
+                time.sleep(0.01)
+                yield np.eye(4)
+        finally:
+            closed.append(True)
+
+    for limit in ({"max_iterations": 3}, {"time_limit": 0.1}):
+        with pytest.warns(dm.UncertifiedWarning):
+            found = fast.solve(PROBLEM, method=endless, **limit)  # type: ignore[arg-type]
+        assert found.status is dm.Status.STEPS_EXHAUSTED and found.certificate.feasible
+    assert len(closed) == 2 and found.gap > 0
+
+
+def test_what_diverges_keeps_its_best() -> None:
+    def method(_: Any) -> Any:
+        yield np.eye(4)
+        yield np.full((4, 4), np.nan)
+
+    with pytest.warns(dm.UncertifiedWarning):
+        found = fast.solve(PROBLEM, method=method)
+    assert found.status is dm.Status.NON_FINITE and found.certificate.feasible
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (3, "method must be text or what takes a problem"),
+        (lambda _: iter([]), "gave none"),
+        (lambda _: np.eye(3), r"must have shape \(4, 4\)"),
+        (lambda _: (np.eye(4), (np.ones(3), np.ones(4))), "must be 4, one per pair of neighbours, got 3"),
+        (lambda _: (np.eye(4), 3), "dual must be"),
+    ],
+)
+def test_what_is_no_method_is_refused(method: Any, words: str) -> None:
+    with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=words):
+        fast.solve(PROBLEM, method=method)
+
+
+def test_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "REGISTERED", {})
+    fast.register("mine", towards_the_optimum, problems=(dm.FitnessForUse, dm.PrivacyFirst))
+    assert fast.solve(PROBLEM, method="mine").solver == "own:mine"
+    with pytest.raises(dm.InputTypeError, match="registered for FitnessForUse, PrivacyFirst"):
+        fast.solve(dm.TotalVariance(dm.workloads.prefix(4)), method="mine")
+    with pytest.raises(dm.InputTypeError, match="'start' is not for"):
+        fast.solve(PROBLEM, method="mine", start=fast.solve(PROBLEM))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("newton", print), ("two words", print), ("", print), ("x", 3), ("x", print, int), ("x", print, ())],
+)
+def test_what_cannot_be_registered_is_refused(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match="name|method|problems"):
+        fast.register(*arguments)
+
+
+def test_names_of_the_library_are_its_own() -> None:
+    modules: tuple[Any, ...] = (
+        ascent,
+        published,
+        smoothed,
+        common,
+        reuse,
+        strategy,
+        estimate,
+        projection,
+        stream,
+    )
+    assert {name for module in modules for name in module.METHODS} == {*own.BUILT_IN}
