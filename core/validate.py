@@ -27,8 +27,10 @@ SMALLEST, LARGEST = 1e-40, 1e40
 
 MOST_ITEMS = 2**28  # largest number of items that a single number is spread over (2 GiB)
 
-SYMMETRY_TOLERANCE = 1e-9
-"""Largest |S - S'| allowed in a covariance, relative to its largest entry; beyond it the input is refused."""
+SYMMETRY_TOLERANCE = 1e-6
+"""Largest |S - S'| allowed in a covariance, relative to its largest entry: what single precision leaves, and more.
+
+Its symmetric part is what is meant; beyond it the input is refused."""
 
 
 def is_empty(value: Any) -> bool:
@@ -239,7 +241,8 @@ def symmetric(**named: object) -> Array:
     (name,), array = named, finite(2, **named)
     if array.shape[0] != array.shape[1]:
         raise InvalidInputError(f"{name} must be square, got shape {array.shape}")
-    asymmetry, scale = float(np.abs(array - array.T).max()), float(np.abs(array).max())
+    with np.errstate(over="ignore"):
+        asymmetry, scale = float(np.abs(array - array.T).max()), float(np.abs(array).max())
     if asymmetry > SYMMETRY_TOLERANCE * scale:
         raise InvalidInputError(f"{name} must be symmetric, but differs from its transpose by {asymmetry:g}")
     return read_only((array + array.T) / 2)

@@ -17,6 +17,8 @@ ROUNDED = 1e-6
 
 ROUNDED_SINGLE = 1e-4  # the same of numbers in single precision, of which more than seven digits may cancel
 
+NEARLY = 0.01  # asymmetry, relative to the largest entry, of what is still meant to be symmetric
+
 GOOD = 0.1  # gap up to which an answer is taken for what it says it is
 
 FAR_BETTER = (
@@ -24,21 +26,16 @@ FAR_BETTER = (
 )
 
 
-def read_answer(problem: Any, primal: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return an answer in the problem's own terms, and what was mended: the asymmetry of single precision.
+def read_answer(problem: Any, primal: Any) -> Any:
+    """Return an answer in the problem's own terms.
 
     Raises what `problem.as_primal` raises, with a hint where the matrix looks like something else.
     """
     matrix = _matrix(problem, primal)
-    if matrix is None:
-        return problem.as_primal(primal), ()
-    off = float(np.abs(matrix - matrix.T).max()) if matrix.shape[0] == matrix.shape[1] else np.inf
     try:
-        if 0 < off <= ROUNDED * float(np.abs(matrix).max()):
-            return problem.as_primal((matrix + matrix.T) / 2), ()
-        return problem.as_primal(primal), ()
+        return problem.as_primal(primal)
     except InvalidInputError as error:
-        hint = by_shape(problem, matrix)
+        hint = "" if matrix is None else by_shape(problem, matrix)
         raise InvalidInputError(f"{error}{hint and '; '}{hint}") from None
 
 
@@ -85,7 +82,7 @@ def by_shape(problem: Any, matrix: Array) -> str:
     wanted = f"what is judged is that of the noise on the {rank} rows of problem.basis"
     if matrix.shape[0] == matrix.shape[1]:
         size = len(matrix)
-        if np.allclose(matrix, matrix.T, rtol=1e-6):
+        if np.abs(matrix - matrix.T).max() <= NEARLY * np.abs(matrix).max():
             whose = {queries: f"noise on the {queries} answers", cells: f"noise on the {cells} cells"}
             return f"it looks like the covariance of the {whose[size]}; {wanted}" if size in whose else ""
         if not np.any(np.triu(matrix, 1)) or not np.any(np.tril(matrix, -1)):

@@ -131,13 +131,13 @@ def judge(
     """
     check_problem(problem, primal)
     posed: Any = _posed(problem, primal)
-    given, remarks = hints.read_answer(posed, primal)
+    given = hints.read_answer(posed, primal)
     dual = _dual(posed, given, tol, callback) if bound is None else _dual_of(problem, bound)
     asked = WITHIN if tol is None else tol
     with np.errstate(all="ignore"):
         answer = judged_solution(posed, given, dual, tol=asked, otherwise=Status.GIVEN)
         verdict, scaled = answer.certificate, posed.certify(posed.feasible(given), dual)
-    remarks += verdict.remarks
+    remarks = verdict.remarks
     if hints.is_rounding(primal, verdict.violation) and scaled.feasible:
         remarks += (
             f"judged scaled to meet its constraints: as it was given it exceeds one by {verdict.violation:.1e}, "
@@ -208,7 +208,7 @@ def judged(
     """
     check_problem(problem, primal)
     within, took = validate.positive_number(tol=tol), validate.nonnegative_number(seconds=seconds)
-    said, point = validate.text(solver=solver), problem.as_primal(primal)
+    said, point = validate.text(solver=solver), hints.read_answer(problem, primal)
     weights = _dual(problem, point, within, None) if dual is None else problem.as_dual(dual)
     with np.errstate(all="ignore"):
         return judged_solution(

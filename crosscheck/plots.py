@@ -16,7 +16,7 @@ from dualmech import validate
 from dualmech.crosscheck.curves import asked_of, epsilon_at, mechanism_of_answer, positive_cost
 from dualmech.crosscheck.papers.plots import COLOURS, check_installed
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.solution import Solution, require_solution
+from dualmech.solution import require_solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
@@ -75,7 +75,7 @@ def covariance(
     return drawn
 
 
-def variances(answer: Solution, axes: Any = None) -> Any:
+def variances(answer: Any, axes: Any = None) -> Any:
     """Draw every query's variance against its target, each coloured by its price.
 
     Raises `InvalidInputError` or `InputTypeError` for an answer whose problem has no targets, one per query.
@@ -154,7 +154,7 @@ def tradeoff(answer: Any, delta: float = 1e-9, axes: Any = None) -> Any:
     return drawn
 
 
-def convergence(answer: Solution, axes: Any = None) -> Any:
+def convergence(answer: Any, axes: Any = None) -> Any:
     """Draw both sides of the gap by the steps of the solver, relative to what was proven in the end.
 
     Raises `InvalidInputError` or `InputTypeError` for an answer without a history.

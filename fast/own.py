@@ -56,8 +56,8 @@ def register(name: str, method: Method, problems: Any = Problem) -> None:
     ...     return np.eye(len(problem.basis))
     >>> fast.register("independent", independent, problems=dm.FitnessForUse)
     >>> answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2)), method="independent", tol=0.6)
-    >>> answer.status.name, round(answer.gap, 6), answer.solver
-    ('CERTIFIED', 0.5, 'own:independent')
+    >>> answer.status.name, round(answer.objective, 6), answer.solver
+    ('CERTIFIED', 2.0, 'own:independent')
     """
     called = validate.text(name=name)
     if not called.isidentifier() or called in BUILT_IN:

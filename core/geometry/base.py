@@ -179,7 +179,7 @@ def read_weights(count: int, given: Any, name: str, each: str) -> Array:
     checked = validate.numeric(1, **{name: given})
     if len(checked) != count:
         raise InvalidInputError(f"{name} must be {count}, one per {each}, got {len(checked)}")
-    rounding = (checked < 0) & (checked >= -DUST * np.abs(checked).max())
+    rounding = (checked < 0) & (checked > -DUST * np.abs(checked).max())
     return validate.read_only(np.where(rounding, 0.0, checked)) if rounding.any() else checked
 
 

@@ -28,6 +28,8 @@ from dualmech.workloads.domain import count_text
 Dual = TypeVar("Dual")
 Made = TypeVar("Made")
 
+ROUNDED = 1e-9  # negative eigenvalues of a covariance up to this, relative to its largest entry, are rounding
+
 
 class Problem(Displayed, Generic[Dual, Made]):
     """What every problem offers beside its own judge; its dual weights and its mechanism are known to type checkers."""
@@ -325,7 +327,7 @@ def _covariance(name: str, given: Any) -> Array:
     covariance = validate.symmetric(**{name: given})
     if regularised_covariance(covariance) is None:
         smallest = float(np.linalg.eigvalsh(covariance)[0])
-        if smallest < -validate.SYMMETRY_TOLERANCE * np.abs(covariance).max():
+        if smallest < -ROUNDED * np.abs(covariance).max():
             raise InvalidInputError(
                 f"{name} must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
             )

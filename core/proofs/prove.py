@@ -32,7 +32,7 @@ from dualmech.proofs.witnesses import (
     tables,
     weighting,
 )
-from dualmech.solution import Solution, require_solution
+from dualmech.solution import require_solution
 
 
 class Witness(Protocol):
@@ -136,7 +136,7 @@ def provable(problem: Problem[Any, Any]) -> dict[str, Any]:
     return stated
 
 
-def prove(answer: Solution[Any, Any]) -> Proof:
+def prove(answer: Any) -> Proof:
     """Prove where the optimum lies, from the answer of any solver, in exact arithmetic.
 
     The noise becomes a strategy matrix with an inverse, the dual weights become their roots, with the polar factor of

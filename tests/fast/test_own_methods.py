@@ -67,7 +67,7 @@ def test_limits_hold() -> None:
 
     for limit in ({"max_iterations": 3}, {"time_limit": 0.1}):
         with pytest.warns(dm.UncertifiedWarning):
-            found = fast.solve(PROBLEM, method=endless, **limit)  # type: ignore[arg-type]
+            found = fast.solve(PROBLEM, method=endless, **limit)
         assert found.status is dm.Status.STEPS_EXHAUSTED and found.certificate.feasible
     assert len(closed) == 2 and found.gap > 0
 

@@ -29,6 +29,7 @@ SUBMODULES = (
 
 EXEMPT = {
     # The library's own objects ask these of one another, with what they made themselves.
+    "Solution",  # which judges alone make
     "write",  # of a publication: any text is a folder that it makes
     *(
         "blocks_by_view",
@@ -73,7 +74,7 @@ CALLED = {
 """What messages call an argument, where it is not its parameter's name alone: what it holds, or stands for."""
 
 
-FUNCTIONS = {"callback", "measure", "rule", "sampler"}
+FUNCTIONS = {"callback", "measure", "method", "rule", "sampler"}
 """Arguments that are called: what a class says of what it is given is its own."""
 
 
@@ -326,6 +327,7 @@ class World:
             "crosscheck.compare": {"answers": [self.solution]},
             "extra_for_free": {"mechanism": self.rows, "workload": dm.Workload([[1, 1, 0, 0]]), "alpha": 4.0},
             "fast.SoftmaxOptions.of_published_code": {"basis": np.eye(4)},
+            "fast.register": {"name": "mine", "method": print, "problems": dm.FitnessForUse},
             "fast.eigen_design": {"bound_tol": 1e-3, "tol": 1e-3},
             "files.check_new_folder": {"path": self.folder / "new"},
             "files.read_by_name": {"path": self.folder / "named.csv"},
@@ -427,6 +429,11 @@ def of_problem(case: ConformanceCase) -> list[Call]:
             f"crosscheck.judge{label}",
             dm.crosscheck.judge,
             {"problem": problem, "primal": answer.primal, **tol},
+        ),
+        Call(
+            f"judged{label}",
+            dm.judged,
+            {"problem": problem, "primal": answer.primal, "dual": answer.dual, "solver": "mine", **tol},
         ),
     ]
 

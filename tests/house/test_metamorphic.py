@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -254,19 +255,15 @@ def others(rng: np.random.Generator) -> list[Pair]:
     ]
 
 
-STRUCTURED: dict[str, Callable[[np.random.Generator], list[Pair]]] = {"others": others} | {
-    f"{kind}, {name}": make
-    for kind in KINDS
-    for name, make in {
-        **{
-            each: lambda rng, kind=kind, each=each: tables(kind, each, rng)  # type: ignore[misc]
-            for each in ("blocks", "dense")
-        },
-        "split": lambda rng, kind=kind: splits(kind, rng),  # type: ignore[misc]
-        "product": lambda rng, kind=kind: products(kind, rng),  # type: ignore[misc]
-        "stream": lambda rng, kind=kind: streams(kind, rng),  # type: ignore[misc]
-    }.items()
-}
+STRUCTURED: dict[str, Callable[[np.random.Generator], list[Pair]]] = {"others": others}
+for kind in KINDS:
+    STRUCTURED |= {
+        f"{kind}, blocks": partial(tables, kind, "blocks"),
+        f"{kind}, dense": partial(tables, kind, "dense"),
+        f"{kind}, split": partial(splits, kind),
+        f"{kind}, product": partial(products, kind),
+        f"{kind}, stream": partial(streams, kind),
+    }
 
 
 def parted_pairs(name: str, seed: int) -> list[str]:

@@ -252,9 +252,9 @@ class TestJudged:
             (np.nan * BEST, DUAL, "not finite"),
             (0 * BEST, DUAL, "without noise"),
             (
-                BEST + np.array([[0, 1e-6], [0, 0]]),
+                BEST + np.array([[0, 1e-5], [0, 0]]),
                 DUAL,
-                "symmetric, but differs from its transpose by 1e-06",
+                "symmetric, but differs from its transpose by 1e-05",
             ),
             (np.array([[1.0, 2], [2, 1]]), DUAL, "least eigenvalue is -1"),
             (BEST, ([1, -0.1], [1, 1]), "one is negative, -0.1"),

@@ -207,7 +207,7 @@ def check(family: str, seed: int) -> bool:
         answer = fast.solve(asked, tol=float(10.0 ** rng.uniform(-9, -1)), time_limit=5)
         if rng.random() < 0.3:  # any weights prove something, and the judge must not prove more
             dual = blurred(answer.dual, rng)
-            answer = dataclasses.replace(answer, dual=dual, certificate=asked.certify(answer.primal, dual))
+            answer = dm.judged(asked, answer.primal, dual)
         if not answer.certificate.feasible:
             return False
         exact = dm.prove(answer)

@@ -26,6 +26,7 @@ from dualmech.proofs.checker.exact import Refused
 from dualmech.proofs.prove import provable
 from dualmech.proofs.texts import root_below, written
 from dualmech.proofs.witnesses import noise
+from dualmech.solution import retold
 
 RNG = np.random.default_rng(0)
 
@@ -179,8 +180,8 @@ class TestProofs:
             dm.prove(fast.solve(dm.CommonMechanism([one, other])))
         with pytest.raises(dm.InvalidInputError, match="of 20 at most, got 21"):
             dm.prove(fast.solve(dm.LocalStrategy(dm.workloads.identity(21), 1.0), tol=0.5))
-        with pytest.raises(dm.InputTypeError, match="answer must be a Solution"):
-            dm.prove(3)  # type: ignore[arg-type]
+        with pytest.raises(dm.InputTypeError, match=r"answer must be a dualmech\.Solution or a Judgement"):
+            dm.prove(3)
 
     def test_what_is_too_large_is_refused_before_any_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(noise, "LARGEST", 1000)
@@ -190,12 +191,11 @@ class TestProofs:
             provable(dm.FitnessForUse(dm.workloads.prefix(8)))
 
     def test_noise_that_is_none_shows_nothing(self) -> None:
-        import dataclasses
 
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(3)))
         for wrong in (np.zeros((3, 3)), np.full((3, 3), np.nan), -np.eye(3)):
             with pytest.raises(dm.CertificateError, match="shows nothing"):
-                dm.prove(dataclasses.replace(answer, primal=wrong))
+                dm.prove(retold(answer, primal=wrong))
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import itertools
 import json
 import shutil
@@ -146,9 +145,7 @@ class TestAgreement:
         answer = fast.solve(dm.FitnessForUse(tables, geometry="split"), tol=0.5)
         shapes = (answer.primal.shapes[0], 2 * np.eye(3) + 0.5)
         point = answer.problem.feasible(dm.SplitPoint(shapes, answer.primal.levels))
-        other = dataclasses.replace(
-            answer, primal=point, certificate=answer.problem.certify(point, answer.dual)
-        )
+        other = dm.judged(answer.problem, point, answer.dual)
         assert float(dm.prove(other).upper) == pytest.approx(other.certificate.objective, rel=1e-9)
 
 

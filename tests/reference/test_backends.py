@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,17 +76,16 @@ def test_a_package_of_another_name_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_solver_object_goes_by_its_own_name() -> None:
     problem = dm.FitnessForUse(dm.workloads.prefix(3))
 
-    class Mine(CLARABEL):  # type: ignore[misc]
+    class Mine(CLARABEL):
         def name(self) -> str:
             return "MINE"
 
-    class Linear(Mine):
-        SUPPORTED_CONSTRAINTS: ClassVar[list[Any]] = []
-
     found = reference.solve(problem, backend=Mine(), formulation="matrix_frac")
     assert found.status is dm.Status.CERTIFIED and found.solver == "reference:MINE:matrix_frac"
+    linear = Mine()
+    linear.SUPPORTED_CONSTRAINTS = []
     with pytest.raises(dm.BackendError, match="'MINE' cannot do the cones PSD"):
-        reference.solve(problem, backend=Linear())
+        reference.solve(problem, backend=linear)
     with pytest.raises(dm.BackendError, match="'MINE' is not installed"):
         reference.solve(problem, backend="MINE")
     with pytest.raises(dm.InputTypeError, match="backend must be a text"):

@@ -220,7 +220,9 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
     def as_primal(self, answer: Any) -> Any:
         """Return a given strategy Q, or that of a mechanism, which is judged with its best reconstruction."""
-        return getattr(answer, "strategy", answer) if not isinstance(answer, LocalPoint) else answer
+        given = answer if isinstance(answer, LocalPoint) else getattr(answer, "strategy", answer)
+        self._point(given)
+        return given
 
     def mechanism(self, primal: LocalPoint | npt.ArrayLike) -> LocalMechanism:
         """Return the mechanism of a strategy, with the best reconstruction for the point's prior."""

@@ -62,7 +62,7 @@ COVARIANCES: dict[str, Callable[[dm.Solution], Array]] = {
     "minus infinity": lambda a: changed(a.primal, (0, 0), -np.inf),
     "all infinite": lambda a: np.full_like(a.primal, np.inf),
     "upper triangle": lambda a: np.triu(a.primal),
-    "asymmetric": lambda a: a.primal + 1e-6 * np.abs(a.primal).max() * np.triu(np.ones_like(a.primal), 1),
+    "asymmetric": lambda a: a.primal + 1e-5 * np.abs(a.primal).max() * np.triu(np.ones_like(a.primal), 1),
     "rank one": lambda a: np.outer(a.primal[0], a.primal[0]) / a.primal[0, 0],
     "off the diagonal alone": lambda a: a.primal - np.diag(np.diag(a.primal)),
     "its inverse": lambda a: a.problem.feasible(np.linalg.pinv(a.primal)),
