@@ -194,13 +194,20 @@ def judge(
     """Say how far a given answer is from the optimum; of a solution's file, its own answer, judged anew."""
     from dualmech.crosscheck import judging
     from dualmech.crosscheck.command import inputs, report
+    from dualmech.crosscheck.families import family_of
 
     given = {"covariance": covariance, "strategy": strategy, "query_weights": query_weights}
     if mechanism is None and not any(given.values()) and (own := inputs.read_solution(str(workload))):
-        if output is not None:
-            raise UsageError("--output of judge belongs to --mechanism: it writes the better one")
+        family = family_of(own.problem)
+        spent = ("rho", "epsilon") if family.at_a_cost else ()
+        used = ("workload", "tol", "z", "delta", *spent)
+        options.refuse_unused(context, used, "a solution, whose file says what was asked")
         with passing("reading"):
-            request = request_of(context)
+            posed: dict[str, Any] = {
+                "problem": family.name,
+                "privacy": getattr(own.problem, "privacy", None),
+            }
+            request = request_of(context, None, **posed if family.at_a_cost else {})
         report.solution_report(report.console(), own, request.terms)
         leave((own.certificate, tol))
     if mechanism is not None:

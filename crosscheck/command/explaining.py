@@ -54,12 +54,15 @@ def explain(
         from dualmech.crosscheck.command import explanation, inputs, report
         from dualmech.crosscheck.command.posing import AnyRequest
 
-        answer = inputs.read_solution(workload[0]) if len(workload) == 1 else None
+        answer = held = inputs.read_solution(workload[0]) if len(workload) == 1 else None
         posed = (
             request_of(context, AnyRequest, workload=workload[0], others=tuple(workload[1:])).state()
             if answer is None
             else answer.problem
         )
+    if held is not None:
+        used = ("workload", "layer", "formulation", "latex")
+        options.refuse_unused(context, used, "a solution, whose file says what was asked")
     stated = None
     if layer is Layer.REFERENCE:
         answer, stated = explanation.stated_and_solved(posed, answer, formulation)

@@ -50,6 +50,14 @@ def _known(text: str, known: list[str]) -> str:
     return text
 
 
+def refuse_unused(context: typer.Context, used: tuple[str, ...], whose: str) -> None:
+    """Raise `UsageError` for an option that was given although nothing would read it; `whose` says why."""
+    for name in context.params:
+        stated = context.get_parameter_source(name)
+        if name not in used and stated is not None and stated.name == "COMMANDLINE":
+            raise UsageError(f"--{name.replace('_', '-')} is not for {whose}")
+
+
 def tolerance(given: float | None) -> float | None:
     """Return a gap to prove; one that every answer meets, or none, is refused."""
     if given is not None and not 0 < given < math.inf:

@@ -8,7 +8,7 @@ import dualmech as dm
 from dualmech.certificate import Certificate
 from dualmech.crosscheck.command import inputs, report
 from dualmech.crosscheck.command.answers import privacy_text
-from dualmech.crosscheck.command.options import UsageError
+from dualmech.crosscheck.command.options import refuse_unused
 from dualmech.crosscheck.wasting import Waste, waste
 from dualmech.files.atomic import check_suffix
 from dualmech.mechanisms.privacy import SHOWN_DELTA
@@ -20,12 +20,7 @@ TAKEN = ("workload", "mechanism", "output", "tol")
 
 def judge_waste(context: typer.Context, workload: str, path: str, output: str | None) -> Certificate:
     """Print how much of its cost the mechanism in a file wastes on a workload, and return its certificate."""
-    for name in context.params:
-        stated = context.get_parameter_source(name)
-        if name not in TAKEN and stated is not None and stated.name == "COMMANDLINE":
-            raise UsageError(
-                f"--{name.replace('_', '-')} is not for --mechanism, which brings its own accuracy and neighbours"
-            )
+    refuse_unused(context, TAKEN, "--mechanism, which brings its own accuracy and neighbours")
     if output is not None:
         check_suffix(output, ".npz")
     with passing("reading") as line:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck.command.main import app
+from dualmech.crosscheck.command.options import UsageError
 
 TABLES = dm.workloads.marginals({"age": 4, "sex": 2}, ways=(1, 2))
 
@@ -53,3 +54,29 @@ def test_a_rough_answer_is_no_proof_and_a_changed_file_is_refused(tmp_path: Path
     np.savez(path, **arrays)
     refused = run("judge", path)
     assert isinstance(refused.exception, dm.FileFormatError) and "changed" in str(refused.exception)
+
+
+@pytest.mark.parametrize("command", ["judge", "explain"])
+@pytest.mark.parametrize(
+    "option", [("--neighbours", "replace"), ("--targets", 3), ("--rho", 1), ("--problem", "fitness")]
+)
+def test_options_that_nothing_reads_are_refused(
+    command: str, option: tuple[Any, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "answer.npz"
+    fast.solve(dm.FitnessForUse(dm.workloads.prefix(4))).save(path)
+    refused = run(command, path, *option)
+    assert isinstance(refused.exception, UsageError)
+    assert str(refused.exception) == f"{option[0]} is not for a solution, whose file says what was asked"
+
+
+def test_what_is_spent_is_an_option_of_answers_at_a_cost(tmp_path: Path) -> None:
+    path, ranges = tmp_path / "answer.npz", dm.workloads.prefix(4)
+    pure = dm.QueryWeighting(ranges, ranges, privacy="pure")
+    for problem, spent, said in (
+        (dm.TotalVariance(ranges), ("--rho", "1/8"), "at squared privacy cost 0.25"),
+        (pure, (), "at epsilon = 1 (pure)"),
+        (pure, ("--epsilon", 2), "at epsilon = 2 (pure)"),
+    ):
+        fast.solve(problem).save(path)
+        assert said in run("judge", path, *spent).output
