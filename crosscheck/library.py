@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dualmech import fast, files, validate
+from dualmech.certificate import Certificate
 from dualmech.crosscheck import collection, sdpa
 from dualmech.crosscheck.collection import arrays as collected
 from dualmech.crosscheck.collection.matrices import Stated
@@ -26,7 +27,6 @@ from dualmech.solution import Solution
 from dualmech.validate import Array
 
 INDEX = "index.json"
-ANSWERS = (".csv", ".npy", ".npz", ".mtx")
 TOLERANCE, ROUGH = 1e-9, 0.1  # gaps: what is proven, and what is enough to judge another answer
 WIDEST = Fraction(1 + 2 * TOLERANCE)  # upper end over lower end of a proof that is kept
 MOST_VARIABLES = 1000  # of a semidefinite program that is written
@@ -45,16 +45,6 @@ class Proven:
     cells: int
     lower: float
     upper: float
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Where an answer stands: what it achieves, and how far above the optimum that is, from both sides."""
-
-    name: str
-    objective: float
-    least_excess: float
-    most_excess: float
 
 
 def problems() -> dict[str, Stated]:
@@ -162,40 +152,39 @@ def interval(name: str, tol: float = TOLERANCE) -> tuple[float, float]:
     return float(proof.lower), float(proof.upper)
 
 
-def leaderboard(folder: str | PathLike[str], answers: str | PathLike[str]) -> Iterator[Entry]:
-    """Judge a folder of answers, ``NAME.csv``, ``.npy``, ``.npz`` or ``.mtx``, against the proven optima.
+def certified(problem: Any, answer: Array, kind: str = "answer", *, scaled: bool = False) -> Certificate:
+    """Return the certificate of an answer that is one matrix, with some bound on the optimum.
 
-    What an answer is, `achieved` says. Raises `FileFormatError` or `InvalidInputError` for a file that is no answer to
-    its problem.
-    """
-    given = Path(answers)
-    known = problems()
-    for each in read(folder):
-        if each.name not in known:
-            continue
-        paths = [path for path in (given / f"{each.name}{suffix}" for suffix in ANSWERS) if path.exists()]
-        if paths:
-            problem = known[each.name]()
-            with reading.errors_naming(paths[0]):
-                objective = achieved(problem, files.read_matrix(paths[0], "answer"))
-            yield Entry(each.name, objective, objective / each.upper - 1, objective / each.lower - 1)
-
-
-def achieved(problem: Any, answer: Array) -> float:
-    """Return the objective of an answer that is one matrix, scaled or mended to meet what is asked.
-
-    For noise on a matrix it is a strategy (p, d): queries measured with unit noise, whose scale matters for soft maxima
-    alone. Else it is what the problem itself takes: weights of the design queries (k,), a covariance on the common
-    basis (r, r), a strategy Q or a projection (m, n), an estimate (d,); vectors may lie either way.
+    What the matrix is, `as_point` says; with `scaled` it is scaled, or mended, to meet what is asked first.
     Raises `InvalidInputError` for an answer of another form, and for noise on tables, which is no one matrix.
     """
-    rough = _roughly(problem)
+    point = as_point(problem, answer, kind)
+    with np.errstate(all="ignore"):
+        found: Certificate = problem.certify(
+            problem.feasible(point) if scaled else point, _roughly(problem).dual
+        )
+    return found
+
+
+def as_point(problem: Any, answer: Array, kind: str = "answer") -> Any:
+    """Return an answer that is one matrix as a point of its problem.
+
+    For noise on a matrix it is a strategy (p, d): queries measured with unit noise; as ``covariance`` that of the noise
+    on the basis (k, k), or on the cells (d, d). Else it is what the problem itself takes: weights of the design queries
+    (k,), a covariance on the common basis (r, r), a strategy Q or a projection (m, n), an estimate (d,); vectors may
+    lie either way.
+    Raises `InvalidInputError` for an answer of another form, and for noise on tables, which is no one matrix.
+    """
     given = np.asarray(answer)
     if is_noise(problem):
-        given = covariance_of_strategy(problem, given)
-    elif getattr(rough.primal, "ndim", 0) == 1:
+        if kind != "covariance":
+            return problem.as_primal(covariance_of_strategy(problem, given))
+        basis = problem.basis
+        if len(basis) < basis.shape[1] == len(given):
+            given = basis @ validate.symmetric(covariance=given) @ basis.T
+    elif 1 in given.shape and getattr(_roughly(problem).primal, "ndim", 0) == 1:
         given = given.ravel()
-    return _objective(problem, given, rough.dual)
+    return problem.as_primal(given)
 
 
 def is_noise(problem: Any) -> bool:
@@ -220,14 +209,6 @@ def _state(folder: Path, name: str, problem: Any) -> None:
     stated: dict[str, Any] = {**collected.of_problem(problem)}
     with files.atomic_write(folder / f"{name}.npz") as handle:
         np.savez(handle, **stated)
-
-
-def _objective(problem: Any, given: Array, dual: Any) -> float:
-    with np.errstate(all="ignore"):
-        objective = float(problem.certify(problem.feasible(problem.as_primal(given)), dual).objective)
-    if not np.isfinite(objective):
-        raise InvalidInputError("strategy must give noise wherever neighbours differ, as a covariance must")
-    return objective
 
 
 @cache

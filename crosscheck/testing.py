@@ -194,13 +194,10 @@ def check(
 
 def _point(known: KnownProblem, primal: Any) -> Any:
     """Return an answer as a point of the problem: of noise on the cells that on the basis."""
-    arrays = known.arrays
-    given, basis = primal, arrays.get("basis")
-    if basis is not None and len(basis) < basis.shape[1] and isinstance(primal, np.ndarray | list):
-        noise = validate.symmetric(primal=primal)
-        given = basis @ noise @ basis.T if len(noise) == basis.shape[1] else noise
     try:
-        return known.problem.as_primal(given)
+        if isinstance(primal, np.ndarray | list):
+            return library.as_point(known.problem, validate.finite(primal=primal), "covariance")
+        return known.problem.as_primal(primal)
     except (InvalidInputError, InputTypeError) as error:
         raise type(error)(f"primal is no answer to {known.name}: {error}") from error
 

@@ -194,22 +194,10 @@ def judge(
     """Say how far a given answer is from the optimum; of a solution's file, its own answer, judged anew."""
     from dualmech.crosscheck import judging
     from dualmech.crosscheck.command import inputs, report
-    from dualmech.crosscheck.families import family_of
 
     given = {"covariance": covariance, "strategy": strategy, "query_weights": query_weights}
     if mechanism is None and not any(given.values()) and (own := inputs.read_solution(str(workload))):
-        family = family_of(own.problem)
-        spent = ("rho", "epsilon") if family.at_a_cost else ()
-        used = ("workload", "tol", "z", "delta", *spent)
-        options.refuse_unused(context, used, "a solution, whose file says what was asked")
-        with passing("reading"):
-            posed: dict[str, Any] = {
-                "problem": family.name,
-                "privacy": getattr(own.problem, "privacy", None),
-            }
-            request = request_of(context, None, **posed if family.at_a_cost else {})
-        report.solution_report(report.console(), own, request.terms)
-        leave((own.certificate, tol))
+        _judge_solution(context, own, tol)
     if mechanism is not None:
         from dualmech.crosscheck.command import wasting
 
@@ -243,6 +231,25 @@ def judge(
         verdict = judging.judge(posed, answer, callback=line)
     report.verdict_report(report.console(), posed, verdict, request.terms)
     leave((verdict, tol))
+
+
+def _judge_solution(context: typer.Context, own: dm.Solution, tol: float) -> None:
+    """Report a solution from a file, which was judged anew when it was read, and leave."""
+    from dualmech.crosscheck.command import report
+    from dualmech.crosscheck.families import family_of
+
+    family = family_of(own.problem)
+    spent = ("rho", "epsilon") if family.at_a_cost else ()
+    used = ("workload", "tol", "z", "delta", *spent)
+    options.refuse_unused(context, used, "a solution, whose file says what was asked")
+    with passing("reading"):
+        posed: dict[str, Any] = {
+            "problem": family.name,
+            "privacy": getattr(own.problem, "privacy", None),
+        }
+        request = request_of(context, None, **posed if family.at_a_cost else {})
+    report.solution_report(report.console(), own, request.terms)
+    leave((own.certificate, tol))
 
 
 def simulate(

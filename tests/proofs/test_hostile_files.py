@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck import library, sdpa
+from dualmech.crosscheck import leaderboard, library, sdpa
 from dualmech.crosscheck.command.main import app
 
 MANY = 10**6
@@ -112,7 +112,7 @@ def test_names_out_of_the_folder_are_passed_over(tmp_path: Path) -> None:
     folder = tmp_path / "answers"
     folder.mkdir()
     (folder / library.INDEX).write_text(json.dumps([ENTRY | {"name": "../secret"}]))
-    assert not list(library.leaderboard(folder, folder))
+    assert not list(leaderboard.entries(folder, [folder]))
 
 
 PROGRAM = sdpa.sparse_program(library.problems()[NAME]()).text().encode()

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck import collection, library
+from dualmech.crosscheck import collection, leaderboard, library
 from dualmech.crosscheck.collection import arrays
 from dualmech.crosscheck.command.main import app
 from dualmech.proofs.texts import written
@@ -90,18 +90,24 @@ def test_answers_of_other_families_are_held_against_proven_optima(tmp_path: Path
         pass
     for name, of in ANSWERS.items():
         np.save(tmp_path / f"{name}.npy", of(fast.solve(library.problems()[name](), tol=1e-9)))
-    found = {each.name: each for each in library.leaderboard(tmp_path / "library", tmp_path)}
-    assert found.keys() == ANSWERS.keys()
-    for each in found.values():
-        assert -1e-9 < each.most_excess < 2e-9, each.name
+    for scaled in (False, True):
+        found = {
+            each.name: each for each in leaderboard.entries(tmp_path / "library", [tmp_path], scaled=scaled)
+        }
+        assert found.keys() == ANSWERS.keys()
+        for each in found.values():
+            wrong = each.name.startswith("weighting") and not scaled
+            assert "infeasible" in each.fault if wrong else -1e-9 < each.most < 3e-9, each
 
 
 def test_noise_on_tables_is_no_one_matrix(tmp_path: Path) -> None:
     for _ in library.build(tmp_path, ["fitness-tables-shifts"]):
         pass
     np.save(tmp_path / "fitness-tables-shifts.npy", np.eye(240))
-    with pytest.raises(dm.InvalidInputError, match="geometry 'dense', got 'blocks'"):
-        list(library.leaderboard(tmp_path, tmp_path))
+    (tmp_path / "answers").mkdir()
+    (tmp_path / "fitness-tables-shifts.npy").rename(tmp_path / "answers" / "fitness-tables-shifts.npy")
+    (found,) = leaderboard.entries(tmp_path, [tmp_path / "answers"])
+    assert "geometry 'dense', got 'blocks'" in found.fault
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -132,13 +138,57 @@ def test_answers_are_held_against_proven_optima(folder: Path, tmp_path: Path) ->
     identity, best = np.eye(4), fast.solve(library.problems()["variance-prefix-4"](), tol=1e-9)
     np.save(tmp_path / "fitness-prefix-4.npy", 7 * identity)
     np.save(tmp_path / "variance-prefix-4.npy", best.mechanism.causal_strategy())
-    found = {each.name: each for each in library.leaderboard(folder, tmp_path)}
+    found = {each.name: each for each in leaderboard.entries(folder, [tmp_path], scaled=True)}
     assert found.keys() == {"fitness-prefix-4", "variance-prefix-4"}
     assert found["fitness-prefix-4"].objective == pytest.approx(4)
-    assert found["fitness-prefix-4"].most_excess == pytest.approx(4 / 1.7586013265 - 1)
-    assert -1e-12 <= found["variance-prefix-4"].most_excess < 2e-9
-    result = CliRunner().invoke(app, ["leaderboard", str(folder), str(tmp_path)])
-    assert result.exit_code == 0 and "127.5 %" in result.output
+    assert found["fitness-prefix-4"].most == pytest.approx(4 / 1.7586013265 - 1)
+    assert -1e-12 <= found["variance-prefix-4"].most < 3e-9
+    result = CliRunner().invoke(
+        app, ["leaderboard", str(folder), str(tmp_path), "--scaled"], env={"COLUMNS": "160"}
+    )
+    assert result.exit_code == 3 and "127.5 % above" in result.output and "optimal within" in result.output
+    assert (
+        CliRunner()
+        .invoke(app, ["leaderboard", str(folder), str(tmp_path), "--scaled", "--tol", "2"])
+        .exit_code
+        == 0
+    )
+
+
+def test_solvers_are_ranked_and_no_file_ends_it(folder: Path, tmp_path: Path) -> None:
+    best = fast.solve(library.problems()["fitness-prefix-4"](), tol=1e-10).primal
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    for place in (good, bad):
+        place.mkdir()
+    np.savez(good / "fitness-prefix-4.npz", covariance=best, seconds=0.5)
+    np.savez(bad / "fitness-prefix-4.npz", covariance=1.0001 * best)
+    (bad / "fitness-prefix-4.csv").write_text("1\n")
+    (bad / "fitnes-prefix-4.csv").write_text("1\n")
+    (bad / "variance-prefix-4.csv").write_text("1,nan\n")
+    (bad / "notes.txt").write_text("no answer")
+    found = [*leaderboard.entries(folder, [bad, good])]
+    first, second = leaderboard.standings(found, 1e-6)
+    assert (first.solver, first.answers, first.within, first.seconds) == ("good", 1, 1, 0.5)
+    assert (second.solver, second.answers, second.feasible, second.within) == ("bad", 4, 0, 0)
+    faults = {each.name: each.fault for each in found if each.solver == "bad"}
+    assert "another answer" in faults["fitness-prefix-4.npz"] and "4 columns" in faults["fitness-prefix-4"]
+    assert "did you mean fitness-prefix-4?" in faults["fitnes-prefix-4.csv"]
+    assert "finite" in faults["variance-prefix-4"]
+    result = CliRunner().invoke(
+        app, ["leaderboard", str(folder), str(bad), str(good)], env={"COLUMNS": "200"}
+    )
+    assert result.exit_code == 3 and "4 of 5 answers are not within 1e-06" in result.output
+    assert CliRunner().invoke(app, ["leaderboard", str(folder), str(good)]).exit_code == 0
+    with pytest.raises(dm.FileFormatError, match="no folder of answers"):
+        list(leaderboard.entries(folder, [tmp_path / "none"]))
+
+
+def test_what_is_infeasible_says_by_how_much(folder: Path, tmp_path: Path) -> None:
+    best = fast.solve(library.problems()["fitness-prefix-4"](), tol=1e-10).primal
+    np.savez(tmp_path / "fitness-prefix-4.npz", covariance=1.0001 * best)
+    (found,) = leaderboard.entries(folder, [tmp_path])
+    assert found.fault.startswith("infeasible: ") and "has 0.01 % more than its target" in found.fault
+    assert "scaled it would be optimal within" in found.fault and found.most == np.inf
 
 
 def test_the_command_builds_and_continues(tmp_path: Path) -> None:
@@ -163,8 +213,8 @@ def test_what_is_no_library_or_no_answer_is_refused(folder: Path, tmp_path: Path
     with pytest.raises(dm.FileFormatError, match="library"):
         library.read(tmp_path)
     np.save(tmp_path / "fitness-prefix-4.npy", np.ones((1, 4)))
-    with pytest.raises(dm.InvalidInputError, match=r"fitness-prefix-4\.npy"):
-        list(library.leaderboard(folder, tmp_path))
+    (found,) = leaderboard.entries(folder, [tmp_path])
+    assert "cannot answer the workload" in found.fault
 
 
 @pytest.mark.slow

@@ -1,0 +1,193 @@
+"""Solvers ranked by their answers to problems of the library, whose optima are proven in exact arithmetic."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualmech import files, validate
+from dualmech.certificate import Certificate
+from dualmech.crosscheck import library
+from dualmech.crosscheck.library import Proven
+from dualmech.errors import CertificateError, DualmechError, FileFormatError, InvalidInputError, did_you_mean
+from dualmech.files import archives
+from dualmech.validate import Array
+
+SUFFIXES = (".csv", ".npy", ".npz", ".mtx")
+ARRAYS = ("covariance", "strategy", "answer")
+"""What the array of an answer in an ``.npz`` file is called; `seconds` may stand beside it."""
+
+ROUNDING = 1e-12  # what is no further above the optimum is not told from it
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An answer of a solver, or a file that is none: how far above the optimum it is, from both sides."""
+
+    solver: str
+    name: str  # of the problem, or of the file
+    objective: float = math.nan
+    least: float = math.inf  # relative excess over the upper end of the proven interval; below 0 inside of it
+    most: float = math.inf  # over its lower end; infinite for what is no feasible answer
+    seconds: float = math.nan
+    fault: str = ""  # why it is no feasible answer
+
+    @property
+    def words(self) -> str:
+        """How far it is from the optimum, or why it is nowhere."""
+        return self.fault or distance(self.least, self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a solver did: on how many answers, how many of them feasible and within a tolerance, how far at most."""
+
+    solver: str
+    answers: int
+    feasible: int
+    within: int
+    median: float  # relative distance from the optimum at most, over the feasible answers; NaN where there are none
+    worst: float
+    seconds: float  # in all, of the answers that say so; NaN where none does
+
+
+def distance(least: float, most: float) -> str:
+    """Say how far above the optimum an answer is, when that is between two shares of the optimum.
+
+    Examples
+    --------
+    >>> distance(-1e-10, 4.4e-10), distance(0.1234561, 0.1234562), distance(0.01, 0.02)
+    ('optimal within 4.4e-10', '12.35 % above', '1 % to 2 % above')
+    """
+    if least <= ROUNDING:
+        return f"optimal within {max(most, 0.0):.1e}"
+    ends = dict.fromkeys(f"{100 * each:.4g} %" for each in (least, most))
+    return f"{' to '.join(ends)} above"
+
+
+def entries(
+    folder: str | PathLike[str], answers: Sequence[str | PathLike[str]], *, scaled: bool = False
+) -> Iterator[Entry]:
+    """Judge folders of answers, one for each solver, against the proven optima of a library; yield every file's entry.
+
+    An answer to problem NAME is ``NAME.npz`` with one of the arrays `covariance`, `strategy` or `answer`, and `seconds`
+    if it is known, or ``NAME.csv``, ``.npy`` or ``.mtx`` with one matrix (`library.as_point` says what it is).
+    Answers are taken as they are, and must meet every constraint to 1e-9. A file that cannot be read, is no answer to
+    its problem, or has no problem's name, is an entry with a fault.
+    Raises `FileFormatError` where there is no library, or a folder of answers is none.
+
+    - `folder`: a library, as `library.build` wrote it;
+    - `answers`: folders, each named as its solver;
+    - `scaled`: whether points are scaled, or mended, to be feasible first, for solvers that publish up to scale.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from dualmech.crosscheck import leaderboard, library
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     mine = Path(folder) / "mine"
+    ...     mine.mkdir()
+    ...     problems = [*library.build(Path(folder) / "problems", ["fitness-prefix-2"])]
+    ...     np.savez(mine / "fitness-prefix-2.npz", covariance=[[1, -1 / 2], [-1 / 2, 1]], seconds=0.25)
+    ...     (found,) = leaderboard.entries(Path(folder) / "problems", [mine])
+    >>> round(found.objective, 6), found.words.partition(" within ")[0], found.seconds
+    (1.333333, 'optimal', 0.25)
+    """
+    listed = {each.name: each for each in library.read(folder) if each.name in library.problems()}
+    mended = validate.boolean(scaled=scaled)
+    places = [Path(place) for place in validate.sequence(answers=answers)]
+    for place in places:
+        if not place.is_dir():
+            raise FileFormatError(f"{place}: is no folder of answers")
+    for place in places:
+        seen: set[str] = set()
+        for path in sorted(place.iterdir()):
+            if path.suffix in SUFFIXES and not path.name.startswith("."):
+                yield _entry(place.resolve().name, path, listed, seen, mended)
+
+
+def standings(found: Iterable[Entry], tol: float) -> list[Standing]:
+    """Rank solvers: by how many answers are within the tolerance, then by the worst distance, then by the median."""
+    allowed, by_solver = validate.positive_number(tol=tol), dict[str, list[Entry]]()
+    for entry in found:
+        by_solver.setdefault(entry.solver, []).append(entry)
+    ranked = []
+    for solver, own in by_solver.items():
+        apart = [max(entry.most, 0.0) for entry in own if not entry.fault]
+        times = [entry.seconds for entry in own if not math.isnan(entry.seconds)]
+        ranked.append(
+            Standing(
+                solver,
+                answers=len(own),
+                feasible=len(apart),
+                within=sum(each <= allowed for each in apart),
+                median=statistics.median(apart) if apart else math.nan,
+                worst=max(apart, default=math.nan),
+                seconds=sum(times) if times else math.nan,
+            )
+        )
+    return sorted(
+        ranked, key=lambda each: (-each.within, *(np.nan_to_num([each.worst, each.median], nan=np.inf)))
+    )
+
+
+def _entry(solver: str, path: Path, listed: Mapping[str, Proven], seen: set[str], scaled: bool) -> Entry:
+    name = path.stem
+    if name not in listed:
+        return Entry(
+            solver, path.name, fault=f"no problem of the library is called so{did_you_mean(name, [*listed])}"
+        )
+    if name in seen:
+        return Entry(solver, path.name, fault="the problem has another answer already")
+    seen.add(name)
+    known, problem = listed[name], library.problems()[name]()
+    try:
+        kind, given, seconds = _read(path)
+        found, fault = _judged(problem, kind, given, known, scaled)
+    except (DualmechError, CertificateError) as error:
+        return Entry(solver, name, fault=str(error).removeprefix(f"{path}: "))
+    if fault:
+        return Entry(solver, name, found.objective, seconds=seconds, fault=fault)
+    least, most = found.objective / known.upper - 1, found.objective / known.lower - 1
+    return Entry(solver, name, found.objective, least, most, seconds)
+
+
+def _read(path: Path) -> tuple[str, Array, float]:
+    """Return what an answer is, its array, and the seconds that it took, NaN where it does not say."""
+    if path.suffix != ".npz":
+        return "answer", files.read_matrix(path, "answer"), math.nan
+    held = archives.read_archive(path)
+    kinds = [kind for kind in ARRAYS if kind in held]
+    if len(kinds) != 1 or held.keys() - {*kinds, "seconds"}:
+        raise InvalidInputError(
+            f"an answer must be one array called {', '.join(ARRAYS)}, with seconds if known, got {', '.join(held)}"
+        )
+    seconds = validate.nonnegative_number(seconds=held["seconds"].item()) if "seconds" in held else math.nan
+    return kinds[0], validate.finite(**{kinds[0]: held[kinds[0]]}), seconds
+
+
+def _judged(problem: Any, kind: str, given: Array, known: Proven, scaled: bool) -> tuple[Certificate, str]:
+    """Return the certificate of an answer, and why it is not feasible, if so."""
+    point, dual = library.as_point(problem, given, kind), library.some_answer(known.name).dual
+    with np.errstate(all="ignore"):
+        mended = problem.certify(problem.feasible(point), dual)
+        found = mended if scaled else problem.certify(point, dual)
+    if found.feasible:
+        return found, ""
+    if found.remarks and not mended.feasible:
+        return found, found.remarks[0]
+    most = (
+        "; ".join(problem.exceeded(point))
+        or f"it exceeds a constraint by {found.violation:.3g} of what is allowed"
+    )
+    near = distance(mended.objective / known.upper - 1, mended.objective / known.lower - 1)
+    return found, f"infeasible: {most}; scaled it would be {near}"
