@@ -20,6 +20,8 @@ from .adaptive.release import ReleasedAnswer as ReleasedAnswer
 from .certificate import Certificate as Certificate
 from .crosscheck import judged as judged
 from .crosscheck import plots as plots
+from .crosscheck.optima.finding import ExactOptimum as ExactOptimum
+from .crosscheck.optima.finding import exact as exact
 from .errors import BackendError as BackendError
 from .errors import CertificateError as CertificateError
 from .errors import DualmechError as DualmechError

@@ -59,7 +59,7 @@ class Aligned:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """A matrix, its entries as text."""
+    """A matrix, its entries as formulas."""
 
     name: str  # a formula
     rows: tuple[tuple[str, ...], ...]
@@ -131,9 +131,10 @@ def terminal_lines(section: Section) -> Iterator[str]:
 
 
 def _matrix_lines(part: Entries) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*part.rows, strict=True)]
+    rows = [[plain_formula(entry) for entry in row] for row in part.rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lead = f"    {plain_formula(part.name)} = "
-    for index, row in enumerate(part.rows):
+    for index, row in enumerate(rows):
         entries = "  ".join(entry.rjust(width) for entry, width in zip(row, widths, strict=True))
         yield f"{lead if index == 0 else ' ' * len(lead)}[ {entries} ]"
 

@@ -41,6 +41,13 @@ def explain(
     formulation: Annotated[
         str | None, typer.Option(help="Which program of the reference layer. [default: its first]")
     ] = None,
+    tol: Annotated[
+        float | None,
+        typer.Option(
+            callback=options.tolerance,
+            help="Gap to prove, of the interval as well. [default: 1e-6 fast, by backend otherwise]",
+        ),
+    ] = None,
     latex: Annotated[
         str | None, typer.Option(help="Write it as LaTeX to this .tex file instead, or - to print that.")
     ] = None,
@@ -64,9 +71,11 @@ def explain(
         used = ("workload", "layer", "formulation", "latex")
         options.refuse_unused(context, used, "a solution, whose file says what was asked")
     stated = None
+    if answer is not None and tol is not None and not answer.certificate.certifies(tol):
+        answer = None  # of which more is asked than its file holds
     if layer is Layer.REFERENCE:
-        answer, stated = explanation.stated_and_solved(posed, answer, formulation)
-    answer = explanation.solved(posed) if answer is None else answer
+        answer, stated = explanation.stated_and_solved(posed, answer, formulation, tol)
+    answer = explanation.solved(posed, tol or explanation.TOLERANCE) if answer is None else answer
     page = explanation.sections(answer, stated)
     if latex is None:
         explanation.show(report.console(), page)

@@ -10,7 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from dualmech import fast
-from dualmech.crosscheck.command import proof_page, rationals
+from dualmech.crosscheck.command import proof_page
+from dualmech.crosscheck.optima import finding, rationals
+from dualmech.crosscheck.optima.matrices import simplest_between
+from dualmech.crosscheck.optima.rationals import ExactProof
 from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
 from dualmech.files.atomic import atomic_write
 from dualmech.formulas.choice import statement
@@ -21,15 +24,16 @@ from dualmech.solution import Solution, require_solution
 from dualmech.watching import passing
 from dualmech.workloads.base import Workload
 
-CLOSE_ENOUGH = 1e-12  # gap at which a rational proof is looked for
+TOLERANCE = 1e-6
+"""Gap that is proven where no other is asked for."""
 
 MOST_ENTRIES = 2**22
 """Entries of a workload, queries times cells, up to which a problem about each of its queries is explained."""
 
 IN_WHOLE_NUMBERS = 400  # entries of a workload up to which an interval in fractions is proven
 
-SIMPLER = Fraction(1, 10**6)
-"""By how much, relative, an end of an interval may be moved to a simpler fraction."""
+SIMPLER = Fraction(1, 4)
+"""By how much of the width of an interval each end may be moved to a simpler fraction."""
 
 
 def refuse_large(workload: Workload, by_table: bool) -> None:
@@ -60,11 +64,11 @@ def explain(out: Console, problem: Any) -> Solution:
     return explain_answer(out, solved(problem))
 
 
-def solved(problem: Any) -> Solution:
+def solved(problem: Any, tol: float = TOLERANCE) -> Solution:
     """Return the fast layer's answer."""
     with warnings.catch_warnings(), passing("solving") as line:
         warnings.simplefilter("ignore", UncertifiedWarning)
-        return fast.solve(problem, callback=line)
+        return fast.solve(problem, tol=tol, callback=line)
 
 
 def explain_answer(out: Console, answer: Any) -> Solution:
@@ -75,9 +79,9 @@ def explain_answer(out: Console, answer: Any) -> Solution:
 
 
 def stated_and_solved(
-    problem: Any, answer: Solution | None, formulation: str | None
+    problem: Any, answer: Solution | None, formulation: str | None, tol: float | None = None
 ) -> tuple[Solution, Statement]:
-    """Return the answer of the reference layer, or one that is at hand, and the program of a formulation."""
+    """Return the answer of the reference layer, or one that is known, and the program of a formulation."""
     with warnings.catch_warnings(), passing("loading CVXPY") as line:
         warnings.simplefilter("ignore", UncertifiedWarning)
         from dualmech import reference
@@ -86,7 +90,7 @@ def stated_and_solved(
         chosen: dict[str, Any] = {} if formulation is None else {"formulation": formulation}
         if answer is None:
             line.say(reference.program_name(problem, **chosen))
-            answer = reference.solve(problem, **chosen)
+            answer = reference.solve(problem, tol=tol, **chosen)
     return answer, stated
 
 
@@ -115,19 +119,24 @@ def sections(answer: Solution, stated: Statement | None = None) -> list[Section]
 
     Raises `InvalidInputError` for a problem that is too large.
     """
-    problem = answer.problem
-    refuse_large_problem(problem)
+    refuse_large_problem(answer.problem)
     exact = None
-    if rationals.worth_trying(problem):
-        with warnings.catch_warnings(), passing("looking for a proof in fractions"):
+    if rationals.worth_trying(answer.problem):
+        with warnings.catch_warnings(), passing("looking for an exact proof"):
             warnings.simplefilter("ignore", UncertifiedWarning)
-            exact = rationals.prove(fast.solve(problem, tol=CLOSE_ENOUGH, start=answer))
-            if exact is None and (same := rationals.on_own_rows(problem)) is not None and stated is None:
-                sharp = fast.solve(same, tol=CLOSE_ENOUGH)
-                exact = rationals.prove(sharp)
-                answer, problem = (sharp, same) if exact is not None else (answer, problem)
+            answer, exact = _exactly(answer, anywhere=stated is None)
     simple = None if exact is not None else _simple_interval(answer)
-    return proof_page.page(answer, statement(problem), exact, simple, stated)
+    return proof_page.page(answer, statement(answer.problem), exact, simple, stated)
+
+
+def _exactly(answer: Solution, anywhere: bool) -> tuple[Solution, ExactProof | None]:
+    """Return an exact proof, and the answer to the problem that it is of: the same `anywhere`, or on its own basis."""
+    exact = finding.proven(fast.solve(answer.problem, tol=finding.CLOSE_ENOUGH, start=answer))
+    if exact is None and anywhere and (same := rationals.on_own_rows(answer.problem)) is not None:
+        sharp = fast.solve(same, tol=finding.CLOSE_ENOUGH)
+        exact = finding.proven(sharp)
+        answer = answer if exact is None else sharp
+    return answer, exact
 
 
 def _simple_interval(answer: Solution) -> tuple[Fraction, Fraction] | None:
@@ -141,21 +150,6 @@ def _simple_interval(answer: Solution) -> tuple[Fraction, Fraction] | None:
     except DualmechError:
         return None
     low, high = Fraction(proof.lower), Fraction(proof.upper)
-    offset = Fraction(answer.certificate.offset)
-    room = SIMPLER * (high + offset)
-    return simplest_between(max(low - room, Fraction(0)) if low >= 0 else low - room, low), simplest_between(
-        high, high + room
-    )
-
-
-def simplest_between(low: Fraction, high: Fraction) -> Fraction:
-    """Return the fraction of least denominator in an interval.
-
-    >>> simplest_between(Fraction(314, 100), Fraction(315, 100))
-    Fraction(22, 7)
-    """
-    whole = -((-low.numerator) // low.denominator)
-    if whole <= high:
-        return Fraction(whole)
-    below = whole - 1
-    return below + 1 / simplest_between(1 / (high - below), 1 / (low - below))
+    room = SIMPLER * (high - low)
+    first = simplest_between(max(low - room, Fraction(0)) if low >= 0 else low - room, low)
+    return first, simplest_between(high, high + room)

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from dualmech.crosscheck.command.rationals import RationalProof
 from dualmech.crosscheck.command.table_inputs import labels
 from dualmech.crosscheck.command.wording import free_lines, interval_text, neighbours_lines
 from dualmech.crosscheck.families import family_of
+from dualmech.crosscheck.optima.matrices import LARGEST_DENOMINATOR
+from dualmech.crosscheck.optima.rationals import ExactProof
+from dualmech.crosscheck.optima.surds import Number, Surd, latex, radicals_of
 from dualmech.errors import DualmechError
 from dualmech.formulas.pages import (
     dual_section,
@@ -37,7 +39,7 @@ WRITTEN_OUT = 6  # largest side of a matrix of an answer that is written out
 def page(
     answer: Solution,
     statement: Statement,
-    proven: RationalProof | None,
+    proven: ExactProof | None,
     simple: tuple[Fraction, Fraction] | None = None,
     stated: Statement | None = None,
 ) -> list[Section]:
@@ -45,8 +47,8 @@ def page(
 
     Parameters
     ----------
-    proven : RationalProof, optional
-        The optimum in fractions.
+    proven : ExactProof, optional
+        The optimum in fractions and square roots.
     simple : two fractions, optional
         Fractions between which the optimum was proven to lie in whole numbers.
     stated : Statement, optional
@@ -64,7 +66,7 @@ def page(
     ]
 
 
-def _weights(answer: Solution, statement: Statement, proven: RationalProof | None) -> Section:
+def _weights(answer: Solution, statement: Statement, proven: ExactProof | None) -> Section:
     """Return the dual weights and the noise, or what else was sought."""
     exact: dict[str, Any] = {}
     if proven is not None:
@@ -102,10 +104,10 @@ def _values(symbol: Symbol, held: Any) -> list[Part]:
 def _matrix(held: Any) -> tuple[tuple[str, ...], ...]:
     if isinstance(held, np.ndarray):
         return entries(_without_rounding(held))
-    return tuple(tuple(map(str, row)) for row in held)
+    return tuple(tuple(map(latex, row)) for row in held)
 
 
-def _listing(values: Array | Sequence[Fraction]) -> str:
+def _listing(values: Array | Sequence[Number]) -> str:
     if isinstance(values, np.ndarray):
         values = _without_rounding(values)
     shown = [_number(value) for value in values[:LISTED]]
@@ -120,11 +122,11 @@ def _without_rounding(values: Array) -> Array:
     return np.where(np.abs(values) > ROUNDING * np.abs(values).max(initial=0.0), values, 0.0)
 
 
-def _number(value: float | Fraction) -> str:
-    return str(value) if isinstance(value, Fraction) else number(float(value))
+def _number(value: float | Number) -> str:
+    return latex(value) if isinstance(value, Fraction | Surd) else number(float(value))
 
 
-def _prices(answer: Solution, proven: RationalProof | None) -> Section:
+def _prices(answer: Solution, proven: ExactProof | None) -> Section:
     try:
         prices = answer.prices
     except DualmechError as error:
@@ -142,10 +144,11 @@ def _prices(answer: Solution, proven: RationalProof | None) -> Section:
     return Section(title, tuple(parts))
 
 
-def _price(prices: Array, j: int, answer: Solution, proven: RationalProof | None) -> str:
+def _price(prices: Array, j: int, answer: Solution, proven: ExactProof | None) -> str:
     if proven is None or isinstance(answer.problem, TotalVariance):
         return f"{100 * prices[j]:.4g} %"
-    return str(proven.query_weights[j] * Fraction(float(answer.problem.targets[j])).limit_denominator(1000))
+    target = Fraction(float(answer.problem.targets[j])).limit_denominator(LARGEST_DENOMINATOR)
+    return f"${latex(proven.query_weights[j] * target)}$"
 
 
 def _name(problem: Any, count: int, j: int) -> str:
@@ -184,30 +187,55 @@ def _floating_proof(
     return Section("The proof.", tuple(parts))
 
 
-def _blackboard_proof(answer: Solution, exact: RationalProof) -> Section:
-    """Return the proof in fractions of fitness for use, privacy first or total variance."""
-    problem, best = answer.problem, exact.optimum
+def _blackboard_proof(answer: Solution, exact: ExactProof) -> Section:
+    """Return the proof in exact numbers of fitness for use, privacy first or total variance."""
+    problem, best, scale = answer.problem, latex(exact.optimum), latex(exact.scale)
+    rooted = bool(radicals_of([exact.optimum, exact.scale, *exact.neighbour_weights, *exact.query_weights]))
     variance, first = isinstance(problem, TotalVariance), isinstance(problem, PrivacyFirst)
-    cost = "1" if variance else r"\gamma" if first else r"\alpha"
-    met = r"\operatorname{tr}(Q \Sigma)" if variance else r"\kappa" if first else "1"
     sought = "the total variance" if variance else r"$\kappa$" if first else r"$\alpha$"
-    dearest = r"$(B u_i)^{\top} \Sigma^{-1} (B u_i)$"
-    upper = {
-        (True, False): f"{dearest} is at most 1, and the total variance is ${best}$.",
-        (False, True): rf"{dearest} is at most $\gamma$, and no variance exceeds ${best}$ times its target.",
-        (False, False): rf"$\Sigma$ meets every target, and {dearest} is at most ${best}$.",
-    }[variance, first]
-    spent = r"the total variance is $\operatorname{tr}(Q S)$" if variance else r"since $\sum_j \mu_j c_j = 1$"
     weights = "w" if variance else r"\mu"
-    product = rf"\operatorname{{tr}}(Q \Sigma)^2 / ({exact.scale})"
     named = Aligned(
         (
             ("", r"P = B U \operatorname{diag}(\lambda) U^{\top} B^{\top}", ""),
             ("", rf"Q = L^{{\top}} \operatorname{{diag}}({weights}) L", ""),
-            ("", rf"\Sigma Q \Sigma = ({exact.scale}) P", "for the noise above"),
+            ("", rf"\Sigma Q \Sigma = ({scale}) P", "for the noise above"),
         )
     )
-    lines = Aligned(
+    nearly = f", about {float(exact.optimum):.12g}" if rooted else ""
+    measure = family_of(problem).measure(problem)
+    closing = (
+        f"So {sought} is at least ${best}$: both sides meet, and the {measure} is exactly ${best}${nearly}."
+    )
+    return Section(
+        "The proof, in exact fractions and square roots." if rooted else "The proof, in exact fractions.",
+        (
+            Words(f"Upper bound: {_attained(variance, first, best)} So {sought} is at most ${best}$."),
+            Words("Lower bound: let"),
+            named,
+            Words("For any covariance $S$ that meets the constraints"),
+            _weak_duality(variance, first, scale),
+            Words(closing),
+        ),
+    )
+
+
+def _attained(variance: bool, first: bool, best: str) -> str:
+    """Return what an optimal covariance attains, in words."""
+    dearest = r"$(B u_i)^{\top} \Sigma^{-1} (B u_i)$"
+    return {
+        (True, False): f"{dearest} is at most 1, and the total variance is ${best}$.",
+        (False, True): rf"{dearest} is at most $\gamma$, and no variance exceeds ${best}$ times its target.",
+        (False, False): rf"$\Sigma$ meets every target, and {dearest} is at most ${best}$.",
+    }[variance, first]
+
+
+def _weak_duality(variance: bool, first: bool, scale: str) -> Aligned:
+    """Return why no covariance is below what the weights prove."""
+    cost = "1" if variance else r"\gamma" if first else r"\alpha"
+    met = r"\operatorname{tr}(Q \Sigma)" if variance else r"\kappa" if first else "1"
+    product = rf"\operatorname{{tr}}(Q \Sigma)^2 / ({scale})"
+    spent = r"the total variance is $\operatorname{tr}(Q S)$" if variance else r"since $\sum_j \mu_j c_j = 1$"
+    return Aligned(
         (
             ("", rf"{cost} \ge \operatorname{{tr}}(P S^{{-1}})", r"since $\sum_i \lambda_i = 1$"),
             *(() if variance else (("", rf"{met} \ge \operatorname{{tr}}(Q S)", spent),)),
@@ -217,17 +245,4 @@ def _blackboard_proof(answer: Solution, exact: RationalProof) -> Section:
                 r"the product is least where $S Q S$ is a multiple of P, as at $\Sigma$",
             ),
         )
-    )
-    measure = family_of(problem).measure(problem)
-    closing = f"So {sought} is at least ${best}$: both sides meet, and the {measure} is exactly ${best}$."
-    return Section(
-        "The proof, in exact fractions.",
-        (
-            Words(f"Upper bound: {upper} So {sought} is at most ${best}$."),
-            Words("Lower bound: let"),
-            named,
-            Words("For any covariance $S$ that meets the constraints"),
-            lines,
-            Words(closing),
-        ),
     )

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck.command import exact_matrices as exact
-from dualmech.crosscheck.command import rationals
+from dualmech.crosscheck.optima import matrices as exact
+from dualmech.crosscheck.optima import rationals
 
 SMALL = st.integers(1, 4).flatmap(
     lambda cells: st.lists(
@@ -61,7 +61,7 @@ def test_the_judge_finds_the_same(kind: str, rows: list[list[int]], data: st.Dat
 @given(
     st.lists(st.lists(st.fractions(-2, 2, max_denominator=5), min_size=3, max_size=3), min_size=1, max_size=4)
 )
-def test_null_spaces_are_null_and_whole(rows: list[list[Fraction]]) -> None:
+def test_null_spaces_are_null_and_whole(rows: exact.Rows) -> None:
     found = exact.null_space(rows)
     _, pivots = exact.row_echelon(rows)
     assert len(found) + len(pivots) == 3
@@ -73,13 +73,14 @@ def test_the_simplest_fraction_is_within_its_distance(value: float, within: floa
     found = exact.simplest([value], within)
     if found is not None:
         ((fraction,),) = found
-        assert abs(float(fraction) - value) <= within
+        assert isinstance(fraction, Fraction) and abs(float(fraction) - value) <= within
         assert fraction.denominator == 1 or abs(round(value) - value) > within
     assert exact.exactly([value]) in (None, [[Fraction(value).limit_denominator(1000)]])
 
 
 def test_what_is_dependent_or_elsewhere_has_no_coordinates() -> None:
-    one, two = [[Fraction(1), Fraction(0)]], [[Fraction(1), Fraction(0)], [Fraction(2), Fraction(0)]]
+    one: exact.Rows = [[Fraction(1), Fraction(0)]]
+    two: exact.Rows = [[Fraction(1), Fraction(0)], [Fraction(2), Fraction(0)]]
     assert exact.on_basis(two, one) == [[Fraction(1)], [Fraction(2)]]
     assert exact.on_basis(one, two) is None
     assert exact.on_basis([[Fraction(0), Fraction(1)]], one) is None

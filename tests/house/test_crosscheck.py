@@ -11,7 +11,7 @@ import pytest
 import dualmech as dm
 from dualmech import crosscheck, fast
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.command import rationals
+from dualmech.crosscheck.optima import rationals
 from dualmech.crosscheck.papers.fitness.cases import TABLE_2, PrintedCase
 
 
@@ -121,7 +121,7 @@ class TestPrintedNumbers:
 
 
 class TestBlackboard:
-    def solve(self, workload: dm.Workload) -> rationals.RationalProof | None:
+    def solve(self, workload: dm.Workload) -> rationals.ExactProof | None:
         return rationals.prove(fast.solve(dm.FitnessForUse(workload, targets=1.0), tol=1e-11))
 
     def test_prefix_2_is_four_thirds(self) -> None:

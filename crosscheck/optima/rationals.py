@@ -1,4 +1,4 @@
-"""Blackboard proofs: an optimum in exact rational arithmetic, where it has one with small denominators."""
+"""Blackboard proofs: an optimum in exact arithmetic, found where it is in fractions with small denominators."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from dualmech import linalg
-from dualmech.crosscheck.command import exact_matrices as exact
-from dualmech.crosscheck.command.exact_matrices import Rows
+from dualmech.crosscheck.optima import matrices as exact
+from dualmech.crosscheck.optima.matrices import Rows
+from dualmech.crosscheck.optima.surds import Number
 from dualmech.geometry.dense import Dense
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
@@ -28,36 +29,40 @@ LOST = 1e-8  # largest part of the optimum that weights may lose to be worth a p
 CLOSE = 1e-8  # largest distance of an entry of the noise, known from exact weights, from the fraction tried for it
 
 
+FAMILIES = (FitnessForUse, PrivacyFirst, TotalVariance)
+"""What there are such proofs of."""
+
+
 @dataclass(frozen=True, slots=True)
-class RationalProof:
-    """Σ, λ, μ and the optimum as fractions, with ``Σ Q Σ = scale · P`` and both sides equal, checked exactly.
+class ExactProof:
+    """Σ, λ, μ and the optimum as exact numbers, with ``Σ Q Σ = scale · P`` and both sides equal, checked exactly.
 
     Of total variance μ stands for its weights.
     """
 
     covariance: Rows
-    neighbour_weights: list[Fraction]
-    query_weights: list[Fraction]
-    scale: Fraction
-    optimum: Fraction
+    neighbour_weights: list[Number]
+    query_weights: list[Number]
+    scale: Number
+    optimum: Number
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class Asked:
     """A problem in fractions, in coordinates of what neighbours move: there Σ is not singular."""
 
     moves: Rows  # (r, s) neighbours
     queries: Rows  # (m, r)
     spanning: Rows  # (k, r) independent moves: noise on B x is ``spanning Σ spanning'``
-    limits: list[Fraction] | None  # (m,) targets; None of total variance
-    weights: list[Fraction]  # (m,) those of total variance
-    cost: Fraction | None  # what privacy first may spend, which divides its optimum
+    limits: list[Number] | None  # (m,) targets; None of total variance
+    weights: list[Number]  # (m,) those of total variance
+    cost: Number | None  # what privacy first may spend, which divides its optimum
 
-    def shares(self, query_weights: list[Fraction]) -> Fraction:
+    def shares(self, query_weights: list[Number]) -> Number:
         """Return what the sum of weights times targets divides the bound by."""
         return Fraction(1) if self.limits is None else exact.dot(query_weights, self.limits)
 
-    def worst(self, sigma: Rows) -> Fraction:
+    def worst(self, sigma: Rows) -> Number:
         """Return the largest variance over its target, or the total variance."""
         variances = [exact.form(sigma, row) for row in self.queries]
         if self.limits is None:
@@ -67,7 +72,7 @@ class _Asked:
 
 def worth_trying(problem: Any) -> bool:
     """Whether a problem is one about noise on a matrix, and small enough for a blackboard."""
-    if not isinstance(problem, FitnessForUse | PrivacyFirst | TotalVariance):
+    if not isinstance(problem, FAMILIES):
         return False
     if not isinstance(problem.geometry, Dense) or problem.geometry.rank > LARGEST_SIZE:
         return False
@@ -75,12 +80,12 @@ def worth_trying(problem: Any) -> bool:
     return max(sizes) <= 2 * LARGEST_SIZE
 
 
-def on_own_rows(problem: Any) -> Any:
+def on_own_rows(problem: Any, denominator: int = exact.LARGEST_DENOMINATOR) -> Any:
     """Return the same problem with noise on independent rows of its workload, None where it is on the cells.
 
     Orthonormal rows, which are the default where the rank is less than the number of cells, are no fractions.
     """
-    rows = exact.exactly(problem.geometry.workload.dense())
+    rows = exact.exactly(problem.geometry.workload.dense(), denominator)
     if rows is None or linalg.is_identity(problem.geometry.basis):
         return None
     _, chosen = exact.row_echelon(exact.transpose(rows))
@@ -88,20 +93,20 @@ def on_own_rows(problem: Any) -> Any:
     return type(problem)(**{**problem.statement(), "basis": basis})
 
 
-def prove(solution: Solution) -> RationalProof | None:
+def prove(solution: Solution, denominator: int = exact.LARGEST_DENOMINATOR) -> ExactProof | None:
     """Look for an exact proof near a floating-point solution; None where there is none to be found.
 
     The argument, for ``P = B U diag(λ) U' B'`` and ``Q = L' diag(μ) L``: if ``Σ Q Σ = t P``, then Σ is a
     multiple of the geometric mean of P and the inverse of Q, the trace norm of ``diag(√μ) W U diag(√λ)`` is
     ``tr(Q Σ) / √t``, and its square over ``Σλ Σμc`` bounds α from below without a root to take. Weights are rounded to
     simple fractions, nearly zero ones to 0; noise then follows from them, but for what no weighted query sees, where
-    it may be anything that is feasible.
+    it may be anything that is feasible. `denominator` is the largest of the problem's own numbers.
     """
     problem = solution.problem
-    asked = _in_fractions(problem) if worth_trying(problem) else None
+    asked = in_fractions(problem, denominator) if worth_trying(problem) else None
     if asked is None:
         return None
-    noise = _inner(asked, np.asarray(solution.primal))
+    noise = inner_noise(asked, np.asarray(solution.primal))
     for lam, mu in _weights(asked, solution):
         proof = _from_weights(asked, lam, mu, noise)
         if proof is not None:
@@ -109,15 +114,15 @@ def prove(solution: Solution) -> RationalProof | None:
     return None
 
 
-def _in_fractions(problem: Any) -> _Asked | None:
-    """Return a problem in fractions, None where its numbers are none with small denominators."""
+def in_fractions(problem: Any, denominator: int = exact.LARGEST_DENOMINATOR) -> Asked | None:
+    """Return a problem in fractions, None where its numbers are none with denominators up to a largest."""
     geometry, variance = problem.geometry, isinstance(problem, TotalVariance)
     numbers = problem.asked_weights if variance else problem.targets
     first = isinstance(problem, PrivacyFirst)
     spent = problem.cost if first else 1.0
     between = np.eye(geometry.workload.shape[1]) if geometry.neighbours is None else geometry.neighbours
     arrays = (geometry.workload.dense(), geometry.basis, linalg.to_dense(between), numbers, spent)
-    parts = [exact.exactly(each) for each in arrays]
+    parts = [exact.exactly(each, denominator) for each in arrays]
     if any(part is None for part in parts):
         return None
     rows, basis, changes, (given,), ((cost,),) = (part for part in parts if part is not None)
@@ -127,21 +132,22 @@ def _in_fractions(problem: Any) -> _Asked | None:
     moves = exact.product(basis, changes)
     reduced, chosen = exact.row_echelon(moves)
     spanning = [[row[column] for column in chosen] for row in moves]
-    limits, weights = (None, given) if variance else (given, [Fraction(0)] * len(given))
+    none: list[Number] = [Fraction(0)] * len(given)
+    limits, weights = (None, given) if variance else (given, none)
     inside = exact.product(queries, spanning)
-    return _Asked(reduced[: len(chosen)], inside, spanning, limits, weights, cost if first else None)
+    return Asked(reduced[: len(chosen)], inside, spanning, limits, weights, cost if first else None)
 
 
-def _inner(asked: _Asked, sigma: Array) -> Array:
+def inner_noise(asked: Asked, sigma: Array) -> Array:
     """Return a solver's Σ in the coordinates of what neighbours move."""
     left = np.linalg.pinv(exact.floats(asked.spanning))
     return np.asarray(left @ sigma @ left.T)
 
 
-def _weights(asked: _Asked, solution: Solution) -> Iterator[tuple[list[Fraction], list[Fraction]]]:
+def _weights(asked: Asked, solution: Solution) -> Iterator[tuple[list[Number], list[Number]]]:
     """Yield weights in fractions that lose next to nothing of the optimum, the simplest first."""
     lam = np.asarray(solution.dual.neighbour_weights)
-    tried: set[tuple[Fraction, ...]] = set()
+    tried: set[tuple[Number, ...]] = set()
     for first in DISTANCES:
         for last in DISTANCES if asked.limits is not None else DISTANCES[:1]:
             found = exact.simplest(lam / lam.sum(), first)
@@ -153,7 +159,7 @@ def _weights(asked: _Asked, solution: Solution) -> Iterator[tuple[list[Fraction]
                 yield [each / sum(found[0]) for each in found[0]], shares
 
 
-def _shares(asked: _Asked, solution: Solution, within: float) -> list[Fraction] | None:
+def _shares(asked: Asked, solution: Solution, within: float) -> list[Number] | None:
     """Return weights on queries in fractions, rounded as shares of the bill; those of total variance are given."""
     if asked.limits is None:
         return asked.weights
@@ -164,7 +170,7 @@ def _shares(asked: _Asked, solution: Solution, within: float) -> list[Fraction] 
     return [share / sum(found[0]) / limit for share, limit in zip(found[0], asked.limits, strict=True)]
 
 
-def _value(asked: _Asked, lam: list[Fraction], mu: list[Fraction]) -> float:
+def _value(asked: Asked, lam: list[Number], mu: list[Number]) -> float:
     """Return the bound that weights prove, in doubles."""
     moves, queries = exact.floats(asked.moves), exact.floats(asked.queries)
     roots = [np.sqrt([float(each) for each in weights]) for weights in (mu, lam)]
@@ -172,9 +178,7 @@ def _value(asked: _Asked, lam: list[Fraction], mu: list[Fraction]) -> float:
     return float(norm**2 / float(sum(lam) * asked.shares(mu)))
 
 
-def _from_weights(
-    asked: _Asked, lam: list[Fraction], mu: list[Fraction], noise: Array
-) -> RationalProof | None:
+def _from_weights(asked: Asked, lam: list[Number], mu: list[Number], noise: Array) -> ExactProof | None:
     """Return the proof that weights and the noise that follows from them make, if they make one."""
     p, q = exact.weighted_gram(exact.transpose(asked.moves), lam), exact.weighted_gram(asked.queries, mu)
     mean = _geometric_mean(exact.floats(p), exact.floats(q))
@@ -192,7 +196,7 @@ def _from_weights(
             if inner is None or inner != exact.transpose(inner):
                 continue
             sigma = exact.total(seen, exact.product(exact.product(exact.transpose(free), inner), free))
-        proof = _verified(asked, sigma, lam, mu)
+        proof = verified(asked, sigma, lam, mu)
         if proof is not None:
             return proof
     return None
@@ -213,7 +217,7 @@ def _geometric_mean(p: Array, q: Array) -> Array:
     return np.asarray((mean + mean.T) / 2 / np.sqrt(inner[kept]).sum())
 
 
-def _verified(asked: _Asked, sigma: Rows, lam: list[Fraction], mu: list[Fraction]) -> RationalProof | None:
+def verified(asked: Asked, sigma: Rows, lam: list[Number], mu: list[Number]) -> ExactProof | None:
     """Return the proof, if both of its sides meet; every comparison is exact."""
     inverse = exact.inverse(sigma)
     if inverse is None or sigma != exact.transpose(sigma) or min(*lam, *mu) < 0:
@@ -237,4 +241,4 @@ def _verified(asked: _Asked, sigma: Rows, lam: list[Fraction], mu: list[Fraction
         upper /= asked.cost
         sigma, scale = exact.times(upper, sigma), upper**2 * scale
     whole = exact.product(exact.product(asked.spanning, sigma), exact.transpose(asked.spanning))
-    return RationalProof(whole, lam, mu, scale, upper)
+    return ExactProof(whole, lam, mu, scale, upper)

@@ -1,0 +1,1 @@
+"""Optima in exact numbers: fractions and square roots, found from many digits and proven without rounding."""

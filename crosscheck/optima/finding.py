@@ -1,0 +1,238 @@
+"""Exact optima of small problems: found from many digits, and proven by an upper and a lower bound that are equal."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualmech import fast, validate
+from dualmech.certificate import Certificate
+from dualmech.crosscheck.optima import digits, matrices, rationals
+from dualmech.crosscheck.optima.matrices import Rows
+from dualmech.crosscheck.optima.rationals import ExactProof
+from dualmech.crosscheck.optima.recognition import recognised
+from dualmech.crosscheck.optima.surds import Number, radicals_of
+from dualmech.display import Displayed
+from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.problems.base import Problem
+from dualmech.problems.variance import TotalVariance
+from dualmech.solution import Solution
+
+CLOSE_ENOUGH = 1e-12
+"""Gap at which a solver's answer is taken for near enough to an exact one."""
+
+LARGEST_DENOMINATOR = 10**7
+"""Largest denominator of a number of the problem. The simplest fraction that rounds to a double has one of some
+10**8 where the double stands for nothing simple."""
+
+Entries = tuple[tuple[Number, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True, eq=False)
+class ExactOptimum(Displayed):
+    """An optimum without rounding: fractions and square roots, noise that reaches it, weights that prove it.
+
+    Numbers are `fractions.Fraction` or sums of fractions times square roots; they add, multiply, divide and compare
+    exactly, with each other and with whole numbers, and ``float`` and ``str`` take them.
+
+    Attributes
+    ----------
+    problem : FitnessForUse, PrivacyFirst or TotalVariance
+        What was asked, on a matrix; where its basis was orthonormal rows, on independent rows of the workload instead.
+    optimum
+        The least α, κ or total variance.
+    covariance : k tuples of k numbers
+        Σ of noise on ``problem.basis`` times x, which reaches it.
+    neighbour_weights, query_weights : tuples of s and m numbers
+        λ and μ, which prove that nothing is below; ``Σ λ_i = Σ μ_j c_j = 1``. Of total variance μ stands for the
+        weights that were given.
+    scale
+        The t of ``Σ Q Σ = t P``, with ``P = B U diag(λ) U' B'`` and ``Q = L' diag(μ) L``.
+    """
+
+    problem: Any
+    optimum: Number
+    covariance: Entries
+    neighbour_weights: tuple[Number, ...]
+    query_weights: tuple[Number, ...]
+    scale: Number
+
+    @property
+    def radicals(self) -> tuple[int, ...]:
+        """What stands under the square roots, in order; nothing where all numbers are fractions."""
+        every = (self.optimum, *self.neighbour_weights, *self.query_weights)
+        return radicals_of([*every, *(entry for row in self.covariance for entry in row)])
+
+    @property
+    def certificate(self) -> Certificate:
+        """What the judge says of the nearest doubles."""
+        lam, mu = (
+            [float(each) for each in weights] for weights in (self.neighbour_weights, self.query_weights)
+        )
+        dual = lam if isinstance(self.problem, TotalVariance) else (lam, mu)
+        found: Certificate = self.problem.certify(np.array(self.covariance, dtype=float), dual)
+        return found
+
+    def __float__(self) -> float:
+        return float(self.optimum)
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "optimum": str(self.optimum),
+            "nearly": float(self.optimum),
+            "square roots of": self.radicals or "nothing: fractions",
+            "neighbour weights": ", ".join(map(str, self.neighbour_weights)),
+            "query weights": ", ".join(map(str, self.query_weights)),
+        }
+
+    def __repr__(self) -> str:
+        return f"ExactOptimum({self.optimum})"
+
+
+def exact(problem: Any) -> ExactOptimum:
+    """Find the optimum of a small problem as a number of a field of square roots, and prove it without rounding.
+
+    A solver's answer is carried to some two hundred digits by Newton steps on the conditions of optimality, and
+    numbers ``a + b √d + …`` of a field of degree at most 8 are recognised in them by lattice reduction. Nothing rests
+    on that: noise and weights are then checked in exact arithmetic. Σ is positive definite by its pivots, meets every
+    constraint, and attains the value. The weights are not negative, and prove the same value from below, by weak
+    duality: since ``Σ Q Σ = t P`` holds entry by entry, the trace norm of ``diag(√μ) W U diag(√λ)`` is
+    ``tr(Q Σ) / √t``, and its square over ``Σ λ_i Σ μ_j c_j`` bounds every privacy cost from below.
+    Of several optima a simple one is taken. A double of the problem stands for the simplest fraction that rounds to it.
+
+    Parameters
+    ----------
+    problem : FitnessForUse, PrivacyFirst or TotalVariance
+        Of at most 24 cells, 24 queries and 24 pairs of neighbours, and of rank at most 12. Other geometries than a
+        matrix are written out.
+
+    Returns
+    -------
+    ExactOptimum
+        The value, Σ, λ and μ.
+
+    Raises
+    ------
+    InvalidInputError
+        Before any work for other families, whose conditions have no such form, for larger problems, a basis with more
+        rows than the rank of the workload, and numbers that no fraction with a denominator of up to 10^7 rounds to;
+        and where no optimum in such a field is found, as of prefix sums of four cells, where the field is cubic.
+    InputTypeError
+        For what is no problem.
+
+    Notes
+    -----
+    Square roots of different whole numbers without a square factor are linearly independent over the fractions, so
+    equality is decided by coefficients. The reduction is that of Lenstra, Lenstra and Lovász, "Factoring polynomials
+    with rational coefficients", Mathematische Annalen 261 (1982); its use for recognising algebraic numbers is due
+    to Kannan, Lenstra and Lovász (1988).
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> found = dm.exact(dm.FitnessForUse(dm.workloads.prefix(3)))
+    >>> str(found.optimum), str(found.covariance[0][1]), found.radicals
+    ('(59 + 24 √6)/75', '-3 + √6', (6,))
+    >>> [str(each) for each in found.neighbour_weights]
+    ['(8 + 3 √6)/30', '(6 + √6)/30', '(8 - 2 √6)/15']
+    >>> found.certificate.gap < 1e-12
+    True
+    """
+    asked = _small(validate.instance(Problem, problem=problem))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        proof = proven(fast.solve(asked, tol=CLOSE_ENOUGH), LARGEST_DENOMINATOR)
+    if proof is None:
+        raise InvalidInputError(
+            f"problem has no optimum in a field of square roots of degree up to 8 that was found and proven, got "
+            f"{asked!r}; `dualmech.prove` proves an interval, of any width, from a solution"
+        )
+    return ExactOptimum(
+        problem=asked,
+        optimum=proof.optimum,
+        covariance=tuple(map(tuple, proof.covariance)),
+        neighbour_weights=tuple(proof.neighbour_weights),
+        query_weights=tuple(proof.query_weights),
+        scale=proof.scale,
+    )
+
+
+def proven(answer: Solution, denominator: int = matrices.LARGEST_DENOMINATOR) -> ExactProof | None:
+    """Return an exact proof near a solver's answer, in fractions if there are simple ones; None where none is found.
+
+    Parameters
+    ----------
+    denominator : int
+        Largest denominator of the problem's own numbers.
+    """
+    return rationals.prove(answer, denominator) or _algebraic(answer, denominator)
+
+
+def _small(problem: Any) -> Any:
+    """Return the problem on a matrix and a basis in fractions; refused where that is not what exact proofs are for."""
+    if not isinstance(problem, rationals.FAMILIES):
+        raise InvalidInputError(
+            f"problem must be FitnessForUse, PrivacyFirst or TotalVariance, whose conditions of optimality are "
+            f"equations between fractions, got {type(problem).__name__}"
+        )
+    _refuse_large(*problem.workload.shape)
+    asked = problem.on_geometry("dense")
+    _refuse_large(*problem.workload.shape, asked.geometry.moves.shape[1], asked.geometry.rank)
+    if asked.geometry.redundant_rows:
+        raise InvalidInputError(
+            "problem must have a basis with as many rows as the rank of the workload: with more no noise is optimal"
+        )
+    if rationals.in_fractions(asked, LARGEST_DENOMINATOR) is not None:
+        return asked
+    same = rationals.on_own_rows(asked, LARGEST_DENOMINATOR)
+    if same is None or rationals.in_fractions(same, LARGEST_DENOMINATOR) is None:
+        raise InvalidInputError(
+            f"problem must have numbers that are fractions with denominators of at most {LARGEST_DENOMINATOR}, "
+            f"got others"
+        )
+    return same
+
+
+def _refuse_large(queries: int, cells: int, neighbours: int = 0, rank: int = 0) -> None:
+    most = 2 * rationals.LARGEST_SIZE
+    if max(queries, cells, neighbours) > most or rank > rationals.LARGEST_SIZE:
+        pairs = f", {neighbours} pairs of neighbours and rank {rank}" if neighbours else ""
+        raise InvalidInputError(
+            f"problem must have at most {most} queries, cells and pairs of neighbours and a rank of at most "
+            f"{rationals.LARGEST_SIZE} to be solved exactly, got {queries} queries x {cells} cells{pairs}"
+        )
+
+
+def _algebraic(answer: Solution, denominator: int) -> ExactProof | None:
+    """Return a proof with square roots near a solver's answer, or None."""
+    problem = answer.problem
+    asked = rationals.in_fractions(problem, denominator) if rationals.worth_trying(problem) else None
+    if asked is None:
+        return None
+    lam = np.asarray(getattr(answer.dual, "neighbour_weights", None), dtype=float)
+    given = [float(each) for each in asked.weights] if asked.limits is None else answer.dual.query_weights
+    noise = rationals.inner_noise(asked, np.asarray(answer.primal))
+    with contextlib.suppress(OverflowError, np.linalg.LinAlgError):
+        for found in digits.solutions(asked, noise, lam, np.asarray(given, dtype=float)):
+            proof = _recognised(asked, found)
+            if proof is not None:
+                return proof
+    return None
+
+
+def _recognised(asked: rationals.Asked, found: digits.Digits) -> ExactProof | None:
+    """Return the proof of the numbers that digits are of, where they are of one field and prove something."""
+    size, count = len(found.covariance), len(found.neighbour_weights)
+    known = [*found.covariance.ravel(), *found.neighbour_weights]
+    known += [] if found.query_weights is None else [*found.query_weights]
+    numbers = recognised([int(each) for each in known])
+    if numbers is None:
+        return None
+    sigma: Rows = [[*numbers[size * row : size * (row + 1)]] for row in range(size)]
+    lam: list[Number] = [*numbers[size**2 : size**2 + count]]
+    mu: list[Number] = [*numbers[size**2 + count :]]
+    return rationals.verified(asked, sigma, lam, mu or asked.weights)
