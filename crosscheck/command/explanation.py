@@ -122,7 +122,7 @@ def sections(answer: Solution, stated: Statement | None = None) -> list[Section]
     refuse_large_problem(answer.problem)
     exact = None
     if rationals.worth_trying(answer.problem):
-        with warnings.catch_warnings(), passing("looking for an exact proof"):
+        with warnings.catch_warnings(), passing("looking for a proof in fractions and square roots"):
             warnings.simplefilter("ignore", UncertifiedWarning)
             answer, exact = _exactly(answer, anywhere=stated is None)
     simple = None if exact is not None else _simple_interval(answer)

@@ -20,7 +20,7 @@ from dualmech.crosscheck.optima import matrices
 from dualmech.crosscheck.optima.rationals import Asked
 from dualmech.validate import Array
 
-BITS = 768
+BITS = 1024
 """Binary digits after the point of what is found."""
 
 GUARD = 96
@@ -103,7 +103,8 @@ class _Conditions:
         except np.linalg.LinAlgError:
             return None
         t = _doubles(self.limits) @ variances if self.of_variance else 1 / costs.max()
-        weights = lam[self.neighbours] / lam[self.neighbours].sum(), mu[self.seen]
+        shares, own = lam[self.neighbours], mu[self.seen]
+        weights = shares / shares.sum(), own / max(own @ _doubles(self.limits[self.seen]), 1e-300)
         return _from_doubles(np.concatenate([sigma[self.upper], *weights, [t]]))
 
     def parts(self, unknowns: Units) -> tuple[Units, Units, Units, Any]:

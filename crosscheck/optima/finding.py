@@ -96,7 +96,7 @@ class ExactOptimum(Displayed):
 def exact(problem: Any) -> ExactOptimum:
     """Find the optimum of a small problem as a number of a field of square roots, and prove it without rounding.
 
-    A solver's answer is carried to some two hundred digits by Newton steps on the conditions of optimality, and
+    A solver's answer is carried to some three hundred digits by Newton steps on the conditions of optimality, and
     numbers ``a + b √d + …`` of a field of degree at most 8 are recognised in them by lattice reduction. Nothing rests
     on that: noise and weights are then checked in exact arithmetic. Σ is positive definite by its pivots, meets every
     constraint, and attains the value. The weights are not negative, and prove the same value from below, by weak

@@ -11,7 +11,7 @@ import numpy as np
 from dualmech.crosscheck.optima.digits import BITS, GUARD, ONE
 from dualmech.crosscheck.optima.surds import Surd, square_root
 
-SEARCHED = (128, 256, 480)
+SEARCHED = (128, 256, 480, 800)
 """Binary digits from which relations are sought, one after the other; they are held against all digits."""
 
 MOST_ROOTS = 8
