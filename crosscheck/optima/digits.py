@@ -29,7 +29,7 @@ GUARD = 96
 SUPPORTS = (1e-3, 1e-5, 1e-7)
 """Weights, those of queries times targets, are taken for positive above one of these shares of the largest."""
 
-PINNED = (0.1, 1e-2, 1e-3)
+PINNED = (0.1, 1e-2, 1e-3, 1e-5)
 """How far the fractions may be away that free unknowns are set to."""
 
 MOST_STEPS = 60
