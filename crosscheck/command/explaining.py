@@ -68,7 +68,7 @@ def explain(
             else answer.problem
         )
     if held is not None:
-        used = ("workload", "layer", "formulation", "latex")
+        used = ("workload", "layer", "formulation", "latex", "tol")
         options.refuse_unused(context, used, "a solution, whose file says what was asked")
     stated = None
     if answer is not None and tol is not None and not answer.certificate.certifies(tol):

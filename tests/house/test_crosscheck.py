@@ -13,6 +13,7 @@ from dualmech import crosscheck, fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.optima import rationals
 from dualmech.crosscheck.papers.fitness.cases import TABLE_2, PrintedCase
+from dualmech.solution import retold
 
 
 def prefix(d: int) -> dm.FitnessForUse:
@@ -34,12 +35,12 @@ class TestAgreement:
     def test_disjoint_intervals_disagree(self) -> None:
         answer = fast.solve(prefix(8))
         certificate = dataclasses.replace(answer.certificate, objective=2.0, lower_bound=2.0)
-        liar = dataclasses.replace(answer, certificate=certificate)
+        liar = retold(answer, certificate=certificate)
         assert crosscheck.compare([answer, liar]).outcome is Agreement.DISAGREE
 
     def test_a_certificate_of_another_point_proves_nothing(self) -> None:
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)))
-        forged = dataclasses.replace(answer, primal=3 * answer.primal)
+        forged = retold(answer, primal=3 * answer.primal)
         assert forged.status is dm.Status.CERTIFIED
         assert crosscheck.compare([answer, forged]).outcome is Agreement.WIDE
 
@@ -144,11 +145,11 @@ class TestBlackboard:
     def test_weights_that_lose_something_prove_nothing(self) -> None:
         answer = fast.solve(prefix(2), tol=1e-11)
         even = dm.FitnessDual(np.ones(2) / 2, np.ones(2) / 2)
-        assert rationals.prove(dataclasses.replace(answer, dual=even)) is None
+        assert rationals.prove(retold(answer, dual=even)) is None
 
     def test_noise_follows_from_the_weights_and_not_from_a_point_nearby(self) -> None:
         answer = fast.solve(prefix(2), tol=1e-11)
-        shifted = dataclasses.replace(answer, primal=np.array([[0.998, -0.5], [-0.5, 1.0]]))
+        shifted = retold(answer, primal=np.array([[0.998, -0.5], [-0.5, 1.0]]))
         assert rationals.prove(shifted) == rationals.prove(answer)
 
     @pytest.mark.parametrize("last", [(1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1), (0, 0, 1)])
