@@ -245,7 +245,7 @@ def symmetric(**named: object) -> Array:
         asymmetry, scale = float(np.abs(array - array.T).max()), float(np.abs(array).max())
     if asymmetry > SYMMETRY_TOLERANCE * scale:
         raise InvalidInputError(f"{name} must be symmetric, but differs from its transpose by {asymmetry:g}")
-    return read_only((array + array.T) / 2)
+    return read_only(array / 2 + array.T / 2)
 
 
 def matrix(**named: Any) -> Matrix:

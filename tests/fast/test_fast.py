@@ -364,7 +364,9 @@ class TestOptions:
     )
     def test_a_start_of_another_kind_is_refused_by_its_type(self, problem: Any, start: Any) -> None:
         kind = type(start).__name__
-        with pytest.raises(dm.InputTypeError, match=f"start must be a dualmech.Solution, got {kind}"):
+        with pytest.raises(
+            dm.InputTypeError, match=rf"start must be a dualmech\.Solution or a Judgement, got {kind}"
+        ):
             fast.solve(problem, start=start)
 
     def test_a_start_on_another_geometry_is_refused_by_both_names(self) -> None:

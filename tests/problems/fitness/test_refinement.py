@@ -313,7 +313,7 @@ class TestCertificates:
     def test_what_is_no_dual_or_no_stage_is_refused(self) -> None:
         answer = refined(3)
         stage, ones = answer.stages[0].problem, np.ones(5)
-        with pytest.raises(dm.InvalidInputError, match="dual must hold"):
+        with pytest.raises(dm.InvalidInputError, match="must be 5, one per pair of neighbours, got 1"):
             stage.certify(answer.covariance, (np.ones(1), np.ones(1)))
         for bad in ("text", (ones, ones, ones), (ones, ["a"] * 5), 3.0):
             with pytest.raises((dm.InputTypeError, dm.InvalidInputError)):

@@ -358,7 +358,7 @@ class TestInput:
         ("dual", "message"),
         [
             ((np.ones(3), np.ones(3)), "weights on neighbours, queries and the release"),
-            ((np.ones(3), np.ones(2), np.eye(3)), "weights of shapes"),
+            ((np.ones(3), np.ones(2), np.eye(3)), "on queries must be 3, one per query, got 2"),
             ((np.ones(3), np.ones(3), np.eye(2)), r"shape \(3, 3\), got \(2, 2\)"),
             ((np.ones(3), np.ones(3), "Ω"), "must be a number or an array of numbers"),
         ],

@@ -19,6 +19,7 @@ from dualmech.fast.engine import spectrum as engine
 from dualmech.fast.engine.fidelity import FidelityProgram, decompose
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.reference.variance import FORMULATIONS
+from dualmech.solution import retold
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton", "fixed_point")
@@ -428,7 +429,7 @@ class TestLies:
 
     def test_no_mechanism_of_an_infeasible_answer(self, answer: dm.Solution) -> None:
         certificate = answer.problem.certify(answer.primal / 2, answer.dual)
-        lying = dataclasses.replace(answer, primal=answer.primal / 2, certificate=certificate)
+        lying = retold(answer, primal=answer.primal / 2, certificate=certificate)
         with pytest.raises(dm.InfeasibleAnswerError):
             _ = lying.mechanism
 

@@ -17,6 +17,7 @@ import dualmech as dm
 from dualmech import crosscheck, fast, reference
 from dualmech.crosscheck import rivals
 from dualmech.reference.weighting import FORMULATIONS
+from dualmech.solution import retold
 from dualmech.validate import Array
 
 KINDS = ("approximate", "pure")
@@ -302,7 +303,7 @@ class TestLies:
 
     def test_no_mechanism_of_an_infeasible_answer(self, answer: dm.Solution) -> None:
         certificate = answer.problem.certify(2 * answer.primal, answer.dual)
-        lying = dataclasses.replace(answer, primal=2 * answer.primal, certificate=certificate)
+        lying = retold(answer, primal=2 * answer.primal, certificate=certificate)
         with pytest.raises(dm.InfeasibleAnswerError):
             _ = lying.mechanism
 
