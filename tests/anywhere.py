@@ -79,9 +79,11 @@ def runs(chosen: argparse.Namespace) -> Iterator[Run]:
         for name in kernels():
             yield f"kernel {name}", pytest_command(), {"OPENBLAS_CORETYPE": name}
     if "seeds" in chosen.only:
+        tests = sorted((ROOT / "tests").rglob("test_*.py"))
+        drawing = [str(path.relative_to(ROOT)) for path in tests if "hypothesis" in path.read_text("utf-8")]
         for seed in chosen.seeds:
             options = ("--hypothesis-profile=drawn", f"--hypothesis-seed={seed}")
-            yield f"examples of seed {seed}", pytest_command(*options), {}
+            yield f"examples of seed {seed}", pytest_command(*options, *drawing), {}
     if "pythons" in chosen.only:
         for name in PYTHONS:
             if (
