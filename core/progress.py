@@ -37,8 +37,8 @@ class Status(Enum):
         "backend's own tolerances, choose another backend or formulation, or use the fast layer."
     )
     GIVEN = (
-        "The answer comes from elsewhere and was judged as it is: it is feasible and near enough to the optimum, or is "
-        "not, as its certificate says; ask for a larger tolerance, or give better dual weights."
+        "The answer comes from elsewhere and was judged as it is; that did not prove it within the tolerance. Ask for "
+        "a larger tolerance, mend what it exceeds, or give dual weights that prove more."
     )
     NON_FINITE = (
         "Numbers stopped being finite during the solve. The answer is the best one before that; rescale the "

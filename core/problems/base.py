@@ -175,12 +175,11 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         return mechanism_of(self.geometry, self.geometry.point(primal))
 
     def as_dual(self, dual: Any) -> Any:
-        """Return given dual weights as those of this problem's geometry."""
+        """Return given dual weights as those of this problem's geometry, negative ones of rounding size as 0."""
         kind: Any = self.dual_type
-        if isinstance(dual, kind):
-            return dual
         count = len(fields(kind))
-        return kind(*self.geometry.weights(dual, queries=count > 1)[:count])
+        parts = self.geometry.weights(dual, queries=count > 1)[:count]
+        return kind(*(tuple(part) if isinstance(part, list) else part for part in parts))
 
     def as_primal(self, answer: Any) -> Any:
         """Return a given answer, a point or a mechanism, as a point of this problem.

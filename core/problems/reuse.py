@@ -207,6 +207,10 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         blurred = not sides.rounding <= max(FEASIBLE, before.rounding)
         return covariance if dearer or blurred or not sides.excess <= 1 + FEASIBLE else spared
 
+    def as_dual(self, dual: Any) -> ReuseDual:
+        """Return given weights on neighbours, queries and the release, negative ones of rounding size as 0."""
+        return ReuseDual(*self._weights(dual))
+
     def as_primal(self, answer: Any) -> Array:
         """Return a covariance on B x from any source, or that of a mechanism that answers it."""
         return np.asarray(point_on(self.geometry, answer))

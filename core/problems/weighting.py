@@ -194,6 +194,10 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         parts = answer_rows(self.workload, basis, basis.T @ root, "design")
         return float(sum(np.vdot(rows, rows) for _, rows in parts))
 
+    def as_dual(self, dual: Any) -> WeightingDual:
+        """Return given weights on neighbours, negative ones of rounding size as 0."""
+        return WeightingDual(self._neighbour_weights(dual))
+
     def as_primal(self, answer: Any) -> Array:
         """Return given weights u of the design queries (k,), none negative.
 

@@ -168,8 +168,11 @@ def prove(answer: Any) -> Proof:
     held = require_solution(answer)
     problem = held.problem
     stated = provable(problem)
+    dual = problem.as_dual(held.dual)
     with np.errstate(all="ignore"):
-        upper_part, lower_part = WITNESSES[stated["kind"]].witness(problem, held.primal, held.dual, stated)
+        if remarks := problem.certify(held.primal, dual).remarks:
+            raise CertificateError(f"the answer shows nothing: {'; '.join(remarks)}")
+        upper_part, lower_part = WITNESSES[stated["kind"]].witness(problem, held.primal, dual, stated)
     document = {
         "schema": check.SCHEMA,
         "problem": statement(problem, stated),

@@ -268,6 +268,19 @@ class TestJudged:
         (remark,) = found.remarks
         assert words in remark
 
+    @pytest.mark.parametrize("geometry", ["dense", "stream"])
+    def test_what_shows_nothing_has_no_proof_and_rounding_does_not_spoil_one(self, geometry: str) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(3), geometry=geometry)
+        answer = fast.solve(problem, tol=1e-9)
+        first, last = np.array(answer.dual.neighbour_weights), answer.dual.query_weights
+        nothing = dm.judged(problem, answer.primal, dm.FitnessDual(0 * first, last))
+        with pytest.raises(dm.CertificateError, match="the dual weights prove nothing"):
+            dm.prove(nothing)
+        first[0] = -1e-17
+        rounded = dm.judged(problem, answer.primal, dm.FitnessDual(first, last))
+        low, high = rounded.certificate.interval
+        assert low - 1e-9 <= dm.prove(rounded).lower <= high
+
     def test_negative_weights_of_rounding_size_count_as_none(self) -> None:
         kept = self.PROBLEM.certify(self.BEST, ([1.0, 0.0], [1.0, 1.0]))
         found = self.PROBLEM.certify(self.BEST, ([1.0, -1e-17], [1.0, 1.0]))
