@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast
 from dualmech.fast.engine import ascent
-from dualmech.solution import judged_solution
+from dualmech.solution import judged_solution, retold
 from dualmech.validate import Array
 from dualmech.verified import exactly_independent
 
@@ -401,9 +401,7 @@ def test_what_rounding_hides_of_queries_counts_against_their_targets(monkeypatch
     answer = fast.solve(dm.FitnessForUse(workload, targets))
     excess = float((answer.mechanism.variances(workload) / targets).max()) - 1
     assert answer.certificate.violation + answer.certificate.resolution >= excess > 1e-9
-    hidden = dataclasses.replace(
-        answer, certificate=dataclasses.replace(answer.certificate, resolution=895.0)
-    )
+    hidden = retold(answer, certificate=dataclasses.replace(answer.certificate, resolution=895.0))
     with pytest.raises(dm.InfeasibleAnswerError, match="rounding may hide"):
         _ = hidden.mechanism
 
