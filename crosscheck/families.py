@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dualmech.errors import InputTypeError
 
 if TYPE_CHECKING:
+    from dualmech.problems.local.strategy import LocalStrategy
     from dualmech.problems.softmax import SoftmaxFitness
     from dualmech.problems.weighting import QueryWeighting
 
@@ -49,6 +50,12 @@ def _weighting_measure(problem: QueryWeighting) -> str:
 
 def _softmax_measure(problem: SoftmaxFitness) -> str:
     return "sum of the soft maxima" + (" and the weighted total variance" if problem.total_weight else "")
+
+
+def _local_measure(problem: LocalStrategy) -> str:
+    # The average is taken of second moments, variance and squared answer together, and n times.
+    average = problem.criterion == "average"
+    return "sum of the user types' second moments" if average else "variance of the worst user type"
 
 
 _COVARIANCE = ("covariance", "strategy")
@@ -102,7 +109,7 @@ FAMILIES = (
     Family(
         "local",
         ("LocalStrategy",),
-        lambda problem: f"variance of the {problem.criterion} user",
+        _local_measure,
         ("epsilon", "criterion", "prior"),
         explained="the best way to randomise each record",
         steps="Newton steps",

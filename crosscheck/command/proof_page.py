@@ -136,6 +136,8 @@ def _prices(answer: Solution, proven: ExactProof | None) -> Section:
     title = "The prices: shares of the bill, the largest first."
     if targets:
         title = "The prices: loosening a target by 1 % lowers the optimum by about its price in percent."
+    if hasattr(problem, "user_types"):
+        title = "The prices: shares of user types in the bound, y over its sum, negative ones as 0."
     order = np.argsort(-prices, kind="stable")[:LISTED]
     parts = [Words(f"{_name(problem, len(prices), j)}: {_price(prices, j, answer, proven)}") for j in order]
     if len(prices) > LISTED:
@@ -152,7 +154,9 @@ def _price(prices: Array, j: int, answer: Solution, proven: ExactProof | None) -
 
 
 def _name(problem: Any, count: int, j: int) -> str:
-    """Return what the item of a price is called: a table, a query, or a number."""
+    """Return what the item of a price is called: a table, a query, a user type, or a number."""
+    if hasattr(problem, "user_types"):
+        return f"user type {j}"
     workload = getattr(problem, "workload", None)
     names = None if workload is None else labels(workload)
     if names and len(names) == count:
@@ -199,6 +203,7 @@ def _blackboard_proof(answer: Solution, exact: ExactProof) -> Section:
             ("", r"P = B U \operatorname{diag}(\lambda) U^{\top} B^{\top}", ""),
             ("", rf"Q = L^{{\top}} \operatorname{{diag}}({weights}) L", ""),
             ("", rf"\Sigma Q \Sigma = ({scale}) P", "for the noise above"),
+            ("", rf"\operatorname{{tr}}(Q \Sigma) = {best if variance or first else 1}", ""),
         )
     )
     nearly = f", about {float(exact.optimum):.12g}" if rooted else ""

@@ -31,7 +31,7 @@ def run(*arguments: object) -> Result:
             lambda: dm.CommonMechanism([dm.BlockMechanism.of_tables(TABLES, v) for v in (1.0, 2.0)]),
             "Privacy: rho",
         ),
-        (lambda: dm.LocalStrategy(dm.workloads.prefix(3), 1.0), "variance of the average user"),
+        (lambda: dm.LocalStrategy(dm.workloads.prefix(3), 1.0), "sum of the user types' second moments"),
         (
             lambda: dm.NonnegativeEstimate(dm.workloads.prefix(3), [3.0, 2.0, 5.0]),
             "half the squared distance",
