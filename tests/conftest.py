@@ -3,7 +3,7 @@
 import gc
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Printed lines are compared: what a shell or a service says of its terminal is not for the tests.
 for name in (
@@ -28,7 +28,17 @@ for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 # A test may not depend on how busy the machine is, nor on which examples were drawn.
 settings.register_profile("house", deadline=None, derandomize=True, max_examples=50)
 # With examples drawn anew: `pytest --hypothesis-profile=drawn --hypothesis-seed=SEED` (`make test-anywhere`).
-settings.register_profile("drawn", deadline=None, derandomize=False, database=None, max_examples=50)
+settings.register_profile(
+    "drawn",
+    deadline=None,
+    derandomize=False,
+    database=None,
+    max_examples=50,
+    suppress_health_check=[
+        HealthCheck.filter_too_much,
+        HealthCheck.too_slow,
+    ],  # of the seed, not of what is tested
+)
 settings.load_profile("house")
 
 

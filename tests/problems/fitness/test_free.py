@@ -92,7 +92,9 @@ class TestExtraForFree:
         larger = stacked_profile(mechanism, problem.basis, answer.primal / (1 + 1e-6))
         assert larger.max() > alpha
         # Of directions that no neighbour moves, rows without noise: their costs are proven from above.
-        apart = mechanism.profile + answer.mechanism.profile
+        own = answer.mechanism
+        extra = dm.LinearGaussianMechanism(own.query_matrix, own.covariance(), mechanism.neighbours)
+        apart = mechanism.profile + extra.profile
         assert np.all(apart >= together * (1 - 1e-9))
         np.testing.assert_allclose(apart, together, rtol=1e-6)
 

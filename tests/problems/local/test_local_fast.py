@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
@@ -193,6 +193,7 @@ class TestGradient:
         share = np.ones(4) if even else 4 * rng.dirichlet(np.ones(4))
         task = gradient.DescentObjective(np.eye(4) + 0.3, share, np.e)
         first = gradient.random_start(task, 12, rng)
+        assume(first.objective < 1e6)  # differences say nothing where types are next to indistinguishable
         direction, step = rng.standard_normal((12, 4)), 1e-6
         ends = [
             gradient.evaluate(task, first.strategy + sign * step * direction, first.floor).objective
