@@ -84,7 +84,8 @@ def by_shape(problem: Any, matrix: Array) -> str:
         size = len(matrix)
         if np.abs(matrix - matrix.T).max() <= NEARLY * np.abs(matrix).max():
             whose = {queries: f"noise on the {queries} answers", cells: f"noise on the {cells} cells"}
-            return f"it looks like the covariance of the {whose[size]}; {wanted}" if size in whose else ""
+            known = size != rank and size in whose
+            return f"it looks like the covariance of the {whose[size]}; {wanted}" if known else ""
         if not np.any(np.triu(matrix, 1)) or not np.any(np.tril(matrix, -1)):
             return "it looks like a Cholesky factor: what is judged is its product with its transpose"
     if matrix.shape[1] == cells:

@@ -347,3 +347,17 @@ class TestBlocks:
         point = fast.solve(problem, tol=0.5).primal
         with pytest.raises(dm.InvalidInputError, match=message):
             crosscheck.judge(problem, given(point))
+
+
+@pytest.mark.parametrize("asymmetry", [5.5e-5, 1e-3])
+def test_what_is_nearly_symmetric_is_no_strategy(asymmetry: float) -> None:
+    problem = dm.FitnessForUse(dm.workloads.prefix(4))
+    given = np.array(fast.solve(problem).covariance)
+    given[0, 1] += asymmetry
+    with pytest.raises(dm.InvalidInputError, match=rf"differs from its transpose by {asymmetry:g}$"):
+        crosscheck.judge(problem, given)
+    with pytest.raises(dm.InvalidInputError, match=rf"differs from its transpose by {asymmetry:g}$"):
+        dm.judged(problem, given)
+    assert problem.certify(given, fast.solve(problem).dual).remarks
+    given[0, 1] += 1e-8 - asymmetry
+    assert crosscheck.judge(problem, given).feasible
