@@ -231,7 +231,8 @@ class TestPosterior:
         np.testing.assert_allclose(flat, known.variances(inside))
         # A prior counts as flat next to the variances of all directions that are known.
         estimate = np.linalg.pinv(known.query_matrix)
-        prior = 1e6 * max(1e3, np.linalg.norm(estimate @ known.covariance() @ estimate.T, 2))
+        known_to = float(np.linalg.norm(estimate @ known.covariance() @ estimate.T, 2))
+        prior = 1e6 * max(1e3, known_to)
         np.testing.assert_allclose(posterior_variances(inside, known, prior=prior), flat, rtol=1e-4)
         outside = dm.Workload(np.random.default_rng(seed + 1).standard_normal((1, 6)))
         if known.rank < 6:
