@@ -57,7 +57,7 @@ class Certificate(Displayed):
     violation: float
     resolution: float
     offset: float = 0.0
-    remarks: tuple[str, ...] = field(default=(), kw_only=True)
+    remarks: tuple[str, ...] = field(default=(), kw_only=True, repr=False)
 
     @classmethod
     def of(
@@ -84,7 +84,8 @@ class Certificate(Displayed):
                     f"by {-gap:.2e}, more than rounding ({resolution:.2e}) explains"
                 )
             gap = max(gap, 0.0)
-        return Certificate(objective, lower_bound, gap, violation, resolution, offset)
+        numbers = objective, lower_bound, gap, violation, resolution, offset
+        return Certificate(*map(float, numbers))
 
     @property
     def feasible(self) -> bool:
