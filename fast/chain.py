@@ -43,12 +43,12 @@ def chain(mechanisms: Sequence[GaussianPrivacy | GaussianMechanism], *, tol: flo
     """
     accuracy = min(validate.positive_number(tol=tol), STAGE_GAP)
 
-    def solve(problem: CommonMechanism) -> Solution:
+    def stage(problem: CommonMechanism) -> Solution:
         # That the tolerance asked for was missed is for the chain to say, not this one.
         return solver.solve(problem, loop.Limits(accuracy))
 
     with threads.threads_for_rank(_size(mechanisms)):
-        return build(mechanisms, solve, tol=tol, solver="fast:chain")
+        return build(mechanisms, stage, tol=tol, solver="fast:chain")
 
 
 def _size(mechanisms: object) -> int:

@@ -40,7 +40,8 @@ def solve(problem: Any, **options: Any) -> Solution:
     if (stated := statement(problem)) is not None:
         return stated.solve(problem, **options)
     options.pop("orbits", None)
-    return {"product": products, "split": split, "stream": streams}[name].solve(problem, solve, **options)
+    own = {"product": products.solve, "split": split.solve, "stream": streams.solve}[name]
+    return own(problem, solve, **options)
 
 
 def statement(problem: Any, streams: bool = False) -> Statement | None:

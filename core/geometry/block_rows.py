@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualmech.geometry.base import Index
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError, LittleSymmetryError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
@@ -16,7 +17,6 @@ from dualmech.validate import Array
 from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.unions import Queries, UnionWorkload
 
-Index = npt.NDArray[np.intp]
 Key = tuple[tuple[int, int], ...]
 """Of a block: the component of each attribute that has another than the constants on classes."""
 

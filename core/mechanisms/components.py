@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualmech.geometry.base import Index
 from dualmech import validate
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.workloads.domain import Domain
 
-Index = npt.NDArray[np.intp]
 
 
 class WholeAttribute(AttributeSymmetry):

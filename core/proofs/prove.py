@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
 from os import PathLike
-from typing import Any, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -35,32 +36,36 @@ from dualmech.proofs.witnesses import (
 from dualmech.solution import require_solution
 
 
-class Witness(Protocol):
-    """What a module of `dualmech.proofs.witnesses` does for a kind of problem."""
+Numbers: TypeAlias = dict[str, Any]
 
-    def refuse_large(self, problem: Any, stated: dict[str, Any]) -> None:
-        """Refuse what takes too many multiplications of whole numbers, before any of them."""
 
-    def witness(
-        self, problem: Any, primal: Any, dual: Any, stated: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the numbers that show the upper and those that show the lower bound."""
+class Witness(NamedTuple):
+    """How one kind of problem is proven."""
 
+    refuse_large: Callable[[Any, Numbers], None]
+    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    find: Callable[[Any, Any, Any, Numbers], tuple[Numbers, Numbers]]
+    """Return the numbers that show the upper and those that show the lower bound."""
+
+
+NOISE = Witness(noise.refuse_large, noise.witness)
+TABLES = Witness(tables.refuse_large, tables.witness)
+PRODUCT = Witness(product.refuse_large, product.witness)
 
 WITNESSES: dict[str, Witness] = {
-    "targets": noise,
-    "weights": noise,
-    "soft maxima": softmax,
-    "weighting": weighting,
-    "common": common,
-    "reuse": reuse,
-    "local": local,
-    "projection": projection,
-    "estimate": estimate,
-    "table targets": tables,
-    "table weights": tables,
-    "product targets": product,
-    "product weights": product,
+    "targets": NOISE,
+    "weights": NOISE,
+    "soft maxima": Witness(noise.refuse_large, softmax.witness),
+    "weighting": Witness(weighting.refuse_large, weighting.witness),
+    "common": Witness(common.refuse_large, common.witness),
+    "reuse": Witness(reuse.refuse_large, reuse.witness),
+    "local": Witness(local.refuse_large, local.witness),
+    "projection": Witness(projection.refuse_large, projection.witness),
+    "estimate": Witness(estimate.refuse_large, estimate.witness),
+    "table targets": TABLES,
+    "table weights": TABLES,
+    "product targets": PRODUCT,
+    "product weights": PRODUCT,
 }
 """By kind of problem."""
 
@@ -172,7 +177,7 @@ def prove(answer: Any) -> Proof:
     with np.errstate(all="ignore"):
         if remarks := problem.certify(held.primal, dual).remarks:
             raise CertificateError(f"the answer shows nothing: {'; '.join(remarks)}")
-        upper_part, lower_part = WITNESSES[stated["kind"]].witness(problem, held.primal, dual, stated)
+        upper_part, lower_part = WITNESSES[stated["kind"]].find(problem, held.primal, dual, stated)
     document = {
         "schema": check.SCHEMA,
         "problem": statement(problem, stated),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmech import files, watching
-from dualmech.crosscheck.papers.sheets import Sheet, Tasks
+from dualmech.crosscheck.papers.sheet import Sheet, Tasks
 from dualmech.errors import DualmechError
 from dualmech.progress import Status
 from dualmech.proofs.prove import provable, prove, statement

@@ -1,73 +1,48 @@
-"""Papers' tables and figures by name; a paper is loaded when one of its sheets is asked for.
-
-Each paper is a folder. Its `SHEETS` are the names, in order; its module ``report`` has the `Sheet` of each.
-"""
+"""Papers' tables and figures by name; a paper is loaded when one of its sheets is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
 
-from dualmech.crosscheck.papers import backends, common, eigen, fitness, local, scale, streams
+from dualmech.crosscheck.papers.sheet import Computed, Sheet, Tasks
 from dualmech.crosscheck.processes import computed
 from dualmech.errors import InvalidInputError, did_you_mean
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from dualmech.crosscheck.agreement import Agreement
-
-PAPERS = {
-    "fitness": fitness,
-    "eigen": eigen,
-    "common": common,
-    "local": local,
-    "scale": scale,
-    "backends": backends,
-    "streams": streams,
+PAPERS: dict[str, tuple[str, ...]] = {
+    "fitness": (*(f"table{number}" for number in range(2, 12)), *(f"figure{number}" for number in (1, 2, 3))),
+    "eigen": ("alternative", "ranges", "marginals", "designs", "completion", "reductions", "reductions8192", "pure", "relative"),
+    "common": ("examples", "ellipses", "saved", "census", "hisrace", "brazil", "thresholds"),
+    "local": ("histograms", "descent", "initialisation", "epsilon", "epsilon512", "size", "worst", "steps", "consistency"),
+    "scale": ("dense", "adult", "sixty", "domains", "published", "growth", "census"),
+    "backends": ("claims", "scales"),
+    "streams": ("known",),
 }
+"""Names of each paper's sheets, in order: known before it is loaded."""
 
 EVERYTHING = "all"  # what stands behind a paper's slash for all of its tables and figures
 
 
-class Computed(Protocol):
-    """What every computed row tells: whether certified answers agree, and the widest gap among them."""
-
-    @property
-    def outcome(self) -> Agreement:
-        """How the row's certified answers compare."""
-
-    @property
-    def gap(self) -> float:
-        """The widest certified gap."""
-
-
-Tasks = Callable[..., Sequence[Callable[[], Any]]]
-"""Takes whether to be quick; returns what to compute, a row each, none depending on another. Those of a `timed` sheet
-take `limit` as well, the seconds that each run of a published solver, or for an optimised strategy, gets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """A table or figure."""
-
-    source: str  # Paper and number
-    tasks: Tasks
-    # Prints the rows, as they come where their form allows
-    show: Callable[[Console, str, Iterator[Any]], None]
-    picture: Callable[[Any, Sequence[Any]], None] | None = None  # Draws the same rows on its panels
-    # Takes the path of a data file to what to compute on it, where the sheet is of real records;
-    # refuses another
-    data: Callable[[str], Tasks] | None = None
-    # Takes the path of a file of settings, and what to compute, to the same under these; refuses another
-    grid: Callable[[str, Tasks], Tasks] | None = None
-    timed: bool = False  # Whether its tasks take a time limit
-    apart: bool = False  # Whether it has to be named: it takes too long to be one of all
-    panels: int = 1  # Pairs of axes, side by side, of the picture: one scale each
+def _loaded(paper: str) -> dict[str, Sheet]:
+    """Return a paper's sheets."""
+    match paper:
+        case "fitness":
+            from dualmech.crosscheck.papers.fitness.report import SHEETS as found
+        case "eigen":
+            from dualmech.crosscheck.papers.eigen.report import SHEETS as found
+        case "common":
+            from dualmech.crosscheck.papers.common.report import SHEETS as found
+        case "local":
+            from dualmech.crosscheck.papers.local.report import SHEETS as found
+        case "scale":
+            from dualmech.crosscheck.papers.scale.report import SHEETS as found
+        case "backends":
+            from dualmech.crosscheck.papers.backends.report import SHEETS as found
+        case "streams":
+            from dualmech.crosscheck.papers.streams.report import SHEETS as found
+    return found
 
 
 class _Registry(Mapping[str, Sheet]):
@@ -75,16 +50,15 @@ class _Registry(Mapping[str, Sheet]):
 
     def __getitem__(self, name: str) -> Sheet:
         paper, _, sheet = name.partition("/")
-        if sheet not in PAPERS[paper].SHEETS:
+        if sheet not in PAPERS[paper]:
             raise KeyError(name)
-        found: dict[str, Sheet] = import_module(f"{PAPERS[paper].__name__}.report").SHEETS
-        return found[sheet]
+        return _loaded(paper)[sheet]
 
     def __iter__(self) -> Iterator[str]:
-        return (f"{paper}/{name}" for paper, folder in PAPERS.items() for name in folder.SHEETS)
+        return (f"{paper}/{name}" for paper, names in PAPERS.items() for name in names)
 
     def __len__(self) -> int:
-        return sum(len(folder.SHEETS) for folder in PAPERS.values())
+        return sum(map(len, PAPERS.values()))
 
 
 SHEETS: Mapping[str, Sheet] = _Registry()  # tables and figures by name; the first is the default
@@ -93,8 +67,7 @@ SHEETS: Mapping[str, Sheet] = _Registry()  # tables and figures by name; the fir
 def sheet_names() -> str:
     """Return the names of all sheets in words, each paper's with what stands for all of them."""
     return "; ".join(
-        ", ".join(f"{paper}/{name}" for name in (*folder.SHEETS, EVERYTHING))
-        for paper, folder in PAPERS.items()
+        ", ".join(f"{paper}/{name}" for name in (*names, EVERYTHING)) for paper, names in PAPERS.items()
     )
 
 

@@ -205,18 +205,18 @@ class Seeker:
         point, view, count = master.solve(self.frame, point, aim, STEPS, self.deadline)
         return self._columns(point, view, least_gap, steps + count)
 
-    def step(self, columns: Columns) -> Columns:
+    def step(self, found: Columns) -> Columns:
         """Keep the patterns of largest weight for their slack, add those found, and solve again."""
-        point, further, size = columns.point, columns.unknown, len(self.frame.share)
+        point, further, size = found.point, found.unknown, len(self.frame.share)
         playing = point.sets.sum(axis=1) == 1  # these alone make sure that G is regular
         order = np.argsort(-point.weights / point.slacks, kind="stable")
         playing[order[: max(MOST, ROOM * size) - len(further)]] = True
-        aim = CLOSER * min(columns.least_gap, 1.0)
+        aim = CLOSER * min(found.least_gap, 1.0)
         if not len(further):
-            aim = CLOSER * min(aim, master.progress(self.frame, point, columns.view))
-        product = aim * columns.view.objective / len(point.sets)
+            aim = CLOSER * min(aim, master.progress(self.frame, point, found.view))
+        product = aim * found.view.objective / len(point.sets)
         point = points.replace_patterns(point, playing, further, self.frame.epsilon, product)
-        return self.solve(point, max(aim, FINEST), columns.least_gap, columns.decompositions)
+        return self.solve(point, max(aim, FINEST), found.least_gap, found.decompositions)
 
     def _columns(self, point: PatternPoint, view: View, least_gap: float, steps: int) -> Columns:
         """Look for patterns at a point; without time left, suggest no bound."""

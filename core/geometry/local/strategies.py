@@ -76,8 +76,8 @@ def _mended_bias(missed: Array, moment: float, epsilon: float) -> float:
     What it misses is answered from a share s of all reports by randomised response, whose reconstruction Q⁻¹ has no
     singular value above ``(n + c) / c``: moments are ``M / (1 - s) + M' / s``, at best ``(√M + √M')²``.
     """
-    gain = patterns.gain(epsilon)
-    other = float(np.linalg.norm(missed)) * (missed.shape[1] + gain) / gain
+    excess = patterns.gain(epsilon)
+    other = float(np.linalg.norm(missed)) * (missed.shape[1] + excess) / excess
     return float(np.square(1 + other / np.sqrt(moment)) - 1) if moment > 0 else np.inf
 
 

@@ -9,7 +9,8 @@ from .domain import Asked
 from .exact import expect
 from .given import Given
 
-FORMS = {"blocks": blocks, "split": split}
+FORMS = {"blocks": (blocks.lower, blocks.upper), "split": (split.lower, split.upper)}
+"""What shows a lower and an upper bound, by form."""
 
 
 def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
@@ -19,6 +20,7 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
     """
     asked, allowed = Asked(problem), problem.number("allowed")
     expect(allowed > 0, "allowed must be positive")
-    above, below = (FORMS[each.word("form", FORMS)] for each in (upper, lower))
-    proven, achieved = below.lower(asked, lower), above.upper(asked, upper)
+    _, above = FORMS[upper.word("form", FORMS)]
+    below, _ = FORMS[lower.word("form", FORMS)]
+    proven, achieved = below(asked, lower), above(asked, upper)
     return proven * asked.moved / allowed, achieved * asked.moved / allowed

@@ -13,7 +13,8 @@ Given = dict[str, Any]
 def refuse_large(problem: Any, stated: Given) -> None:
     """Refuse a factor that takes too many multiplications of whole numbers, before any of them."""
     for factor, own in zip(problem.factors, stated["factors"], strict=True):
-        _module(own).refuse_large(factor, own)
+        refuse, _ = _finders(own)
+        refuse(factor, own)
 
 
 def witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
@@ -26,11 +27,14 @@ def witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given,
             if isinstance(dual, FitnessDual)
             else VarianceDual(users)
         )
-        found.append(_module(own).witness(factor, primal[index], weights, own))
+        _, find = _finders(own)
+        found.append(find(factor, primal[index], weights, own))
     upper, lower = ([each[side] for each in found] for side in (0, 1))
     return {"factors": upper}, {"factors": lower}
 
 
-def _module(stated: Given) -> Any:
-    """Return what finds the numbers of a factor."""
-    return tables if stated["kind"].startswith("table ") else noise
+def _finders(stated: Given) -> Any:
+    """Return what refuses a factor that is too large, and what finds its numbers."""
+    if stated["kind"].startswith("table "):
+        return tables.refuse_large, tables.witness
+    return noise.refuse_large, noise.witness

@@ -9,7 +9,6 @@ import numpy as np
 
 from dualmech.proofs.texts import root_below
 from dualmech.proofs.witnesses import noise
-from dualmech.proofs.witnesses.noise import refuse_large as refuse_large
 
 Given = dict[str, Any]
 

@@ -8,16 +8,21 @@ from dualmech.proofs.witnesses import blocks, split
 
 Given = dict[str, Any]
 
-FORMS: dict[str, Any] = {"blocks": blocks, "split": split}
+FORMS: dict[str, Any] = {
+    "blocks": (blocks.refuse_large, blocks.witness),
+    "split": (split.refuse_large, split.witness),
+}
 
 
 def refuse_large(problem: Any, stated: Given) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
-    FORMS[problem.geometry.name].refuse_large(problem)
+    refuse, _ = FORMS[problem.geometry.name]
+    refuse(problem)
 
 
 def witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
     """Return what shows the upper and what shows the lower bound."""
-    upper, lower = FORMS[problem.geometry.name].witness(problem, primal, dual, stated)
+    _, found = FORMS[problem.geometry.name]
+    upper, lower = found(problem, primal, dual, stated)
     form = {"form": problem.geometry.name}
     return {**form, **upper}, {**form, **lower}

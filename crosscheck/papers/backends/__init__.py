@@ -1,3 +1,1 @@
 """General solvers before proven optima: how often what they call optimal is below what is possible."""
-
-SHEETS = ("claims", "scales")

@@ -10,7 +10,7 @@ from rich.console import Console
 from dualmech.crosscheck.papers.backends import claims
 from dualmech.crosscheck.papers.backends.claims import Backend, Claim, Scales
 from dualmech.crosscheck.papers.report import table
-from dualmech.crosscheck.papers.sheets import Sheet
+from dualmech.crosscheck.papers.sheet import Sheet
 
 LEGEND = (
     "Problems of the library whose data are of ordinary size, posed as the papers write them and in their own units. "

@@ -25,7 +25,7 @@ from dualmech.crosscheck.papers.common.instances import BRAZIL_TABLE, CENSUS_TAB
 from dualmech.crosscheck.papers.common.printed import CMN, RHO
 from dualmech.crosscheck.papers.printed import Interval
 from dualmech.crosscheck.papers.report import print_lines, table, uncertified_mark, yes_or_no
-from dualmech.crosscheck.papers.sheets import Sheet, Tasks
+from dualmech.crosscheck.papers.sheet import Sheet, Tasks
 from dualmech.workloads.domain import Domain
 
 SAVED = (

@@ -34,7 +34,7 @@ from dualmech.crosscheck.papers.eigen.printed import (
 )
 from dualmech.crosscheck.papers.printed import Interval
 from dualmech.crosscheck.papers.report import format_line, print_lines, table, uncertified_mark, yes_or_no
-from dualmech.crosscheck.papers.sheets import Sheet
+from dualmech.crosscheck.papers.sheet import Sheet
 from dualmech.crosscheck.papers.verdicts import Finding, InstanceVerdict
 
 OPTIMUM = "optimum"

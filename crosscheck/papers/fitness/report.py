@@ -34,7 +34,7 @@ from dualmech.crosscheck.papers.fitness.rows import (
     RatioRow,
 )
 from dualmech.crosscheck.papers.report import print_lines, table, yes_or_no
-from dualmech.crosscheck.papers.sheets import Sheet
+from dualmech.crosscheck.papers.sheet import Sheet
 
 QUICK_CELLS = 16  # largest size of Table 2 in a quick run
 

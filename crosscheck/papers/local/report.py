@@ -38,7 +38,7 @@ from dualmech.crosscheck.papers.local.instances import (
     TREE_OF_SUBSETS,
 )
 from dualmech.crosscheck.papers.report import print_lines, table
-from dualmech.crosscheck.papers.sheets import Sheet, Tasks
+from dualmech.crosscheck.papers.sheet import Sheet, Tasks
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 
 LEGEND = (

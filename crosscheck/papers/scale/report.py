@@ -15,7 +15,7 @@ from dualmech.crosscheck.papers.scale import census, instances, marginals, publi
 from dualmech.crosscheck.papers.scale.census import AGES
 from dualmech.crosscheck.papers.scale.instances import MarginalsCase
 from dualmech.crosscheck.papers.scale.marginals import DENSE, SolvedMarginals
-from dualmech.crosscheck.papers.sheets import Sheet
+from dualmech.crosscheck.papers.sheet import Sheet
 from dualmech.crosscheck.papers.verdicts import Finding, InstanceVerdict
 
 LEGEND = (

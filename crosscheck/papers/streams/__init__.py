@@ -1,3 +1,1 @@
 """Known strategies of running sums, before the proven optimum."""
-
-SHEETS = ("known",)

@@ -8,7 +8,7 @@ from functools import partial
 from rich.console import Console
 
 from dualmech.crosscheck.papers.report import table
-from dualmech.crosscheck.papers.sheets import Sheet
+from dualmech.crosscheck.papers.sheet import Sheet
 from dualmech.crosscheck.papers.streams import known
 from dualmech.crosscheck.papers.streams.known import KnownRow
 
